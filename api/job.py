@@ -1,0 +1,129 @@
+"""What all job kinds of kubeflow.org/v1 share: run policy, replica specs and status.
+
+Pod templates stay plain dicts: they are passed through, not understood. Defaults are decided in memory (``controller.kind``)
+and never written back.
+
+Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from api.meta import ObjectMeta, Wire
+
+
+class ConditionType(StrEnum):
+    """The types of a job's conditions."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods go once a job has finished. Unknown values act as ALL, as in the original."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+class RestartPolicy(StrEnum):
+    """When a failed pod is replaced. EXIT_CODE replaces it for codes of 128 and more."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class SchedulingPolicy(Wire):
+    """Parameters of gang scheduling. ``schedule_timeout_seconds`` is in seconds."""
+
+    min_available: int | None = None
+    queue: str | None = None
+    min_resources: dict[str, int | str] | None = None
+    priority_class: str | None = None
+    schedule_timeout_seconds: int | None = None
+
+
+class RunPolicy(Wire):
+    """How long a job may run, how often it may restart, and what is left of it. Durations are in seconds."""
+
+    clean_pod_policy: str | None = None
+    ttl_seconds_after_finished: int | None = None
+    active_deadline_seconds: int | None = None
+    backoff_limit: int | None = None
+    scheduling_policy: SchedulingPolicy | None = None
+    suspend: bool | None = None
+    managed_by: str | None = None
+
+
+class ReplicaSpec(Wire):
+    """One role of a job: how many pods, from which template, restarted when."""
+
+    replicas: int | None = None
+    template: dict[str, Any] | None = None
+    restart_policy: str | None = None
+
+
+class ReplicaStatus(Wire):
+    """How many pods of a role are active, succeeded and failed; zero counters are left out on the wire."""
+
+    active: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+    selector: str | None = None
+    restarts: int | None = None
+    """Restarts that pods which are gone have used of the ``backoffLimit``; written only for jobs that have one.
+
+    Differs: training-operator forgets them, see docs/decisions/0003-limits.md.
+    """
+
+
+class JobCondition(Wire):
+    """One entry of the condition list, which is ordered by last write."""
+
+    type: str
+    status: str
+    reason: str | None = None
+    message: str | None = None
+    last_update_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class JobStatus(Wire):
+    """What the operator says of a job. ``last_reconcile_time`` is written while a gang waits, never else."""
+
+    conditions: list[JobCondition] | None = None
+    replica_statuses: dict[str, ReplicaStatus] | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    last_reconcile_time: datetime | None = None
+
+
+class JobSpec(Wire):
+    """The part of a spec that every kind has."""
+
+    run_policy: RunPolicy | None = None
+
+    @property
+    def policy(self) -> RunPolicy:
+        """The run policy, empty if there is none."""
+        return self.run_policy or RunPolicy()
+
+
+class Job(Wire):
+    """A job of any kind: the spec is that of the kind."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: JobSpec = Field(default_factory=JobSpec)
+    status: JobStatus | None = None

@@ -1,0 +1,15 @@
+"""Every label and annotation key of the contract. The values are made in ``controller.reconcile.names``.
+
+Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
+"""
+
+OPERATOR_NAME = "training.kubeflow.org/operator-name"
+JOB_NAME = "training.kubeflow.org/job-name"
+REPLICA_TYPE = "training.kubeflow.org/replica-type"
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+JOB_ROLE = "training.kubeflow.org/job-role"
+
+MANAGED_BY_US = "kubeflow.org/training-operator"
+"""Value of ``runPolicy.managedBy`` that means this operator; unset means the same."""
+MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+"""The only other value that ``runPolicy.managedBy`` may have."""

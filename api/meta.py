@@ -1,0 +1,92 @@
+"""The ground every wire type stands on: the base model, object metadata and the address of a resource.
+
+What a job kind adds is in its own module; what all of them share is in ``api.job``.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Wire(BaseModel):
+    """A JSON object of the API: camelCase outside, snake_case inside; fields it does not know are kept."""
+
+    model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object, with what was never set left out and nulls dropped."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+class ObjectMeta(Wire):
+    """The part of ``metadata`` that decisions need; the rest is kept as it came."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class OwnerReference(Wire):
+    """Who an object belongs to; at most one owner of an object is its controller."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where objects of one kind are found: ``group`` is empty for the core API."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` for the core group, ``group/version`` otherwise."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of the collection, of one object, or of its subresource.
+
+        Without a namespace the path spans all namespaces (or the resource is cluster-scoped).
+        """
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS = Resource("", "v1", "Pod", "pods")
+SERVICES = Resource("", "v1", "Service", "services")
+EVENTS = Resource("", "v1", "Event", "events")
+HORIZONTAL_POD_AUTOSCALERS = Resource(
+    "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
+)
+LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
+
