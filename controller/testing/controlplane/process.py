@@ -1,0 +1,109 @@
+"""One program that runs beside the tests: started with a log of its own, ended by pid, never left behind."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_STOP_SECONDS = 5.0
+_PR_SET_PDEATHSIG = 1
+_LINUX = sys.platform == "linux"
+_LIBC = ctypes.CDLL(None)  # opened before any fork
+
+
+class ProcessFailed(RuntimeError):
+    """A program ended by itself or never came up; the message ends with the tail of its log."""
+
+
+class Process:
+    """A program and its log; may be started again after it has ended."""
+
+    def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = [str(part) for part in command]
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Raises ``ProcessFailed`` when the program does not run."""
+        self.check()
+        assert self._child is not None
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Starts the program in a session of its own, so that Ctrl-C reaches only whoever started it.
+
+        On Linux it is killed when the thread that starts it ends, however that happens.
+        """
+        assert not self.running, f"{self.name} runs already"
+        parent = os.getpid()
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: _die_with(parent),
+            )
+
+    def check(self) -> None:
+        """Raises ``ProcessFailed`` unless the program runs."""
+        if not self.running:
+            code = self._child.returncode if self._child else "not started"
+            raise ProcessFailed(f"{self.name} does not run ({code}). The end of {self.log}:\n{self.tail()}")
+
+    def stop(self, *, grace_seconds: float = _STOP_SECONDS) -> None:
+        """Asks the program to end, and ends it when it takes longer than the grace."""
+        if self._child is None:
+            return
+        if self.running:
+            self._child.send_signal(signal.SIGTERM)
+        try:
+            self._child.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+        self._child.wait()
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines of the log, each cut at a readable length."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 64 * 1024))
+            text = log.read().decode(errors="replace")
+        return "\n".join(line[:400] for line in text.splitlines()[-lines:])
+
+
+class ReservedPort:
+    """A free loopback port that stays ours: held bound, never listening, and shared with the program that serves.
+
+    Whoever serves on it must set ``SO_REUSEPORT`` and run as the same user. Nobody else is given the port meanwhile,
+    which asking for a free port and letting go of it would allow.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number: int = self._socket.getsockname()[1]
+
+    def release(self) -> None:
+        self._socket.close()
+
+
+def _die_with(parent: int) -> None:
+    """Runs in the child between fork and exec."""
+    if _LINUX:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the line above took effect
+            os._exit(1)
