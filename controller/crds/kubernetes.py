@@ -1,0 +1,76 @@
+"""The types of one Kubernetes release that our schemas contain: shipped as data, or asked of a cluster.
+
+The file is written by ``controller.crds.refresh`` from an API server, never by hand.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import orjson
+
+from controller.crds.openapi import LABEL_SELECTOR, METRIC_SPEC, POD_TEMPLATE, Schema, inline, select
+from controller.kube.client import Client
+
+ROOTS = (POD_TEMPLATE, METRIC_SPEC, LABEL_SELECTOR)
+DOCUMENTS = ("/openapi/v3/api/v1", "/openapi/v3/apis/autoscaling/v2")
+FILE = "kubernetes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release's ``version``, such as v1.36.3, and its definitions by name, slimmed and referring to each other."""
+
+    version: str
+    definitions: Mapping[str, Schema]
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Release":
+        document = orjson.loads(text)
+        return cls(document["version"], document["definitions"])
+
+    def to_json(self) -> bytes:
+        """One definition a line, so that a diff between releases can be read."""
+        lines = [f"    {_text(name)}: {_text(schema)}" for name, schema in self.definitions.items()]
+        definitions = ",\n".join(lines)
+        return f'{{\n  "version": {_text(self.version)},\n  "definitions": {{\n{definitions}\n  }}\n}}\n'.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class PodSchemas:
+    """The structural schemas that a job's schema is completed with, and the Kubernetes ``version`` they are of."""
+
+    version: str
+    template: Schema
+    metric_spec: Schema
+    label_selector: Schema
+
+
+def pod_schemas(release: Release) -> PodSchemas:
+    return PodSchemas(
+        version=release.version,
+        template=inline(release.definitions, POD_TEMPLATE),
+        metric_spec=inline(release.definitions, METRIC_SPEC),
+        label_selector=inline(release.definitions, LABEL_SELECTOR),
+    )
+
+
+@cache
+def shipped() -> PodSchemas:
+    """The schemas of the release that this package was made with."""
+    return pod_schemas(Release.from_json(resources.files(__package__).joinpath(FILE).read_bytes()))
+
+
+async def ask(client: Client) -> Release:
+    """The release that a cluster runs. Raises what the client raises, NotFound for an API server older than 1.27."""
+    published: dict[str, Schema] = {}
+    for path in DOCUMENTS:
+        document = orjson.loads(await client.request("GET", path))
+        published |= document["components"]["schemas"]
+    version = orjson.loads(await client.request("GET", "/version"))["gitVersion"]
+    return Release(version, select(published, ROOTS))
+
+
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,36 @@
+"""Take the pod template of the Kubernetes release that an API server runs, and ship it: a step of each release of ours.
+
+``python -m controller.crds.refresh --kubeconfig FILE`` rewrites ``kubernetes.json``; ``make crds`` then renews the manifests.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from controller.crds.kubernetes import FILE, Release, ask
+from controller.kube.client import Client
+from controller.kube.connect import connect
+
+
+async def release_of(kubeconfig: str) -> Release:
+    """The release of the cluster that ``kubeconfig``, $KUBECONFIG or the surrounding pod names."""
+    async with Client(await connect(kubeconfig)) as client:
+        return await ask(client)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m controller.crds.refresh", description=__doc__)
+    parser.add_argument("--kubeconfig", default="", help="default: $KUBECONFIG")
+    parser.add_argument(
+        "--file", type=Path, default=Path(__file__).with_name(FILE), help="default: the shipped one"
+    )
+    args = parser.parse_args(argv)
+    release = asyncio.run(release_of(args.kubeconfig))
+    args.file.write_bytes(release.to_json())
+    sys.stdout.write(f"{args.file}: {len(release.definitions)} definitions of {release.version}\n")
+
+
+if __name__ == "__main__":
+    main()
