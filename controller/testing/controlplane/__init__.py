@@ -11,5 +11,6 @@ from controller.testing.controlplane.access import User
 from controller.testing.controlplane.plane import ControlPlane
 from controller.testing.controlplane.process import ProcessFailed
 from controller.testing.controlplane.programs import Unavailable
+from controller.testing.controlplane.requests import Refused
 
-__all__ = ["ControlPlane", "ProcessFailed", "Unavailable", "User"]
+__all__ = ["ControlPlane", "ProcessFailed", "Refused", "Unavailable", "User"]

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import yaml
+
 from controller.testing.controlplane import binaries, flags
 from controller.testing.controlplane.access import User, administrator, kubeconfig, token_file, write_private
 from controller.testing.controlplane.certificates import Authority, token_key
@@ -124,11 +126,29 @@ class ControlPlane:
         """
         return self._requests(self.users[user].token).send(method, path, body)
 
+    def has(self, path: str) -> bool:
+        """Whether a GET of this path succeeds."""
+        try:
+            self.request("GET", path)
+        except (OSError, Refused):
+            return False
+        return True
+
     def apply(self, *documents: Any) -> None:
-        """Makes the cluster hold these objects, by server-side apply, in this order."""
+        """Makes the cluster hold these objects, by server-side apply, in this order.
+
+        Returns when objects of the CustomResourceDefinitions among them can be created.
+        """
         requests = self._requests(self.users[ADMIN].token)
         for document in documents:
             requests.apply(document)
+            if document["kind"] == "CustomResourceDefinition":
+                self._wait_served(document)
+
+    def apply_files(self, *paths: Path) -> None:
+        """``apply`` for all documents of these YAML files."""
+        for path in paths:
+            self.apply(*(document for document in yaml.safe_load_all(path.read_text()) if document))
 
     def wait(self, what: str, holds: Callable[[], bool], *, seconds: float = _UP_SECONDS) -> None:
         """Returns when ``holds`` does.
@@ -223,12 +243,16 @@ class ControlPlane:
         self._cleanup.callback(process.stop)
 
     def _serves(self) -> bool:
-        return self._answers("/readyz") and self._answers("/api/v1/namespaces/default")
+        return self.has("/readyz") and self.has("/api/v1/namespaces/default")
+
+    def _wait_served(self, definition: Any) -> None:
+        paths = _collections(definition["spec"])
+        self.wait(f"{definition['metadata']['name']} served", lambda: all(map(self.has, paths)))
 
     def _default_ready(self) -> bool:
         """Whether pods can be made in the namespace ``default``."""
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        return "serviceaccount-controller" not in self._controllers or self._answers(account)
+        return "serviceaccount-controller" not in self._controllers or self.has(account)
 
     def _nodes_ready(self) -> bool:
         nodes = self.request("GET", "/api/v1/nodes")["items"]
@@ -240,13 +264,6 @@ class ControlPlane:
         ]
         return len(ready) == self._nodes and all(ready)
 
-    def _answers(self, path: str) -> bool:
-        try:
-            self._requests(self.users[ADMIN].token).send("GET", path)
-        except (OSError, Refused):
-            return False
-        return True
-
     def _requests(self, token: str) -> Requests:
         return Requests(self.server, self._files.ca, token)
 
@@ -256,6 +273,12 @@ class ControlPlane:
     def _write_kubeconfig(self, path: Path, token: str, user: str, namespace: str = "default") -> Path:
         text = kubeconfig(self.server, self.authority.pem, token, user=user, namespace=namespace)
         return write_private(path, text)
+
+
+def _collections(spec: Any) -> list[str]:
+    """Where the objects of a CustomResourceDefinition are listed, in each version that is served."""
+    versions = [version["name"] for version in spec["versions"] if version["served"]]
+    return [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in versions]
 
 
 def _node(index: int) -> dict[str, Any]:

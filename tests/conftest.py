@@ -1,0 +1,57 @@
+"""What every test shares: the loop that pytest must not leave open, and one control plane for whoever asks.
+
+A folder says what its tests need: in ``integration``, ``contract`` and ``parity`` time is real, elsewhere async tests
+run on fake loop time.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.testing.controlplane import ControlPlane, User
+
+_TESTS = Path(__file__).parent
+_REAL_TIME = frozenset({"contract", "integration", "parity"})
+
+UNPRIVILEGED = "nobody"
+"""A user of the shared control plane to whom nothing is granted."""
+
+
+def pytest_configure() -> None:
+    # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and nobody closes it.
+    asyncio.set_event_loop(None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests with the name of their folder where that means real sockets and processes."""
+    for item in items:
+        if (
+            item.path.is_relative_to(_TESTS)
+            and (folder := item.path.relative_to(_TESTS).parts[0]) in _REAL_TIME
+        ):
+            item.add_marker(folder)
+            item.add_marker(pytest.mark.looptime(False))
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real kube-apiserver for the whole session, with simulated nodes ``node-0`` and ``node-1`` and no scheduler.
+
+    Nothing of ours is installed in it; ``apply`` does that. Tests share it: each works in a ``namespace`` of its own.
+    """
+    with ControlPlane(users=[User(UNPRIVILEGED)], nodes=2) as plane:
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace with its default ServiceAccount; it goes after the test, and nobody waits for that."""
+    name = f"test-{secrets.token_hex(4)}"
+    path = f"/api/v1/namespaces/{name}"
+    control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    control_plane.wait(f"{name} ready", lambda: control_plane.has(f"{path}/serviceaccounts/default"))
+    yield name
+    control_plane.request("DELETE", path)
