@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from api.meta import ObjectMeta, Wire
+from api.meta import ObjectMeta, OwnerReference, Resource, Wire
 
 
 class ConditionType(StrEnum):
@@ -127,3 +127,15 @@ class Job(Wire):
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: JobSpec = Field(default_factory=JobSpec)
     status: JobStatus | None = None
+
+
+def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:
+    """What every child of a job carries: the job as its one owner and controller."""
+    return OwnerReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    ).to_wire()

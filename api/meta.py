@@ -89,4 +89,3 @@ HORIZONTAL_POD_AUTOSCALERS = Resource(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")
-

@@ -1,0 +1,242 @@
+"""Pods and Services as the service remembers them: flat rows with what decisions need, read straight from the wire.
+
+A row is about a hundredth of the object it stands for. Source of the fields: the Kubernetes API, core/v1.
+"""
+
+from sys import intern
+from typing import Final
+
+import msgspec
+
+from api import labels
+
+NO_INDEX: Final = -1
+"""Index of a pod whose replica-index label is missing or no number."""
+
+
+class Exit(msgspec.Struct, frozen=True, gc=False):
+    """A container that has terminated. ``init`` containers count for trouble, not for the exit code."""
+
+    container: str
+    code: int
+    reason: str = ""
+    message: str = ""
+    init: bool = False
+
+
+class Trouble(msgspec.Struct, frozen=True, gc=False):
+    """Something about a pod that its owner should hear of, as an event."""
+
+    reason: str
+    message: str
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    owner_kind: str = ""
+    owner_name: str = ""
+    owner_uid: str = ""
+    role: str = ""
+    index: int = NO_INDEX
+    phase: str = ""
+    deleting: bool = False
+    restarts: int = 0
+    exits: tuple[Exit, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_active(self) -> bool:
+        """Running and not on its way out."""
+        return self.phase == "Running" and not self.deleting
+
+    def exit_of(self, container: str) -> Exit | None:
+        """How that container ended, if it has."""
+        return next((done for done in self.exits if done.container == container and not done.init), None)
+
+
+class Service(msgspec.Struct, frozen=True):
+    """One Service."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    owner_kind: str = ""
+    owner_name: str = ""
+    owner_uid: str = ""
+    role: str = ""
+    index: int = NO_INDEX
+    deleting: bool = False
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _Waiting(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(msgspec.Struct):
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    restart_count: int = 0
+    state: _State | None = None
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    container_statuses: list[_Container] | None = None
+    init_container_statuses: list[_Container] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    status: _PodStatus | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+_decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_object = msgspec.json.Decoder(_Object).decode
+
+
+def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
+    """The row of a pod as the API server sends it.
+
+    Raises:
+        msgspec.DecodeError: this is no pod.
+    """
+    pod = _decode_pod(raw)
+    meta, status = pod.metadata, pod.status or _PodStatus()
+    owner, marks = _controller(meta), meta.labels or {}
+    regular, init = status.container_statuses or [], status.init_container_statuses or []
+    return Pod(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=int(meta.resource_version),
+        owner_kind=intern(owner.kind),
+        owner_name=intern(owner.name),
+        owner_uid=intern(owner.uid),
+        role=intern(marks.get(labels.REPLICA_TYPE, "")),
+        index=_index(marks),
+        phase=intern(status.phase),
+        deleting=meta.deletion_timestamp is not None,
+        restarts=sum(container.restart_count for container in (*regular, *init)),
+        exits=(*_exits(regular, init=False), *_exits(init, init=True)),
+        troubles=_troubles(meta.name, status),
+    )
+
+
+def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
+    """The row of a Service, whole or metadata only.
+
+    Raises:
+        msgspec.DecodeError: this is no object of the API.
+    """
+    meta = _decode_object(raw).metadata
+    owner, marks = _controller(meta), meta.labels or {}
+    return Service(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=int(meta.resource_version),
+        owner_kind=intern(owner.kind),
+        owner_name=intern(owner.name),
+        owner_uid=intern(owner.uid),
+        role=intern(marks.get(labels.REPLICA_TYPE, "")),
+        index=_index(marks),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _controller(meta: _Meta) -> _Owner:
+    return next((owner for owner in meta.owner_references or () if owner.controller), _Owner())
+
+
+def _index(marks: dict[str, str]) -> int:
+    text = marks.get(labels.REPLICA_INDEX, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else NO_INDEX
+
+
+def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
+    return tuple(
+        Exit(container.name, done.exit_code, done.reason, done.message, init)
+        for container in containers
+        if container.state and (done := container.state.terminated)
+    )
+
+
+def _troubles(name: str, status: _PodStatus) -> tuple[Trouble, ...]:
+    """What is wrong with a pod that is not finished.
+
+    Container statuses if there are any, else those of init containers, else the newest condition.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job.go, recordAbnormalPods.
+    """
+    if status.phase in {"Succeeded", "Failed"}:
+        return ()
+    containers = status.container_statuses or status.init_container_statuses
+    if containers:
+        return tuple(trouble for container in containers if (trouble := _container_trouble(name, container)))
+    newest = max(status.conditions or (), key=lambda c: c.last_transition_time or "", default=None)
+    if newest is None or newest.status == "True" or not newest.message:
+        return ()
+    return (Trouble(newest.reason, f"Error pod {name} condition message: {newest.message}"),)
+
+
+def _container_trouble(pod: str, container: _Container) -> Trouble | None:
+    state = container.state or _State()
+    if state.terminated and state.terminated.exit_code:
+        done = state.terminated
+        text = f"exitCode: {done.exit_code} terminated message: {done.message}"
+        return Trouble(done.reason, f"Error pod {pod} container {container.name} {text}")
+    if state.waiting and state.waiting.message:
+        text = f"waiting message: {state.waiting.message}"
+        return Trouble(state.waiting.reason, f"Error pod {pod} container {container.name} {text}")
+    return None

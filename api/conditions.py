@@ -1,0 +1,75 @@
+"""The condition list of a job: what it says, and how a new condition is merged into it.
+
+The list is ordered by last write. Everything here is a plain function over lists; the list given is never changed.
+
+Source: training-operator 1.9, pkg/util/status.go.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from api.job import ConditionType, JobCondition, JobStatus
+
+TRUE = "True"
+FALSE = "False"
+
+
+def find(conditions: Sequence[JobCondition], type_: ConditionType) -> JobCondition | None:
+    """The condition of that type; there is at most one."""
+    return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(status: JobStatus | None, type_: ConditionType) -> bool:
+    condition = find(status.conditions or (), type_) if status else None
+    return condition is not None and condition.status == TRUE
+
+
+def is_finished(status: JobStatus | None) -> bool:
+    """Succeeded or Failed is True."""
+    return is_true(status, ConditionType.SUCCEEDED) or is_true(status, ConditionType.FAILED)
+
+
+def merge(
+    conditions: Sequence[JobCondition],
+    type_: ConditionType,
+    status: str,
+    reason: str,
+    message: str,
+    now: datetime,
+) -> list[JobCondition]:
+    """The list with one condition set; ``now`` in whole seconds.
+
+    A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message. Running and
+    Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
+
+    Source: training-operator 1.9, pkg/util/status.go, setCondition and filterOutCondition.
+    """
+    old = find(conditions, type_)
+    failed = find(conditions, ConditionType.FAILED)
+    if (failed and failed.status == TRUE) or (old and old.status == status and old.reason == reason):
+        return list(conditions)
+    since = old.last_transition_time if old and old.status == status else now
+    new = JobCondition(
+        type=type_,
+        status=status,
+        reason=reason,
+        message=message,
+        last_update_time=now,
+        last_transition_time=since,
+    )
+    return [_beside(other, type_) for other in conditions if not _displaced(other, type_)] + [new]
+
+
+def _displaced(other: JobCondition, by: ConditionType) -> bool:
+    return (
+        other.type == by
+        or (by == ConditionType.RESTARTING and other.type == ConditionType.RUNNING)
+        or (by == ConditionType.RUNNING and other.type == ConditionType.RESTARTING)
+    )
+
+
+def _beside(other: JobCondition, new: ConditionType) -> JobCondition:
+    ends_running = (
+        new in {ConditionType.SUCCEEDED, ConditionType.FAILED} and other.type == ConditionType.RUNNING
+    )
+    return other.model_copy(update={"status": FALSE}) if ends_running else other

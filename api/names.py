@@ -1,0 +1,30 @@
+"""Names and labels of a job's children. They are what users, SDKs, Kueue and dashboards select on; none may change.
+
+Source: training-operator 1.9, pkg/controller.v1/common/util.go and pkg/util/labels/labels.go.
+"""
+
+from api import labels
+
+LONGEST_NAME = 63
+"""Characters of a DNS-1035 label: Service names may not be longer."""
+
+
+def child_name(job: str, role: str, index: int) -> str:
+    """The name of the pod and of the Service of one replica; ``role`` in lower case."""
+    return f"{job}-{role}-{index}".replace("/", "-")
+
+
+def child_labels(controller: str, job: str, role: str, index: int) -> dict[str, str]:
+    """The four labels of every pod and Service; they are also the Service's selector."""
+    return {
+        labels.OPERATOR_NAME: controller,
+        labels.JOB_NAME: job,
+        labels.REPLICA_TYPE: role,
+        labels.REPLICA_INDEX: str(index),
+    }
+
+
+def role_selector(controller: str, job: str, role: str) -> str:
+    """The selector of one role's pods as the scale subresource shows it, keys sorted."""
+    pairs = ((labels.JOB_NAME, job), (labels.OPERATOR_NAME, controller), (labels.REPLICA_TYPE, role))
+    return ",".join(f"{key}={value}" for key, value in pairs)

@@ -1,0 +1,85 @@
+"""What the original's webhooks refuse, asked of every job before its first pod, and limits of our own.
+
+There is no webhook: a problem becomes a Failed condition with the webhook's words. See docs/decisions/0002-validation.md.
+
+Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
+"""
+
+import re
+from collections.abc import Iterator
+
+from api.job import Job, RestartPolicy
+from api.names import LONGEST_NAME
+from controller.domain import Problem, Role
+from controller.kind.shape import J, Options, Shape
+
+_DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_DNS_1035_TEXT = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an"
+    " alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+
+def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Problem]:
+    """All problems of a job that do not depend on its kind, in the order of the spec."""
+    yield from name_problems(job)
+    specs = kind.replicas(job)
+    path = f"spec.{kind.replicas_field}"
+    if not specs:
+        yield Problem(path, "Required value: must be required")
+        return
+    known = {name.lower() for name in kind.role_names}
+    for key in specs:
+        if key.lower() not in known:
+            supported = ", ".join(f'"{name}"' for name in kind.role_names)
+            yield Problem(f"{path}[{key}]", f'Unsupported value: "{key}": supported values: {supported}')
+    roles = kind.roles(job)
+    for role in roles.values():
+        yield from role_problems(kind, job, role, f"{path}[{role.name}]")
+    total = sum(role.replicas for role in roles.values())
+    if total > options.max_replicas:
+        yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
+
+
+def name_problems(job: Job) -> Iterator[Problem]:
+    """Services are named after the job, so its name must be one of a Service."""
+    name = job.metadata.name[: LONGEST_NAME + 1]
+    if len(name) > LONGEST_NAME or not _DNS_1035.fullmatch(name):
+        yield Problem(
+            "metadata.name", f'Invalid value: "{job.metadata.name}": should match: {_DNS_1035_TEXT}'
+        )
+
+
+def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Problem]:
+    """Problems of one replica spec."""
+    if role.name in kind.single_roles:
+        if role.replicas != 1:
+            yield Problem(f"{path}.replicas", "Forbidden: must be 1")
+    elif role.replicas < 1:
+        yield Problem(f"{path}.replicas", "Forbidden: must be at least 1", at_start=role.replicas == 0)
+    longest = kind.name(job, role, max(role.replicas - 1, 0))
+    if len(longest) > LONGEST_NAME >= len(job.metadata.name):
+        yield Problem(
+            "metadata.name",
+            f'Invalid value: "{longest}": pod names must be no more than {LONGEST_NAME} characters',
+        )
+    if role.restart_policy not in set(RestartPolicy):
+        supported = ", ".join(f'"{policy}"' for policy in RestartPolicy)
+        yield Problem(
+            f"{path}.restartPolicy",
+            f'Unsupported value: "{role.restart_policy}": supported values: {supported}',
+        )
+    yield from template_problems(kind, role, f"{path}.template.spec.containers")
+
+
+def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem]:
+    """Problems of the containers; the rest of a template is the API server's to judge."""
+    spec = role.template.get("spec") or {}
+    containers = spec.get("containers") or ()
+    if not containers:
+        yield Problem(path, "Required value: must be specified")
+    for at, container in enumerate(containers):
+        if not container.get("image"):
+            yield Problem(f"{path}[{at}].image", "Required value: must be required")
+    if not any(container.get("name") == kind.container for container in containers):
+        yield Problem(path, f"Required value: must have at least one container with name {kind.container}")

@@ -1,0 +1,128 @@
+"""The bodies of a replica kind's pods and Services. Templates are never changed; what is built shares their parts.
+
+Source: training-operator 1.9, pkg/controller.v1/common/pod.go, service.go and job_controller.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from api import labels
+from api.job import RestartPolicy, owner_reference
+from api.meta import PODS, SERVICES
+from api.names import child_labels
+from controller.domain import Child, Role
+from controller.kind.shape import J, Options, Roles, Shape
+
+
+def children(
+    kind: Shape[J], job: J, roles: Roles, role: Role, options: Options
+) -> Iterator[tuple[Role, int, Child]]:
+    """The pod and the Service of each replica of a role, each pod before its Service."""
+    for index in range(role.replicas):
+        name = kind.name(job, role, index)
+        yield role, index, Child(PODS, name, partial(pod, kind, job, roles, role, index, options))
+        yield role, index, Child(SERVICES, name, partial(service, kind, job, role, index))
+
+
+def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: Options) -> dict[str, Any]:
+    """One pod: the template, overlaid by the operator's labels, environment, port and restart policy."""
+    template = role.template.get("metadata") or {}
+    spec = role.template["spec"]
+    own_labels = child_labels(kind.controller_name, job.metadata.name, role.label, index)
+    if kind.is_leader(roles, role, index):
+        own_labels[labels.JOB_ROLE] = "master"
+    metadata = {key: template[key] for key in ("annotations", "finalizers") if template.get(key)}
+    env = [{"name": name, "value": value} for name, value in kind.env(job, roles, role, index)]
+    body_spec = {
+        **spec,
+        "containers": [{**one, "env": [*(one.get("env") or ()), *env]} for one in containers(kind, role)],
+        "restartPolicy": effective_restart_policy(role),
+    }
+    waiting = kind.init_containers(job, roles, role, options)
+    if waiting:
+        body_spec["initContainers"] = [*(spec.get("initContainers") or ()), *waiting]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "name": kind.name(job, role, index),
+            "labels": {**(template.get("labels") or {}), **own_labels},
+            "ownerReferences": [owner_reference(kind.resource, job)],
+        },
+        "spec": body_spec,
+    }
+
+
+def service(kind: Shape[J], job: J, role: Role, index: int) -> dict[str, Any]:
+    """The headless Service that gives one replica its DNS name."""
+    selector = child_labels(kind.controller_name, job.metadata.name, role.label, index)
+    spec: dict[str, Any] = {"clusterIP": "None", "selector": selector}
+    ports = service_ports(kind, role)
+    if ports:
+        spec["ports"] = ports
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": kind.name(job, role, index),
+            "labels": selector,
+            "ownerReferences": [owner_reference(kind.resource, job)],
+        },
+        "spec": spec,
+    }
+
+
+def effective_restart_policy(role: Role) -> str:
+    """What the kubelet is told: with ExitCode it is the operator that restarts."""
+    return RestartPolicy.NEVER if role.restart_policy == RestartPolicy.EXIT_CODE else role.restart_policy
+
+
+def containers(kind: Shape[J], role: Role) -> list[Mapping[str, Any]]:
+    """The template's containers, the default port added where it is missing.
+
+    It goes to the container of the kind's name, or to the first if there is none.
+
+    Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go, setDefaultPort.
+    """
+    given: list[Mapping[str, Any]] = role.template["spec"]["containers"]
+    chosen = next((at for at, one in enumerate(given) if one.get("name") == kind.container), 0)
+    ports = given[chosen].get("ports") or ()
+    if any(port.get("name") == kind.port_name for port in ports):
+        return given
+    added = {"name": kind.port_name, "containerPort": kind.port}
+    return [{**one, "ports": [*ports, added]} if at == chosen else one for at, one in enumerate(given)]
+
+
+def role_port(kind: Shape[J], role: Role) -> int:
+    """The number of the kind's port in one role's template."""
+    for one in containers(kind, role):
+        for port in one.get("ports") or ():
+            if one.get("name") == kind.container and port.get("name") == kind.port_name:
+                return int(port["containerPort"])
+    return kind.port
+
+
+def service_ports(kind: Shape[J], role: Role) -> list[dict[str, Any]]:
+    """The named ports of the kind's container, each number once, the kind's own port first.
+
+    Differs: training-operator asks for ports without a name and for one number under two names, which the API server refuses for
+    ever. See docs/decisions/0005-ports.md.
+    """
+    named = [
+        port
+        for one in containers(kind, role)
+        if one.get("name") == kind.container
+        for port in one.get("ports") or ()
+        if port.get("name")
+    ]
+    named.sort(key=lambda port: port["name"] != kind.port_name)
+    ports: dict[tuple[int, str], dict[str, Any]] = {}
+    for port in named:
+        protocol = port.get("protocol") or "TCP"
+        entry = {"name": port["name"], "port": port["containerPort"]}
+        ports.setdefault(
+            (port["containerPort"], protocol), entry if protocol == "TCP" else {**entry, "protocol": protocol}
+        )
+    return list(ports.values())

@@ -1,0 +1,21 @@
+"""A replica kind: its shape, together with what the engine asks of every kind."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from controller.domain import Child, Problem, Role
+from controller.kind.checks import common_problems
+from controller.kind.pods import children
+from controller.kind.shape import J, Options, Roles, Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaKind(Shape[J]):
+    """A kind whose jobs are indexed pods with one headless Service each: a ``JobKind`` made of data and functions."""
+
+    def problems(self, job: J, options: Options) -> Sequence[Problem]:
+        return [*common_problems(self, job, options), *self.check(job, self.roles(job))]
+
+    def wanted(self, job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
+        for role in roles.values():
+            yield from children(self, job, roles, role, options)

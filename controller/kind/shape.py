@@ -1,0 +1,89 @@
+"""The data of a replica kind, and what follows from it alone: roles with their defaults, names of children."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from api.job import Job, ReplicaSpec
+from api.meta import Resource
+from api.names import child_name
+from controller.domain import Child, Counts, Problem, Role, Verdict
+
+J = TypeVar("J", bound=Job)
+
+Roles = Mapping[str, Role]
+"""The roles of one job by name, in the kind's order."""
+
+EnvVar = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the settings say that decisions depend on."""
+
+    init_container: bool = True
+    init_container_image: str = "alpine:3.10"
+    init_container_max_tries: int = 100
+    init_container_template: str = ""
+    """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
+    max_replicas: int = 10_000
+    """The most pods that one job may ask for."""
+
+
+def nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Generic[J]):
+    """A kind whose jobs are indexed pods with one headless Service each."""
+
+    resource: Resource
+    model: type[J]
+    framework: str
+    container: str
+    port_name: str
+    port: int
+    restart_policy: str
+    """Of a replica spec that names none."""
+    role_names: tuple[str, ...]
+    """All roles of the kind, in the order of creation and of status."""
+    replicas_field: str
+    """The JSON name of the replica map, for messages."""
+    replicas: Callable[[J], Mapping[str, ReplicaSpec] | None]
+    env: Callable[[J, Roles, Role, int], list[EnvVar]]
+    is_leader: Callable[[Roles, Role, int], bool]
+    """Whether a pod carries the label ``job-role: master``."""
+    judge: Callable[[J, Roles, Mapping[str, Counts]], Verdict]
+    check: Callable[[J, Roles], Iterable[Problem]] = nothing
+    init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
+    extras: Callable[[J], Iterable[Child]] = nothing
+    single_roles: tuple[str, ...] = ()
+    """Roles that have exactly one replica."""
+    ttl_event_reasons: tuple[str, str] = ("SuccessfulDeleteJob", "FailedDeleteJob")
+
+    @property
+    def controller_name(self) -> str:
+        return f"{self.resource.singular}-controller"
+
+    def roles(self, job: J) -> Roles:
+        """Role names are matched without regard to case, replicas default to 1.
+
+        Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/defaulting_utils.go.
+        """
+        given = self.replicas(job) or {}
+        canonical = {name.lower(): name for name in self.role_names}
+        specs = {canonical.get(key.lower(), key): spec for key, spec in given.items()}
+        return {
+            name: Role(
+                name=name,
+                replicas=1 if specs[name].replicas is None else int(specs[name].replicas or 0),
+                restart_policy=specs[name].restart_policy or self.restart_policy,
+                template=specs[name].template or {},
+            )
+            for name in self.role_names
+            if name in specs
+        }
+
+    def name(self, job: J, role: Role, index: int) -> str:
+        return child_name(job.metadata.name, role.label, index)

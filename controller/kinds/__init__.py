@@ -1,0 +1,8 @@
+"""All job kinds. A new kind is one file beside this one, and one name here."""
+
+from typing import Any, Final
+
+from controller.kind import JobKind
+from controller.kinds.pytorch import PYTORCH
+
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH,)

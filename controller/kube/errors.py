@@ -1,0 +1,106 @@
+"""What the API server may answer instead of what was asked.
+
+    ApiError                  any answer of 400 and more
+    ├── Unauthorized          401: the credentials are not accepted
+    ├── Forbidden             403: RBAC, quota or admission says no
+    ├── NotFound              404
+    ├── Conflict              409: changed meanwhile, or a precondition does not hold
+    │   └── AlreadyExists     409 on create
+    ├── Gone                  410: the resourceVersion is too old
+    ├── Invalid               422 and 400: the object is refused, ``causes`` name its fields
+    ├── TooManyRequests       429: come back after ``retry_after_seconds``
+    └── ServerError           500 and more
+
+Errors of the network (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree; they pass through as they are.
+"""
+
+import orjson
+
+
+class ApiError(Exception):
+    """An answer of 400 or more. ``reason`` and ``message`` come from the Status object in it."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        causes: tuple[tuple[str, str], ...] = (),
+        retry_after_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        """(field path, message) of each refused field."""
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unauthorized(ApiError): ...
+
+
+class Forbidden(ApiError): ...
+
+
+class NotFound(ApiError): ...
+
+
+class Conflict(ApiError): ...
+
+
+class AlreadyExists(Conflict): ...
+
+
+class Gone(ApiError): ...
+
+
+class Invalid(ApiError): ...
+
+
+class TooManyRequests(ApiError): ...
+
+
+class ServerError(ApiError): ...
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
+    """The error for one answer; a body that is no Status object becomes the message as text."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        parsed = None
+    status = parsed if isinstance(parsed, dict) else {"message": body[:1024].decode(errors="replace")}
+    reason = str(status.get("reason") or "")
+    details = status.get("details") or {}
+    kind = (
+        AlreadyExists
+        if reason == "AlreadyExists"
+        else _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
+    )
+    return kind(
+        code,
+        reason,
+        str(status.get("message") or reason or f"HTTP {code}"),
+        causes=tuple(
+            (str(c.get("field") or ""), str(c.get("message") or "")) for c in details.get("causes") or ()
+        ),
+        retry_after_seconds=_seconds(retry_after) or float(details.get("retryAfterSeconds") or 0),
+    )
+
+
+def _seconds(header: str) -> float:
+    return float(header) if header.isdigit() else 0.0
