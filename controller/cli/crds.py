@@ -16,7 +16,9 @@ from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
     parser = subparsers.add_parser(
         "crds",
         help="print the CustomResourceDefinitions",

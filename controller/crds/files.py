@@ -35,7 +35,7 @@ def file_name(definition: dict[str, Any]) -> str:
 def write(definitions: Iterable[dict[str, Any]], folder: Path) -> list[Path]:
     """Write a file for each definition into ``folder``, which is made if need be; files of other names stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+    paths: list[Path] = []
     for definition in definitions:
         path = folder / file_name(definition)
         path.write_text(HEADER + to_yaml(definition), encoding="utf-8")

@@ -8,8 +8,6 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks.
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import reduce
-from operator import or_
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -140,5 +138,7 @@ def _plain(annotation: Any) -> Any:
     """The type without ``None``: on the wire a field that may be absent is never null."""
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation
-    left = [part for part in get_args(annotation) if part is not type(None)]
-    return reduce(or_, left)
+    first, *others = (part for part in get_args(annotation) if part is not type(None))
+    for other in others:
+        first = first | other
+    return first

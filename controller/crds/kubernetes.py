@@ -6,7 +6,7 @@ The file is written by ``controller.crds.refresh`` from an API server, never by 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import orjson
 
@@ -59,7 +59,7 @@ def pod_schemas(release: Release) -> PodSchemas:
 @cache
 def shipped() -> PodSchemas:
     """The schemas of the release that this package was made with."""
-    return pod_schemas(Release.from_json(resources.files(__package__).joinpath(FILE).read_bytes()))
+    return pod_schemas(Release.from_json(Path(__file__).with_name(FILE).read_bytes()))
 
 
 async def ask(client: Client) -> Release:

@@ -10,7 +10,7 @@ keyed lists, which a schema must either require or default; the API server fills
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 Schema = dict[str, Any]
 Definitions = Mapping[str, Schema]
@@ -125,5 +125,5 @@ def _references(schema: Any) -> Iterable[str]:
     if isinstance(schema, dict):
         if "$ref" in schema:
             yield schema["$ref"]
-        for value in schema.values():
+        for value in cast("Schema", schema).values():
             yield from _references(value)

@@ -1,0 +1,57 @@
+"""The objects that a kustomization describes, without kustomize: as much of it as ``manifests`` uses.
+
+A field that is not understood here raises, so that the tests cannot pass on objects which kustomize would make otherwise.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Document = dict[str, Any]
+
+_UNDERSTOOD = {"apiVersion", "kind", "resources", "namespace", "images"}
+_CLUSTER_SCOPED = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+
+
+def build(folder: Path) -> list[Document]:
+    """The objects of the kustomization in ``folder``, in the order in which it names them.
+
+    Raises:
+        ValueError: it has a field that is not understood here.
+    """
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    if unknown := kustomization.keys() - _UNDERSTOOD:
+        raise ValueError(f"{folder}: {', '.join(sorted(unknown))} is not understood")
+    documents = [document for name in kustomization["resources"] for document in _read(folder / name)]
+    for document in documents:
+        if namespace := kustomization.get("namespace"):
+            _place(document, namespace)
+        for image in kustomization.get("images", ()):
+            _tag(document, image["name"], image["newTag"])
+    return documents
+
+
+def _read(path: Path) -> list[Document]:
+    if path.is_dir():
+        return build(path)
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+
+
+def _place(document: Document, namespace: str) -> None:
+    if document["kind"] not in _CLUSTER_SCOPED:
+        document["metadata"]["namespace"] = namespace
+    for subject in document.get("subjects", ()):
+        subject["namespace"] = namespace
+
+
+def _tag(document: Document, name: str, tag: str) -> None:
+    for container in _containers(document):
+        if container["image"] == name:
+            container["image"] = f"{name}:{tag}"
+
+
+def _containers(document: Document) -> Iterator[Document]:
+    if document["kind"] == "Deployment":
+        yield from document["spec"]["template"]["spec"]["containers"]

@@ -1,0 +1,45 @@
+"""``rallypoint crds`` without a cluster; with one it is tested in tests/integration."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controller.cli import crds
+from controller.crds import all_crds
+
+
+def run(*argv: str) -> int:
+    parser = argparse.ArgumentParser()
+    crds.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["crds", *argv])
+    status: int = args.execute(args)
+    return status
+
+
+def test_prints_every_definition(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
+
+
+def test_writes_a_file_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--output", str(tmp_path)) == 0
+
+    assert sorted(capsys.readouterr().out.split()) == sorted(str(path) for path in tmp_path.iterdir())
+    assert (tmp_path / "kubeflow.org_pytorchjobs.yaml").is_file()
+
+
+def test_says_which_kubeconfig_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--from-cluster", "--kubeconfig", str(tmp_path / "none.yaml")) == 1
+
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_says_which_folder_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+
+    assert run("--output", str(tmp_path / "file")) == 1
+
+    assert str(tmp_path / "file") in capsys.readouterr().err

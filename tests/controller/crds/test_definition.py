@@ -1,0 +1,135 @@
+"""The CustomResourceDefinition of every kind: what kubectl and autoscalers see, and that it is lean and structural."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from api.job import Job
+from api.meta import Resource
+from api.v1.pytorchjob import RESOURCE, PyTorchJob
+from controller.crds import all_crds
+from controller.crds.definition import crd
+from controller.crds.kubernetes import PodSchemas, shipped
+from controller.crds.openapi import Schema
+from controller.kinds import ALL
+
+LARGEST_BYTES = 262_144
+"""What ``kubectl apply`` can remember in an annotation, all annotations of an object together."""
+
+DEFINITIONS = [pytest.param(definition, id=definition["metadata"]["name"]) for definition in all_crds()]
+
+
+def test_every_kind_has_one() -> None:
+    assert [definition["spec"]["names"]["kind"] for definition in all_crds()] == [
+        kind.resource.kind for kind in ALL
+    ]
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_it_fits_into_the_annotation_of_kubectl(definition: dict[str, Any]) -> None:
+    assert len(orjson.dumps(definition)) < LARGEST_BYTES
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_schemas_are_structural(definition: dict[str, Any]) -> None:
+    """Each node has a type, and nothing stands in it that only an API server's own types may have."""
+    allowed = {
+        "type", "format", "properties", "required", "items", "additionalProperties", "default", "enum", "pattern",
+        "minimum", "maxLength", "x-kubernetes-int-or-string", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+        "x-kubernetes-map-type", "x-kubernetes-validations",
+    }  # fmt: skip
+    for path, schema in nodes(definition):
+        assert "type" in schema or schema.get("x-kubernetes-int-or-string"), path
+        assert schema.keys() <= allowed, path
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_keys_of_lists_are_required_or_defaulted(definition: dict[str, Any]) -> None:
+    keyed = [(path, node) for path, node in nodes(definition) if "x-kubernetes-list-map-keys" in node]
+
+    assert keyed
+    for path, schema in keyed:
+        item = schema["items"]
+        for key in schema["x-kubernetes-list-map-keys"]:
+            assert key in item.get("required", ()) or "default" in item["properties"][key], f"{path} {key}"
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS)
+def test_exactly_one_version_is_stored(definition: dict[str, Any]) -> None:
+    assert [version["storage"] for version in definition["spec"]["versions"]].count(True) == 1
+
+
+def test_names_of_pytorchjob() -> None:
+    definition = crd(RESOURCE, PyTorchJob, shipped())
+
+    assert definition["metadata"]["name"] == "pytorchjobs.kubeflow.org"
+    assert definition["spec"]["names"] == {
+        "kind": "PyTorchJob",
+        "listKind": "PyTorchJobList",
+        "plural": "pytorchjobs",
+        "singular": "pytorchjob",
+    }
+    assert definition["spec"]["scope"] == "Namespaced"
+
+
+def test_what_kubectl_prints() -> None:
+    (version,) = crd(RESOURCE, PyTorchJob, shipped())["spec"]["versions"]
+
+    assert [(column["name"], column["jsonPath"]) for column in version["additionalPrinterColumns"]] == [
+        ("State", ".status.conditions[-1:].type"),
+        ("Age", ".metadata.creationTimestamp"),
+    ]
+
+
+def test_workers_can_be_scaled() -> None:
+    (version,) = crd(RESOURCE, PyTorchJob, shipped())["spec"]["versions"]
+
+    assert version["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+            "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+            "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+        },
+    }
+
+
+def test_other_kinds_cannot_be_scaled() -> None:
+    (version,) = crd(Resource("kubeflow.org", "v1", "OddJob", "oddjobs"), Job, shipped())["spec"]["versions"]
+
+    assert version["subresources"] == {"status": {}}
+
+
+def test_only_kinds_without_services_take_any_name() -> None:
+    assert metadata_of("MPIJob") == {"type": "object"}
+    assert metadata_of("PyTorchJob")["properties"]["name"]["maxLength"] == 63
+
+
+def test_the_kubernetes_release_is_written_down() -> None:
+    pods = PodSchemas("v1.99.0", {"type": "object"}, {"type": "object"}, {"type": "object"})
+
+    annotations = crd(RESOURCE, PyTorchJob, pods)["metadata"]["annotations"]
+
+    assert annotations == {"kubeflow.org/pod-template-version": "v1.99.0"}
+
+
+def metadata_of(kind: str) -> Schema:
+    definition = crd(Resource("kubeflow.org", "v1", kind, f"{kind.lower()}s"), PyTorchJob, shipped())
+    schema: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"]
+    return schema
+
+
+def nodes(definition: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
+    for version in definition["spec"]["versions"]:
+        yield from below(version["schema"]["openAPIV3Schema"], version["name"])
+
+
+def below(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from below(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from below(schema[key], f"{path}.{key}")

@@ -1,0 +1,157 @@
+"""From published OpenAPI to structural schemas, on small made-up definitions."""
+
+import pytest
+
+from controller.crds.openapi import EMBEDDED_META, QUANTITY, Schema, inline, select, slim
+
+REF = "#/components/schemas/"
+META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+@pytest.mark.parametrize(
+    ("published", "kept"),
+    [
+        pytest.param(
+            {"type": "string", "description": "A word.", "enum": ["a", "b"]},
+            {"type": "string"},
+            id="descriptions and enumerations go",
+        ),
+        pytest.param(
+            {"type": "integer", "format": "int32"}, {"type": "integer", "format": "int32"}, id="widths stay"
+        ),
+        pytest.param({"$ref": REF + "a.B"}, {"$ref": "a.B"}, id="a reference becomes a name"),
+        pytest.param(
+            {"allOf": [{"$ref": REF + "a.B"}], "default": {}, "description": "x"},
+            {"$ref": "a.B"},
+            id="a reference that carries a default",
+        ),
+        pytest.param(
+            {"type": "array", "items": {"type": "string", "default": ""}, "x-kubernetes-list-type": "atomic"},
+            {"type": "array", "items": {"type": "string"}},
+            id="atomic is what lists are anyway",
+        ),
+        pytest.param(
+            {
+                "type": "array",
+                "items": {"$ref": REF + "a.B"},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "x-kubernetes-patch-strategy": "merge",
+                "x-kubernetes-patch-merge-key": "name",
+            },
+            {
+                "type": "array",
+                "items": {"$ref": "a.B"},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+            id="keys of lists stay, patch hints go",
+        ),
+        pytest.param(
+            {
+                "type": "object",
+                "required": ["a"],
+                "properties": {
+                    "a": {"type": "integer", "default": 0},
+                    "b": {"type": "string", "default": "TCP"},
+                },
+            },
+            {
+                "type": "object",
+                "required": ["a"],
+                "properties": {"a": {"type": "integer"}, "b": {"type": "string", "default": "TCP"}},
+            },
+            id="the default of a required field is no default",
+        ),
+        pytest.param(
+            {"type": "object", "x-kubernetes-map-type": "atomic", "x-kubernetes-unions": [{}]},
+            {"type": "object", "x-kubernetes-map-type": "atomic"},
+            id="atomic maps stay, unions go",
+        ),
+    ],
+)
+def test_slim(published: Schema, kept: Schema) -> None:
+    assert slim(published) == kept
+
+
+def test_select_follows_references_and_leaves_the_rest() -> None:
+    published: dict[str, Schema] = {
+        "z.Root": {"type": "object", "properties": {"part": {"allOf": [{"$ref": REF + "a.Part"}]}}},
+        "a.Part": {"type": "object", "properties": {"metadata": {"$ref": REF + META}}},
+        META: {"type": "object"},
+        "b.Other": {"type": "object"},
+    }
+
+    assert list(select(published, ["z.Root"])) == ["a.Part", "z.Root"]
+
+
+def test_select_names_what_is_not_published() -> None:
+    with pytest.raises(KeyError, match=r"a\.Missing"):
+        select({"z.Root": {"type": "array", "items": {"$ref": REF + "a.Missing"}}}, ["z.Root"])
+
+
+def test_inline_resolves_references() -> None:
+    definitions: dict[str, Schema] = {
+        "Template": {
+            "type": "object",
+            "properties": {
+                "metadata": {"$ref": META},
+                "limits": {
+                    "type": "object",
+                    "additionalProperties": {"$ref": "io.k8s.apimachinery.pkg.api.resource.Quantity"},
+                },
+                "port": {"$ref": "io.k8s.apimachinery.pkg.util.intstr.IntOrString"},
+            },
+        },
+    }
+
+    assert inline(definitions, "Template")["properties"] == {
+        "metadata": EMBEDDED_META,
+        "limits": {"type": "object", "additionalProperties": QUANTITY},
+        "port": {"x-kubernetes-int-or-string": True},
+    }
+
+
+def test_inline_keeps_defaults_of_keys_only() -> None:
+    """A keyed list's schema must require its keys or default them; other defaults are the API server's business."""
+    definitions: dict[str, Schema] = {
+        "Ports": {
+            "type": "array",
+            "items": {"$ref": "Port"},
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["number", "protocol"],
+        },
+        "Port": {
+            "type": "object",
+            "required": ["number"],
+            "properties": {
+                "number": {"type": "integer"},
+                "protocol": {"type": "string", "default": "TCP"},
+                "name": {"type": "string", "default": "http"},
+            },
+        },
+    }
+
+    assert inline(definitions, "Ports")["items"]["properties"] == {
+        "number": {"type": "integer"},
+        "protocol": {"type": "string", "default": "TCP"},
+        "name": {"type": "string"},
+    }
+
+
+def test_inline_refuses_what_contains_itself() -> None:
+    definitions: dict[str, Schema] = {
+        "Tree": {"type": "object", "properties": {"left": {"$ref": "Tree"}}},
+    }
+
+    with pytest.raises(ValueError, match="Tree contains itself"):
+        inline(definitions, "Tree")
+
+
+def test_the_same_definition_may_stand_in_two_places() -> None:
+    definitions: dict[str, Schema] = {
+        "Pair": {"type": "object", "properties": {"a": {"$ref": "Leaf"}, "b": {"$ref": "Leaf"}}},
+        "Leaf": {"type": "string"},
+    }
+
+    assert inline(definitions, "Pair")["properties"] == {"a": {"type": "string"}, "b": {"type": "string"}}

@@ -1,0 +1,285 @@
+"""Our CustomResourceDefinitions in a real kube-apiserver: what it takes, refuses, prunes, keeps fixed and scales."""
+
+import argparse
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from api.v1.pytorchjob import RESOURCE
+from controller.cli import crds as crds_command
+from controller.crds import all_crds
+from controller.crds.kubernetes import FILE, Release, ask
+from controller.kube.client import JSON_PATCH, Client
+from controller.kube.connect import from_kubeconfig
+from controller.kube.errors import ApiError, Invalid
+from controller.testing.controlplane import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "parity" / "golden" / "pytorchjob"
+RECORDED = {path.parent.name: path.read_text() for path in sorted(GOLDEN.glob("*/case.yaml"))}
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
+CONTAINER = (*WORKER, "template", "spec", "containers", 0)
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane, crds: list[Path]) -> AsyncIterator[Client]:
+    async with Client(await from_kubeconfig(str(control_plane.kubeconfig()))) as client:
+        yield client
+
+
+def job(*changes: tuple[tuple[str | int, ...], Any]) -> dict[str, Any]:
+    """A small valid job, with the values at these paths changed."""
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}
+    made: dict[str, Any] = {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": {"name": "job"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
+    }
+    for path, value in changes:
+        node: Any = made
+        for step in path[:-1]:
+            node = node.setdefault(step, {}) if isinstance(node, dict) else node[step]
+        node[path[-1]] = value
+    return made
+
+
+async def create(client: Client, namespace: str, body: dict[str, Any], **params: str) -> Any:
+    path = RESOURCE.path(namespace)
+    return orjson.loads(await client.request("POST", path, params=params, body=orjson.dumps(body)))
+
+
+async def patch(client: Client, namespace: str, change: dict[str, Any], *, subresource: str = "") -> Any:
+    body = orjson.dumps(change)
+    return orjson.loads(await client.patch(RESOURCE, namespace, "job", body, subresource=subresource))
+
+
+def test_definitions_are_served_and_structural(control_plane: ControlPlane, crds: list[Path]) -> None:
+    for definition in all_crds():
+        served = control_plane.request("GET", f"{CRDS}/{definition['metadata']['name']}")
+        conditions = {condition["type"]: condition["status"] for condition in served["status"]["conditions"]}
+
+        assert conditions["Established"] == "True"
+        assert conditions["NamesAccepted"] == "True"
+        assert "NonStructuralSchema" not in conditions
+
+
+@pytest.mark.parametrize("case", RECORDED)
+async def test_recorded_jobs_are_taken(client: Client, namespace: str, case: str) -> None:
+    manifests = yaml.safe_load(RECORDED[case])["job"]
+    manifest = next(
+        document
+        for document in (manifests if isinstance(manifests, list) else [manifests])
+        if document["kind"] == RESOURCE.kind
+    )
+    manifest["metadata"]["namespace"] = namespace
+
+    made = await create(client, namespace, manifest, fieldValidation="Strict", dryRun="All")
+
+    assert made["spec"]["pytorchReplicaSpecs"].keys() == manifest["spec"]["pytorchReplicaSpecs"].keys()
+
+
+def test_there_are_recorded_jobs() -> None:
+    assert len(RECORDED) == 43
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        pytest.param(("metadata", "name"), "my.job", "metadata.name in body should match", id="a name with a dot"),
+        pytest.param(("metadata", "name"), "j" * 64, "metadata.name: Too long", id="a name of 64 letters"),
+        pytest.param(("spec",), {}, "spec.pytorchReplicaSpecs: Required value", id="no replica specs"),
+        pytest.param(
+            (*WORKER, "replicas"), "2", "spec.pytorchReplicaSpecs.Worker.replicas in body must be of type integer",
+            id="replicas as text",
+        ),
+        pytest.param(
+            (*WORKER, "replicas"), -1, "spec.pytorchReplicaSpecs.Worker.replicas in body should be greater than",
+            id="replicas below zero",
+        ),
+        pytest.param(
+            (*WORKER, "replicas"), 10**10, "spec.pytorchReplicaSpecs.Worker.replicas: Invalid value: 10000000000",
+            id="replicas beyond 32 bits",
+        ),
+        pytest.param(
+            ("spec", "nprocPerNode"), 4, "spec.nprocPerNode in body must be of type string", id="nprocPerNode as number"
+        ),
+        pytest.param(
+            ("spec", "runPolicy"), {"managedBy": "somebody"},
+            'spec.runPolicy.managedBy: Unsupported value: "somebody": supported values: '
+            '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"',
+            id="managedBy of an unknown controller",
+        ),
+        pytest.param(
+            (*WORKER, "template", "spec"), {"nodeName": "node-0"},
+            "spec.pytorchReplicaSpecs.Worker.template.spec.containers: Required value", id="no containers",
+        ),
+        pytest.param(
+            (*CONTAINER, "env"), [{"name": "SEED", "value": 1}],
+            "containers[0].env[0].value in body must be of type string", id="an environment variable as number",
+        ),
+        pytest.param(
+            (*CONTAINER, "env"), [{"name": "SEED", "value": "1"}, {"name": "SEED", "value": "2"}],
+            'containers[0].env[1]: Duplicate value: {"name":"SEED"}', id="an environment variable twice",
+        ),
+        pytest.param(
+            (*CONTAINER, "resources"), {"limits": {"memory": "10x"}},
+            "containers[0].resources.limits.memory in body should match", id="no quantity",
+        ),
+        pytest.param(
+            ("spec", "elasticPolicy"), {"metrics": [{"type": "Resource", "resource": {"name": "cpu"}}]},
+            "spec.elasticPolicy.metrics[0].resource.target: Required value", id="a metric without target",
+        ),
+    ],
+)  # fmt: skip
+async def test_refused_with_the_field_named(
+    client: Client, namespace: str, path: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await create(client, namespace, job((path, value)), dryRun="All")
+
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(("spec", "runPolcy"), id="in the spec"),
+        pytest.param((*WORKER, "replica"), id="in a replica spec"),
+        pytest.param((*CONTAINER, "comand"), id="in a container"),
+        pytest.param((*WORKER, "template", "metadata", "generation"), id="in the metadata of a template"),
+    ],
+)
+async def test_unknown_fields_are_named_or_pruned(
+    client: Client, namespace: str, path: tuple[str | int, ...]
+) -> None:
+    name = str(path[-1])
+    with pytest.raises(ApiError, match=f'unknown field "spec.*{name}"'):
+        await create(client, namespace, job((path, 1)), fieldValidation="Strict", dryRun="All")
+
+    made = await create(client, namespace, job((path, 1)), fieldValidation="Ignore", dryRun="All")
+    assert f'"{name}"' not in orjson.dumps(made["spec"]).decode()
+
+
+async def test_defaults(client: Client, namespace: str) -> None:
+    """Of all defaults only these two are persisted; the others are applied in memory."""
+    made = await create(
+        client,
+        namespace,
+        job((("spec", "runPolicy"), {"backoffLimit": 1}), ((*CONTAINER, "ports"), [{"containerPort": 80}])),
+        dryRun="All",
+    )
+
+    worker = made["spec"]["pytorchReplicaSpecs"]["Worker"]
+    assert made["spec"]["runPolicy"] == {"backoffLimit": 1, "suspend": False}
+    assert worker["template"]["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert "restartPolicy" not in worker
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue", id="changed"),
+        pytest.param(None, "kueue.x-k8s.io/multikueue", id="added"),
+        pytest.param("kueue.x-k8s.io/multikueue", None, id="taken away"),
+    ],
+)
+async def test_managed_by_is_fixed(
+    client: Client, namespace: str, before: str | None, after: str | None
+) -> None:
+    given = [] if before is None else [(("spec", "runPolicy", "managedBy"), before)]
+    await create(client, namespace, job(*given))
+
+    with pytest.raises(Invalid, match=r"spec\.runPolicy\.managedBy: Invalid value: field is immutable"):
+        await patch(client, namespace, {"spec": {"runPolicy": {"managedBy": after}}})
+    suspended = await patch(client, namespace, {"spec": {"runPolicy": {"suspend": True}}})
+    assert suspended["spec"]["runPolicy"].get("managedBy") == before
+
+
+async def test_the_queue_is_fixed_once_it_is_there(client: Client, namespace: str) -> None:
+    def queue(name: str | None) -> dict[str, Any]:
+        return {"spec": {"runPolicy": {"schedulingPolicy": {"queue": name}}}}
+
+    await create(client, namespace, job())
+    await patch(client, namespace, queue("blue"))
+
+    with pytest.raises(Invalid, match=r"spec\.runPolicy\.schedulingPolicy\.queue is immutable"):
+        await patch(client, namespace, queue("green"))
+    taken_away = await patch(client, namespace, queue(None))
+    assert taken_away["spec"]["runPolicy"]["schedulingPolicy"] == {}
+
+
+async def test_status_is_written_apart_and_never_by_the_way(client: Client, namespace: str) -> None:
+    condition = {"type": "Created", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    await create(client, namespace, job((("status",), {"conditions": [condition]})))
+
+    written = await patch(client, namespace, {"status": {"conditions": [condition]}}, subresource="status")
+    unmoved = await patch(client, namespace, {"status": {"conditions": []}})
+
+    assert written["status"] == {"conditions": [condition]}
+    assert unmoved["status"] == {"conditions": [condition]}
+
+
+async def test_one_json_patch_writes_a_status(client: Client, namespace: str) -> None:
+    """The form in which the controller writes it, with a test that the job is still the same one."""
+    made = await create(client, namespace, job())
+    status = {"replicaStatuses": {"Worker": {}}, "startTime": "2026-01-02T03:04:05Z"}
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": made["metadata"]["uid"]},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+
+    answer = await client.patch(
+        RESOURCE, namespace, "job", orjson.dumps(operations), content_type=JSON_PATCH, subresource="status"
+    )
+
+    assert orjson.loads(answer)["status"] == status
+
+
+async def test_workers_are_scaled(client: Client, namespace: str) -> None:
+    await create(client, namespace, job())
+    selector = "training.kubeflow.org/job-name=job"
+    worker = {"active": 1, "selector": selector}
+    await patch(client, namespace, {"status": {"replicaStatuses": {"Worker": worker}}}, subresource="status")
+
+    scale = await patch(client, namespace, {"spec": {"replicas": 3}}, subresource="scale")
+
+    assert scale["spec"] == {"replicas": 3}
+    assert scale["status"] == {"replicas": 1, "selector": selector}
+    stored = orjson.loads(await client.get(RESOURCE, namespace, "job"))
+    assert stored["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
+
+
+async def test_a_table_shows_the_last_condition(client: Client, namespace: str) -> None:
+    conditions = [{"type": kind, "status": "True"} for kind in ("Created", "Running")]
+    await create(client, namespace, job())
+    await patch(client, namespace, {"status": {"conditions": conditions}}, subresource="status")
+
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    table = orjson.loads(await client.list(RESOURCE, namespace, accept=accept))
+
+    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "State", "Age"]
+    assert table["rows"][0]["cells"][:2] == ["job", "Running"]
+
+
+async def test_the_shipped_template_is_this_server_s(client: Client) -> None:
+    """The control plane of the tests is of the release that ships; if this fails, one of the two has moved."""
+    shipped = Release.from_json((ROOT / "controller" / "crds" / FILE).read_bytes())
+
+    assert await ask(client) == shipped
+
+
+def test_definitions_from_a_cluster_s_own_types(
+    control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    crds_command.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["crds", "--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())])
+
+    assert args.execute(args) == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
