@@ -1,0 +1,60 @@
+# Each target does all of its own set-up and says what it does and how long that took; a second run is quick.
+#
+#   make test      lint, types, layers, and every test, the real control plane among them
+#   make demo      trains a PyTorchJob on real data, without a cluster
+#   make lint      the static checks of `make test`
+#   make fmt       formats and mends what can be mended mechanically
+#   make crds      writes manifests/base/crds from the wire types
+#   make bench     measures the controller on a real API server with simulated nodes
+#   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager and kwok
+#   make lock      resolves all dependencies anew and writes requirements/
+#
+# PYTHON is the interpreter that environments are made from (3.11 or newer).
+
+PYTHON ?= python3
+SHELL := /bin/sh
+BIN := .venv/bin
+STEPS := @$(PYTHON) tools/steps.py
+
+ENVIRONMENT := "environment! $(PYTHON) tools/venv.py .venv requirements/dev.txt"
+CONTROLPLANE := "control plane! $(BIN)/python -m controller.testing.controlplane build"
+LINT := "lint: $(BIN)/ruff check" \
+	"format: $(BIN)/ruff format --check" \
+	"types: $(BIN)/mypy" \
+	"layers: $(BIN)/lint-imports --no-cache" \
+	"types, second opinion: $(BIN)/pyright"
+
+.PHONY: test demo lint fmt crds bench controlplane lock
+
+test:
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(LINT) "tests: $(BIN)/pytest --cov"
+
+demo:
+	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
+		"training: .venv-demo/bin/rallypoint run examples/pytorch/digits.yaml"
+
+lint:
+	$(STEPS) "make lint" $(ENVIRONMENT) $(LINT)
+
+fmt:
+	$(STEPS) "make fmt" $(ENVIRONMENT) "mend: $(BIN)/ruff check --fix --exit-zero" "format: $(BIN)/ruff format"
+
+crds:
+	$(STEPS) "make crds" $(ENVIRONMENT) "crds: $(BIN)/rallypoint crds --output manifests/base/crds"
+
+bench:
+	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) "measurement: $(BIN)/python -m bench controlplane"
+
+controlplane:
+	$(STEPS) "make controlplane" $(ENVIRONMENT) $(CONTROLPLANE)
+
+# Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+lock:
+	$(STEPS) "make lock" $(ENVIRONMENT) \
+		"runtime! $(LOCK) pyproject.toml -o requirements/runtime.txt" \
+		"build: $(LOCK) --group build -o requirements/build.txt" \
+		"dev: $(LOCK) pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt" \
+		"demo: $(LOCK) pyproject.toml --group demo -c requirements/runtime.txt -o requirements/demo.txt"

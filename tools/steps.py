@@ -1,0 +1,69 @@
+"""Runs named commands one after the other, says how long each took, and ends with what went wrong.
+
+    python3 tools/steps.py "make lint" "environment! python3 tools/venv.py .venv requirements/dev.txt" "lint: ruff check"
+
+A step whose name ends with ``!`` is needed by those after it: if it fails, they are not run. All others run whatever
+the ones before them did. The exit status is that of the first step that failed.
+
+Standard library only, and nothing that a Python too old for the project could not read.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One command; ``needed`` tells whether the following ones make sense without it."""
+
+    name: str
+    needed: bool
+    command: list[str]
+
+
+def parse(text: str) -> Step:
+    """Raises ``ValueError`` for a step without name or command."""
+    match = re.match(r"\s*([^:!]+)([:!])\s*(\S.*)$", text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"not a step: {text!r}")
+    return Step(match.group(1), match.group(2) == "!", shlex.split(match.group(3)))
+
+
+def run(step: Step) -> int:
+    """The command's exit status; 127 when there is no such command."""
+    print(f"==> {step.name}: {' '.join(map(shlex.quote, step.command))}", flush=True)
+    started = time.monotonic()
+    try:
+        status = subprocess.call(step.command)
+    except OSError as error:
+        print(error)
+        status = 127
+    outcome = "" if status == 0 else f"FAILED ({status}) after "
+    print(f"<== {step.name}: {outcome}{time.monotonic() - started:.1f} s", flush=True)
+    return status
+
+
+def main(title: str, steps: list[Step]) -> int:
+    started = time.monotonic()
+    failed: dict[str, int] = {}
+    for step in steps:
+        status = run(step)
+        if status:
+            failed[step.name] = status
+            if step.needed:
+                break
+    outcome = f"FAILED in {', '.join(failed)}" if failed else "ok"
+    print(f"{title}: {outcome} after {time.monotonic() - started:.0f} s", flush=True)
+    return next(iter(failed.values()), 0)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1], [parse(text) for text in sys.argv[2:]]))
+    except KeyboardInterrupt:
+        sys.exit(130)

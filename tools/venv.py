@@ -1,0 +1,121 @@
+"""Makes a virtual environment of exactly what a lock file says, with this project in it.
+
+    python3 tools/venv.py .venv requirements/dev.txt
+
+Nothing is done when the environment already follows the lock and the project's description. Everything is installed
+by hash; the project itself comes last, editable, with the build backend of the lock.
+
+Standard library only, and nothing that a Python too old for the project could not read: it has to say so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+OLDEST = (3, 11)
+NEWEST_LOOKED_FOR = 14
+PROGRESS_EVERY_SECONDS = 30.0
+STAMP = "rallypoint.stamp"
+
+TOO_OLD = (
+    "error: {name} is Python {version}, and {oldest[0]}.{oldest[1]} or newer is needed. Install one (apt-get install "
+    "python3 python3-venv, https://www.python.org/downloads) or name it: make PYTHON=/path/to/python3.12 ..."
+)
+NO_VENV = (
+    "error: this Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"
+)
+
+
+def main(directory: Path, lock: Path) -> int:
+    wanted = fingerprint(lock)
+    stamp = directory / STAMP
+    if stamp.is_file() and stamp.read_text() == wanted and usable(directory / "bin" / "python"):
+        print(f"{directory} follows {lock}")
+        return 0
+    create(directory)
+    install(directory / "bin" / "python", lock)
+    stamp.write_text(wanted)
+    return 0
+
+
+def fingerprint(lock: Path) -> str:
+    """Changes with whatever decides what is installed."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in (lock, Path("pyproject.toml"), Path(__file__)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def usable(python: Path) -> bool:
+    """Whether an interpreter runs and is new enough."""
+    try:
+        return subprocess.call([str(python), "-c", f"import sys; sys.exit(sys.version_info < {OLDEST})"]) == 0
+    except OSError:
+        return False
+
+
+def create(directory: Path) -> None:
+    """Leaves a working environment alone; what is installed in it is brought in line by ``install``."""
+    if usable(directory / "bin" / "python"):
+        return
+    if directory.exists():
+        shutil.rmtree(str(directory))
+    if told(f"creating {directory}", [sys.executable, "-m", "venv", str(directory)]):
+        shutil.rmtree(str(directory), ignore_errors=True)
+        sys.exit(NO_VENV)
+
+
+def install(python: Path, lock: Path) -> None:
+    pins = [line.split("==")[0] for line in lock.read_text().splitlines() if "==" in line.split(";")[0]]
+    # On Linux, torch comes with CUDA's libraries and needs them to be there, even where there is no GPU.
+    size = ", about 3 GB because of torch" if "torch" in pins else ""
+    # The lock names every package, so that there is nothing to resolve.
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    for what, arguments in (
+        (f"installing {len(pins)} packages from {lock}{size}", ["--require-hashes", "-r", str(lock)]),
+        ("installing this project", ["--no-build-isolation", "--editable", "."]),
+    ):
+        if status := told(what, [*pip, *arguments]):
+            sys.exit(f"error: {what} failed ({status})")
+
+
+def told(what: str, command: list[str]) -> int:
+    """Runs a command and tells every half minute that it still runs; its exit status."""
+    started = time.monotonic()
+    print(f"{what} ...", flush=True)
+    with subprocess.Popen(command) as process:
+        while True:
+            try:
+                return process.wait(PROGRESS_EVERY_SECONDS)
+            except subprocess.TimeoutExpired:
+                print(f"{what} ... {time.monotonic() - started:.0f} s", flush=True)
+            except BaseException:
+                process.kill()
+                raise
+
+
+def newer_python() -> str | None:
+    """Another Python on PATH that is new enough."""
+    for minor in range(NEWEST_LOOKED_FOR, OLDEST[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found and usable(Path(found)):
+            return found
+    return None
+
+
+if __name__ == "__main__":
+    if sys.version_info < OLDEST:
+        other = newer_python()
+        if other is None:
+            sys.exit(TOO_OLD.format(name=sys.executable, version=sys.version.split()[0], oldest=OLDEST))
+        os.execv(other, [other, *sys.argv])
+    try:
+        sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    except KeyboardInterrupt:
+        sys.exit(130)
