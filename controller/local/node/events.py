@@ -1,0 +1,60 @@
+"""Events about pods, written behind the node's back: they are never waited for, and may be lost."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+import orjson
+
+from api.meta import EVENTS
+from controller.kube.client import Client
+from controller.kube.errors import ApiError
+from controller.local.node.status import timestamp
+
+MOST_WAITING = 1000
+
+
+class Events:
+    def __init__(self, client: Client, component: str, node: str, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._source = {"component": component, "host": node}
+        self._now = now
+        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WAITING)
+
+    def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, warning: bool = False) -> None:
+        if not self._waiting.full():
+            self._waiting.put_nowait(self._event(pod, reason, message, "Warning" if warning else "Normal"))
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            event = await self._waiting.get()
+            try:
+                await self._client.create(EVENTS, event["metadata"]["namespace"], orjson.dumps(event))
+            except (ApiError, aiohttp.ClientError, TimeoutError):
+                continue  # An event tells of something; it is not the thing itself.
+
+    def _event(self, pod: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
+        meta, moment = pod["metadata"], timestamp(self._now())
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": meta["namespace"]},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "uid": meta["uid"],
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": kind,
+            "count": 1,
+            "source": self._source,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+        }

@@ -1,0 +1,49 @@
+"""From a container's spec to the process that stands for it: environment, command line, working directory. Pure."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from controller.local.node.environment import Place, Sources, command, variables
+from controller.local.node.isolation import Isolation
+from controller.local.node.process import CannotStart, Launch
+from controller.local.node.volumes import Mount
+
+
+def launch(
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    *,
+    place: Place,
+    sources: Sources,
+    mounts: list[Mount],
+    person: Mapping[str, str],
+    isolation: Isolation,
+) -> Launch:
+    """The process to start. ``person`` is the environment of whoever started the node; the pod's goes over it.
+
+    Raises:
+        Unresolved: a variable has no value (yet).
+        CannotStart: the manifest leaves the command to the image.
+    """
+    found = variables(pod, container, place, sources)
+    argv = command(container, found)
+    if not container.get("command"):
+        image = container.get("image", "")
+        raise CannotStart(
+            f"image {image} is not pulled, so its own command is unknown: give the container a command"
+        )
+    host_name = pod["spec"].get("hostname") or pod["metadata"]["name"]
+    given = {"HOSTNAME": host_name} | {name: variable.value for name, variable in found.items()}
+    plain = Launch(argv, {**person, **given}, container.get("workingDir") or str(Path.cwd()))
+    return isolation.place(pod, plain, found, mounts)
+
+
+def of_person(environment: Mapping[str, str], python: str) -> dict[str, str]:
+    """The environment that pods start from: the person's own, with ``python`` (an interpreter) first on PATH.
+
+    A console script runs without its virtual environment being active; ``python`` in a manifest still means it.
+    """
+    folder = str(Path(python).parent)
+    return {**environment, "PATH": folder + os.pathsep + environment.get("PATH", os.defpath)}

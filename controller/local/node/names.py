@@ -1,0 +1,58 @@
+"""Names of the pod network in text, replaced by addresses. Pure.
+
+Without a resolver of its own a process cannot look up ``job-master-0``, so the loopback isolation writes the address
+where the manifest has the name. Only whole names count: ``job-master-0`` inside ``job-master-01``, ``my-job-master-0``
+or the path ``/ckpt/job-master-0`` is another word.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+CLUSTER_DOMAIN = "cluster.local"
+
+_WORD = re.compile(
+    r"(?<![A-Za-z0-9_.\-])(?<!(?<!/)/)"  # A word begins here; a single slash before it makes it part of a path.
+    r"[a-z0-9](?:[a-z0-9.\-]*[a-z0-9])?"
+    r"(?![A-Za-z0-9_\-])"
+)
+
+
+def replace(text: str, address_of: Callable[[str], str | None]) -> str:
+    """``text`` with each word that ``address_of`` knows replaced by its answer."""
+    return _WORD.sub(lambda match: address_of(match.group()) or match.group(), text)
+
+
+def split(word: str, namespace: str, namespaces: Iterable[str]) -> tuple[str, str]:
+    """The (namespace, name) that ``word`` means in a pod of ``namespace``: the resolver's search path, backwards.
+
+    ``name``, ``name.ns``, ``name.ns.svc`` and ``name.ns.svc.cluster.local`` are the same; the name of a pod with a
+    subdomain (``launcher.job``) keeps its dot.
+    """
+    for suffix in (f".svc.{CLUSTER_DOMAIN}", ".svc"):
+        if word.endswith(suffix):
+            name, _, owner = word.removesuffix(suffix).rpartition(".")
+            return (owner, name) if name else (namespace, owner)
+    name, _, last = word.rpartition(".")
+    if name and last in {namespace, *namespaces}:
+        return last, name
+    return namespace, word
+
+
+def replace_paths(text: str, moved: Mapping[str, str]) -> str:
+    """``text`` with each mount path replaced by where its files are.
+
+    ``/data`` inside ``/database`` or ``/x/data`` is another path.
+    """
+    if not moved:
+        return text
+    places = {path.rstrip("/"): place for path, place in moved.items()}
+    longest_first = sorted(places, key=len, reverse=True)
+    return _path(longest_first).sub(lambda match: places[match.group()], text)
+
+
+def mentions_path(text: str, path: str) -> bool:
+    return _path([path.rstrip("/")]).search(text) is not None
+
+
+def _path(paths: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?<![A-Za-z0-9_.\-/])(?:{'|'.join(map(re.escape, paths))})(?![A-Za-z0-9_.\-])")
