@@ -63,13 +63,13 @@ def may(plane: ControlPlane, verb: str, group: str, resource: str) -> bool:
 @pytest.mark.parametrize(
     ("verbs", "group", "resource"),
     [
-        ("get list watch delete", "kubeflow.org", "pytorchjobs"),
+        ("list watch delete", "kubeflow.org", "pytorchjobs"),
         ("patch", "kubeflow.org", "pytorchjobs/status"),
         ("update", "kubeflow.org", "pytorchjobs/finalizers"),
-        ("list watch create delete", "", "pods"),
-        ("list watch create delete", "", "services"),
+        ("get list watch create delete", "", "pods"),
+        ("get list watch create delete", "", "services"),
         ("create patch", "", "events"),
-        ("get create", "autoscaling", "horizontalpodautoscalers"),
+        ("get create patch delete", "autoscaling", "horizontalpodautoscalers"),
     ],
 )
 def test_the_controller_may(
