@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from typing_extensions import override
+
 from api.children import Pod, Service
 from api.job import JobStatus
 from api.meta import Resource
@@ -21,6 +23,7 @@ class Key:
     namespace: str
     name: str
 
+    @override
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
@@ -69,12 +72,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell about a job. One that tells of a state, not of a change, is ``standing``: it is not repeated."""
+    """Something to tell about a job. ``once`` is a key: while it is remembered, the same is not told again."""
 
     severity: Severity
     reason: str
     message: str
-    standing: bool = False
+    once: str = ""
 
 
 class Upkeep(StrEnum):
@@ -114,6 +117,7 @@ class Problem:
     text: str
     at_start: bool = False
 
+    @override
     def __str__(self) -> str:
         return f"{self.field}: {self.text}"
 

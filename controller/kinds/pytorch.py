@@ -5,7 +5,7 @@ Source: training-operator 1.9, pkg/controller.v1/pytorch (envvar.go, master.go, 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -21,6 +21,7 @@ from controller.kind.pods import role_port
 MASTER = "Master"
 WORKER = "Worker"
 
+_FIELD = re.compile(r"\{\{\s*\.(\w+)\s*\}\}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _WAIT_FOR_MASTER = "err=1;for i in $(seq {tries}); do if nslookup {address}; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err"
 
@@ -171,18 +172,16 @@ def _processes(job: PyTorchJob) -> int:
 
 
 def _from_template(options: Options, address: str) -> list[dict[str, Any]]:
-    text = options.init_container_template
     values = {
         "MasterAddr": address,
         "InitContainerImage": options.init_container_image,
         "MaxTries": str(options.init_container_max_tries),
     }
-    for name, value in values.items():
-        text = re.sub(r"\{\{\s*\." + name + r"\s*\}\}", lambda _, value=value: value, text)
+    text = _FIELD.sub(lambda found: values.get(found[1], found[0]), options.init_container_template)
     return list(yaml.safe_load(text))
 
 
-PYTORCH = ReplicaKind(
+PYTORCH: Final = ReplicaKind[PyTorchJob](
     resource=RESOURCE,
     model=PyTorchJob,
     framework="pytorch",

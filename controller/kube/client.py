@@ -16,6 +16,7 @@ import orjson
 from api.meta import Resource
 from controller.kube import errors
 from controller.kube.connect import Connection
+from controller.kube.limiter import TokenBucket
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -30,7 +31,7 @@ STREAM_SILENCE_SECONDS = 90.0
 """A watch that says nothing for so long is dead: the API server sends a bookmark about once a minute."""
 KEEPALIVE_SECONDS = 75.0
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
-"""Objects are at most about 1.5 MiB in etcd, more with managedFields; aiohttp refuses longer lines than this."""
+"""Given to ``readline`` of a stream. Objects are at most about 1.5 MiB in etcd; one line holds one object."""
 TRIES = 5
 """How often a call is tried when the server says ``later``; then the caller's own back-off decides."""
 LONGEST_PAUSE_SECONDS = 10.0
@@ -50,11 +51,13 @@ class Client:
         connection: Connection,
         *,
         in_flight: int = 32,
+        limiter: TokenBucket | None = None,
         user_agent: str = "rallypoint",
         observe: Observe = _nobody,
     ) -> None:
         self._connection = connection
         self._in_flight = asyncio.Semaphore(in_flight)
+        self._limiter = limiter
         self._user_agent = user_agent
         self._observe = observe
         self._calls = self._session(
@@ -166,6 +169,8 @@ class Client:
         """
         headers = {"Content-Type": content_type, "Accept": accept} if body is not None else {"Accept": accept}
         for attempt in range(1, TRIES + 1):
+            if self._limiter:
+                await self._limiter.take()
             try:
                 async with self._in_flight:
                     return await self._once(method, path, resource, params, body, headers)
@@ -192,7 +197,6 @@ class Client:
             self._connection.server + path,
             params=_given(params),
             headers=self._with_token(headers),
-            **self._proxy(),
         ) as response:
             self._observe("GET", resource, str(response.status), time.monotonic() - started)
             if response.status >= 400:
@@ -241,7 +245,6 @@ class Client:
             headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             trust_env=False,
             proxy=self._connection.proxy or None,
-            read_bufsize=LONGEST_LINE_BYTES // 2,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 

@@ -81,10 +81,11 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
         await config.load_kube_config(path or None, context or None, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise NotConfigured(f"kubeconfig {path or '(default)'}: {error}") from error
+    host = configuration.host or ""
     return Connection(
-        server=configuration.host,
+        server=host,
         token=lambda: configuration.api_key.get("BearerToken", "").removeprefix("Bearer "),
-        tls=_tls(configuration) if configuration.host.startswith("https:") else None,
+        tls=_tls(configuration) if host.startswith("https:") else None,
         proxy=configuration.proxy or "",
     )
 

@@ -14,6 +14,8 @@
 Errors of the network (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree; they pass through as they are.
 """
 
+from typing import Any
+
 import orjson
 
 
@@ -83,23 +85,36 @@ def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
         parsed = None
-    status = parsed if isinstance(parsed, dict) else {"message": body[:1024].decode(errors="replace")}
-    reason = str(status.get("reason") or "")
-    details = status.get("details") or {}
-    kind = (
-        AlreadyExists
-        if reason == "AlreadyExists"
-        else _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
+    status: dict[str, Any] = (
+        parsed if isinstance(parsed, dict) else {"message": body[:1024].decode(errors="replace")}
     )
-    return kind(
+    details = status.get("details") or {}
+    return from_status(
         code,
-        reason,
-        str(status.get("message") or reason or f"HTTP {code}"),
+        str(status.get("reason") or ""),
+        str(status.get("message") or f"HTTP {code}"),
         causes=tuple(
             (str(c.get("field") or ""), str(c.get("message") or "")) for c in details.get("causes") or ()
         ),
         retry_after_seconds=_seconds(retry_after) or float(details.get("retryAfterSeconds") or 0),
     )
+
+
+def from_status(
+    code: int,
+    reason: str,
+    message: str,
+    *,
+    causes: tuple[tuple[str, str], ...] = (),
+    retry_after_seconds: float = 0.0,
+) -> ApiError:
+    """The error that fits a code and a reason."""
+    fits = (
+        AlreadyExists
+        if reason == "AlreadyExists"
+        else _BY_CODE.get(code, ServerError if code >= 500 else ApiError)
+    )
+    return fits(code, reason, message, causes=causes, retry_after_seconds=retry_after_seconds)
 
 
 def _seconds(header: str) -> float:

@@ -1,0 +1,28 @@
+"""The command ``rallypoint``: one module here for each of its commands.
+
+Only the module of the command that is called is imported: the service in a cluster never loads what local mode needs.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+COMMANDS = ("run", "controller", "crds")
+"""Each has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(
+        prog="rallypoint", description="Distributed training on Kubernetes, and without a cluster."
+    )
+    parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS:
+        import_module(f"{__name__}.{command}").add_parser(subparsers)
+    args = parser.parse_args(given)
+    execute: Callable[[argparse.Namespace], int] = args.execute
+    return execute(args)

@@ -1,0 +1,182 @@
+"""``rallypoint controller``: the service, with the flags of training-operator.
+
+Source: training-operator 1.9, cmd/training-operator.v1/main.go.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from controller import app
+from controller.kube.connect import NotConfigured, connect
+from controller.server.http import BadAddress
+from controller.settings import FIELDS, Settings
+from controller.telemetry import logs
+
+log = structlog.get_logger()
+
+INERT = {
+    "webhook-server-port": "there is no webhook: what it refused fails the job with a condition",
+    "webhook-service-name": "there is no webhook",
+    "webhook-secret-name": "there is no webhook",
+    "mpi-kubectl-delivery-image": "this version does not serve MPIJob",
+    "zap-stacktrace-level": "defects are always logged with their traceback",
+    "zap-time-encoding": "times are always RFC 3339",
+}
+"""Flags of the original that are accepted so that manifests need no change, and why they do nothing."""
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "controller",
+        help="run the controller against a cluster",
+        description="Run the controller.",
+        allow_abbrev=False,
+    )
+    defaults = Settings()
+    flag = parser.add_argument
+    flag(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="default: $KUBECONFIG, or the cluster around this process",
+    )
+    flag("--namespace", default=os.environ.get("KUBEFLOW_NAMESPACE", ""), help="serve one namespace only")
+    flag("--enable-scheme", action="append", metavar="KIND", help="serve these kinds only; repeatable")
+    flag(
+        "--controller-threads",
+        type=int,
+        default=defaults.controller_threads,
+        help="jobs of a kind worked on at once",
+    )
+    flag(
+        "--kube-api-qps", type=float, default=defaults.kube_api_qps, help="requests per second; 0 is no limit"
+    )
+    flag(
+        "--kube-api-burst", type=int, default=defaults.kube_api_burst, help="requests at once above the limit"
+    )
+    flag("--kube-api-in-flight", type=int, default=defaults.kube_api_in_flight, help="requests at once")
+    flag("--metrics-bind-address", default=defaults.metrics_bind_address, help="host:port, 0 is off")
+    flag(
+        "--health-probe-bind-address", default=defaults.health_probe_bind_address, help="host:port, 0 is off"
+    )
+    _switch(parser, "--leader-elect", defaults.leader_elect, "share the work by a Lease")
+    flag("--leader-election-id", default="1ca428e5.training-operator.kubeflow.org", help="name of that Lease")
+    flag("--gang-scheduler-name", default="", help="volcano, or the name of a scheduler with coscheduling")
+    flag("--events", default=defaults.events, help="full or off")
+    flag(
+        "--pytorch-init-container",
+        default="on",
+        choices=("on", "off"),
+        help="whether workers wait for the master's name",
+    )
+    flag(
+        "--pytorch-init-container-image",
+        default=defaults.pytorch_init_container_image,
+        help="image of that wait",
+    )
+    flag(
+        "--pytorch-init-container-template-file",
+        default=defaults.pytorch_init_container_template_file,
+        help="YAML list of containers to use instead",
+    )
+    flag(
+        "--pytorch-init-container-max-tries",
+        type=int,
+        default=defaults.pytorch_init_container_max_tries,
+        help="tries, 2 s apart",
+    )
+    flag("--max-replicas", type=int, default=defaults.max_replicas, help="the most pods of one job")
+    flag("--log-format", "--zap-encoder", dest="log_format", default=None, help="json or console")
+    flag(
+        "--log-level",
+        "--zap-log-level",
+        dest="log_level",
+        default=defaults.log_level,
+        help="debug, info, warning, error",
+    )
+    _switch(parser, "--zap-devel", False, "console logs")
+    for name, reason in INERT.items():
+        flag(f"--{name}", default=None, help=f"accepted, does nothing: {reason}")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Exit status: 0 after a stop by signal, 1 when the service could not run, 2 for wrong flags."""
+    try:
+        settings = settings_from(args)
+        app.chosen(settings.enable_scheme)
+    except ValueError as error:
+        sys.stderr.write(f"rallypoint controller: {error}\n")
+        return 2
+    logs.configure(settings.log_format, settings.log_level)
+    for name, reason in INERT.items():
+        if getattr(args, name.replace("-", "_")) is not None:
+            log.warning("flag does nothing", flag=f"--{name}", reason=reason)
+    try:
+        loop_factory()(until_stopped(_serve(settings)))
+    except (NotConfigured, BadAddress, OSError) as error:
+        log.error("cannot run", error=str(error))
+        return 1
+    return 0
+
+
+def settings_from(args: argparse.Namespace) -> Settings:
+    """The settings of parsed flags.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+    values = {name: getattr(args, name) for name in FIELDS if name in args}
+    if args.gang_scheduler_name not in {"", "None"}:
+        raise ValueError("--gang-scheduler-name: this version does not schedule gangs")
+    values["enable_scheme"] = tuple(args.enable_scheme or ())
+    values["pytorch_init_container"] = args.pytorch_init_container == "on"
+    values["log_format"] = args.log_format or ("console" if args.zap_devel else "json")
+    return Settings(**values)
+
+
+async def _serve(settings: Settings) -> None:
+    await app.run(settings, await connect(settings.kubeconfig))
+
+
+async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run ``work`` until it ends or SIGTERM or SIGINT comes; then cancel it and wait for it."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped")
+
+
+def loop_factory() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """``asyncio.run``, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def _switch(parser: argparse.ArgumentParser, name: str, default: bool, help_: str) -> None:
+    """A flag as Go has them: ``--name``, ``--name=true``, ``--name=false``."""
+    parser.add_argument(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in {"true", "t", "1"}:
+        return True
+    if text.lower() in {"false", "f", "0"}:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

@@ -1,0 +1,47 @@
+"""What is left of a job that has finished or is suspended: pods, Services, and the job itself.
+
+Source: training-operator 1.9, pkg/controller.v1/common/job.go, DeletePodsAndServices and CleanupJob.
+"""
+
+from datetime import datetime
+
+from api.children import Pod
+from api.job import CleanPodPolicy, JobStatus, RunPolicy
+from api.meta import PODS, SERVICES
+from controller.domain import Doomed, Snapshot
+
+
+def everything(snapshot: Snapshot) -> tuple[Doomed, ...]:
+    """All pods and all Services of a job.
+
+    Differs: the original forgets the Service of a pod that is already gone. See docs/decisions/0004-cleanup.md.
+    """
+    pods = tuple(Doomed(PODS, pod.name, pod.uid) for pod in snapshot.pods if not pod.deleting)
+    return pods + tuple(Doomed(SERVICES, one.name, one.uid) for one in snapshot.services if not one.deleting)
+
+
+def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Doomed, ...]:
+    """What cleanPodPolicy asks for once a job has finished. None of it is the default; unknown words mean All."""
+    wanted = policy.clean_pod_policy
+    if wanted is None or wanted == CleanPodPolicy.NONE:
+        return ()
+    if wanted != CleanPodPolicy.RUNNING:
+        return everything(snapshot)
+    going = {pod.name for pod in snapshot.pods if _unfinished(pod)}
+    return tuple(doomed for doomed in everything(snapshot) if doomed.name in going)
+
+
+def expires_in(policy: RunPolicy, status: JobStatus, now: datetime) -> float | None:
+    """Seconds until a finished job is deleted, 0 or less when it is due; None if it stays.
+
+    A suspended job stays.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job.go, CleanupJob.
+    """
+    if policy.ttl_seconds_after_finished is None or policy.suspend or status.completion_time is None:
+        return None
+    return policy.ttl_seconds_after_finished - (now - status.completion_time).total_seconds()
+
+
+def _unfinished(pod: Pod) -> bool:
+    return pod.phase in {"Running", "Pending"}

@@ -1,0 +1,35 @@
+"""How many pods of a role do what.
+
+Source: training-operator 1.9, pkg/core/status.go, UpdateJobReplicaStatuses.
+"""
+
+from collections.abc import Mapping
+
+from api.children import Pod
+from api.job import ReplicaStatus
+from controller.domain import Counts, Role
+
+Slots = Mapping[int, Pod]
+"""The pods of one role by index; only indices that the role has."""
+
+
+def slots(role: Role, pods: tuple[Pod, ...]) -> Slots:
+    """The pods of a role that fill one of its places; pods beyond ``replicas`` fill none."""
+    return {pod.index: pod for pod in pods if pod.role == role.label and 0 <= pod.index < role.replicas}
+
+
+def counts(role: Role, filled: Slots, before: ReplicaStatus | None) -> Counts:
+    """Count a role's pods. ``before`` is what the status said of the role when it was last written.
+
+    Differs: pods that are removed by scaling down count as nothing, not as failed. See docs/decisions/0008-terminating-pods.md.
+    """
+    active = sum(pod.is_active for pod in filled.values())
+    succeeded = sum(pod.phase == "Succeeded" for pod in filled.values())
+    failed = sum(
+        pod.phase == "Failed" or (pod.phase == "Running" and pod.deleting) for pod in filled.values()
+    )
+    before = before or ReplicaStatus()
+    ended = max(succeeded - (before.succeeded or 0), 0) + max(failed - (before.failed or 0), 0)
+    missing = role.replicas - len(filled)
+    vanished = max(min(missing, (before.active or 0) - active - ended), 0)
+    return Counts(active, succeeded, failed, vanished)

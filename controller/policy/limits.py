@@ -1,0 +1,84 @@
+"""How long and how often: the active deadline and the backoff limit.
+
+Source: training-operator 1.9, pkg/core/job.go and pkg/controller.v1/common/job.go.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from api.children import Pod
+from api.job import JobStatus, RestartPolicy, RunPolicy
+from controller.domain import Role
+
+_OUT_OF_TRIES = "Job {} has failed because it has reached the specified backoff limit"
+_OUT_OF_TIME = "Job {} has failed because it was active longer than specified deadline"
+
+
+def exceeded(
+    policy: RunPolicy,
+    job: str,
+    roles: Mapping[str, Role],
+    pods: tuple[Pod, ...],
+    status: JobStatus,
+    now: datetime,
+) -> str:
+    """The message of the limit that the job has reached; empty if it may go on."""
+    if out_of_tries(policy, restarts(roles, pods, status)):
+        return _OUT_OF_TRIES.format(job)
+    if past_deadline(policy, status.start_time, now):
+        return _OUT_OF_TIME.format(job)
+    return ""
+
+
+def was_exceeded(job: str, message: str | None) -> bool:
+    """Whether that message of a Failed condition tells of a limit."""
+    return message in {_OUT_OF_TRIES.format(job), _OUT_OF_TIME.format(job)}
+
+
+def out_of_tries(policy: RunPolicy, count: int) -> bool:
+    """Whether so many restarts reach the limit. 0 and 1 both mean: the first restart is too many."""
+    return policy.backoff_limit is not None and (
+        policy.backoff_limit < 0 or count >= max(policy.backoff_limit, 1)
+    )
+
+
+def restarts(roles: Mapping[str, Role], pods: tuple[Pod, ...], status: JobStatus) -> int:
+    """All restarts of a job: those in place, those of pods that were replaced, and the replacements now due.
+
+    Roles with restart policy Never do not restart.
+
+    Differs: the original counts only what running pods remember, so it forgets whatever a replaced pod has used up. See
+    docs/decisions/0003-limits.md.
+    """
+    count = 0
+    for role in roles.values():
+        if role.restart_policy == RestartPolicy.NEVER:
+            continue
+        past = (status.replica_statuses or {}).get(role.name)
+        own = [pod for pod in pods if pod.role == role.label]
+        count += (past.restarts or 0) if past else 0
+        count += sum(pod.restarts + (pod.phase == "Failed") for pod in own if not _replaced(pod))
+    return count
+
+
+def _replaced(pod: Pod) -> bool:
+    """A failed pod on its way out has been counted when it was deleted."""
+    return pod.deleting and pod.phase == "Failed"
+
+
+def past_deadline(policy: RunPolicy, started: datetime | None, now: datetime) -> bool:
+    """Whether the job has been active for as long as it may.
+
+    A job without a start or without a limit is never late. Reaching the limit exactly is late.
+
+    Source: training-operator 1.9, pkg/core/job.go, PastActiveDeadline.
+    """
+    left = deadline_in(policy, started, now)
+    return left is not None and left <= 0
+
+
+def deadline_in(policy: RunPolicy, started: datetime | None, now: datetime) -> float | None:
+    """Seconds until the deadline, negative after it; None without one."""
+    if started is None or policy.active_deadline_seconds is None:
+        return None
+    return policy.active_deadline_seconds - (now - started).total_seconds()

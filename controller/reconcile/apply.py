@@ -1,0 +1,268 @@
+"""Carries out what a plan says about children. The only writer of children.
+
+Each answer goes into the store at once. Names are fixed by the job, so doing a thing twice is refused by the server and harmless.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import msgspec
+import orjson
+
+from api.children import Pod, Service
+from api.meta import Resource
+from controller.domain import Child, Doomed, Problem, Upkeep
+from controller.kube import errors
+from controller.kube.client import JSON_PATCH, Client
+from controller.reconcile.expectations import Expectations
+from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.store import Store
+
+MOST_PER_PASS = 500
+"""Creates of one pass; a larger job takes several, so that others get their turn.
+
+Source: kube-controller-manager, MaxPodCreateDeletePerSync.
+"""
+TOLD_ONE_BY_ONE = 25
+"""Created-events of one pass that name their child; one more sums up the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A resource whose objects are watched: its store, and how its rows are read."""
+
+    store: Store[Any]
+    decode: Callable[[bytes], Any]
+
+
+class Refused(Exception):
+    """The API server will never take a child as it is: the job cannot be run."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class Occupied(errors.Conflict):
+    """A child's name is taken by an object that does not belong to the job."""
+
+
+class Applier:
+    """Writes the children of all jobs of one kind."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Mapping[Resource, Cache],
+        expectations: Expectations,
+        recorder: Recorder,
+        *,
+        width: int = 32,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._expectations = expectations
+        self._recorder = recorder
+        self._width = width
+        self._wary: set[str] = set()
+        """Namespaces where the last create was refused: there one is tried before many are."""
+        self._kept_equal: dict[tuple[str, str, str], int] = {}
+        """(job UID, resource, name) → the job's generation that it was last made equal for."""
+
+    async def apply(
+        self, job: Subject, generation: int, create: Sequence[Child], delete: Sequence[Doomed]
+    ) -> bool:
+        """Delete, then create. Whether everything was done; if not, another pass is due.
+
+        Raises:
+            Refused: the API server does not take a child.
+            ApiError, aiohttp.ClientError, TimeoutError: something else went wrong; what was possible has been done.
+        """
+        await self._many(delete, lambda doomed: self._delete(job, generation, doomed), self._width)
+        fitting = create[:MOST_PER_PASS]
+        made: list[Child] = []
+        wary = job.namespace in self._wary
+        first, rest = (fitting[:1], fitting[1:]) if wary else ((), fitting)
+        try:
+            for batch in (first, rest):
+                await self._many(batch, lambda child: self._ensure(job, generation, child, made), self._width)
+        except (errors.Forbidden, Refused):
+            self._wary.add(job.namespace)
+            raise
+        finally:
+            self._tell_created(job, made)
+        self._wary.discard(job.namespace)
+        return len(fitting) == len(create)
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        for key in [key for key in self._kept_equal if key[0] == uid]:
+            del self._kept_equal[key]
+
+    async def _many(self, items: Sequence[Any], work: Callable[[Any], Any], width: int) -> None:
+        """Work on all items, ``width`` at once, in order; the first error ends it and is raised once what was begun is over."""
+        waiting, failures = deque(items), list[Exception]()
+
+        async def one_lane() -> None:
+            while waiting and not failures:
+                item = waiting.popleft()
+                try:
+                    await work(item)
+                except Exception as error:  # noqa: BLE001 - raised below, once the other lanes are done
+                    failures.append(error)
+
+        await asyncio.gather(*(one_lane() for _ in range(min(width, len(items)))))
+        if failures:
+            raise next((error for error in failures if isinstance(error, Refused)), failures[0])
+
+    async def _ensure(self, job: Subject, generation: int, child: Child, made: list[Child]) -> None:
+        if child.upkeep is Upkeep.EQUAL:
+            await self._keep_equal(job, generation, child)
+        elif await self._create(job, child, child.body()):
+            made.append(child)
+
+    async def _create(self, job: Subject, child: Child, body: dict[str, Any]) -> bool:
+        """Whether it was made now; False if the job had it already."""
+        try:
+            answer = await self._client.create(child.resource, job.namespace, orjson.dumps(body))
+        except errors.AlreadyExists as error:
+            await self._adopt_answer(job, child, error)
+            return False
+        except errors.Invalid as error:
+            self._tell_failed(job, child, error)
+            raise Refused(_problem(child, error)) from error
+        except errors.ApiError as error:
+            self._tell_failed(job, child, error)
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            self._expectations.lost_answer(job.uid)
+            raise
+        self._remember(child.resource, answer)
+        return True
+
+    async def _adopt_answer(self, job: Subject, child: Child, error: errors.AlreadyExists) -> None:
+        """A create whose answer was lost has been done: the object of that name is the job's own. Any other is not touched."""
+        answer = await self._client.get(child.resource, job.namespace, child.name)
+        owner = next((one for one in _owners(answer) if one.get("controller")), {})
+        if owner.get("uid") == job.uid:
+            self._remember(child.resource, answer)
+            return
+        same = owner.get("kind") == job.kind and owner.get("name") == job.name
+        if not same:  # not the remains of an earlier job of this name, which go by themselves
+            self._tell_failed(job, child, error)
+        raise Occupied(
+            error.code, error.reason, f"{error.message}, and belongs to {_described(owner)}"
+        ) from error
+
+    async def _keep_equal(self, job: Subject, generation: int, child: Child) -> None:
+        """Make an unwatched child equal to what is wanted, once per generation of the job."""
+        key = (job.uid, child.resource.kind, child.name)
+        if self._kept_equal.get(key) == generation:
+            return
+        body = child.body()
+        try:
+            answer = await self._client.get(child.resource, job.namespace, child.name)
+        except errors.NotFound:
+            await self._create(job, child, body)
+        else:
+            owner = next((one for one in _owners(answer) if one.get("controller")), {})
+            if owner.get("uid") != job.uid:
+                text = f'{child.resource.plural} "{child.name}" belongs to {_described(owner)}'
+                raise Occupied(409, "Conflict", text)
+            if not _covers(orjson.loads(answer)["spec"], body["spec"]):
+                change = orjson.dumps([{"op": "replace", "path": "/spec", "value": body["spec"]}])
+                await self._client.patch(
+                    child.resource, job.namespace, child.name, change, content_type=JSON_PATCH
+                )
+        self._kept_equal[key] = generation
+
+    async def _delete(self, job: Subject, generation: int, doomed: Doomed) -> None:
+        key = (job.uid, doomed.resource.kind, doomed.name)
+        if not doomed.uid and self._kept_equal.get(key) == -generation:
+            return
+        try:
+            uid = doomed.uid or await self._uid_of_own(job, doomed)
+            if uid:
+                await self._client.delete(doomed.resource, job.namespace, doomed.name, uid=uid)
+                self._tell_deleted(job, doomed)
+        except (errors.NotFound, errors.Conflict):
+            pass  # gone, or another object by now: either way not there any more
+        except errors.ApiError as error:
+            text = f"Error deleting: {error.message}"
+            self._recorder.record(job, "Warning", f"FailedDelete{doomed.resource.kind}", text)
+            raise
+        if not doomed.uid:
+            self._kept_equal[key] = -generation
+        self._mark_deleting(job, doomed)
+
+    async def _uid_of_own(self, job: Subject, doomed: Doomed) -> str:
+        """The UID of an unwatched child, empty if it is not the job's."""
+        meta = orjson.loads(await self._client.get(doomed.resource, job.namespace, doomed.name))["metadata"]
+        owners = meta.get("ownerReferences") or ()
+        own = any(one.get("controller") and one.get("uid") == job.uid for one in owners)
+        return str(meta["uid"]) if own else ""
+
+    def _mark_deleting(self, job: Subject, doomed: Doomed) -> None:
+        """Until the watch says that it is gone, it is going: nothing of its name is made, and it is not deleted again."""
+        cache = self._caches.get(doomed.resource)
+        row: Pod | Service | None = cache.store.get(job.namespace, doomed.name) if cache else None
+        if cache and row is not None and row.uid == doomed.uid:
+            cache.store.amend(msgspec.structs.replace(row, deleting=True))
+
+    def _remember(self, resource: Resource, answer: bytes) -> None:
+        cache = self._caches.get(resource)
+        if cache is not None:
+            cache.store.put(cache.decode(answer))
+
+    def _tell_created(self, job: Subject, made: Sequence[Child]) -> None:
+        told = [child for child in made if child.upkeep is Upkeep.ONCE]
+        for child in told[:TOLD_ONE_BY_ONE]:
+            kind = child.resource.kind
+            self._recorder.record(
+                job, "Normal", f"SuccessfulCreate{kind}", f"Created {kind.lower()}: {child.name}"
+            )
+        rest = told[TOLD_ONE_BY_ONE:]
+        if rest:
+            kinds = sorted({child.resource.kind for child in rest})
+            counted = " and ".join(f"{sum(c.resource.kind == k for c in rest)} {k.lower()}s" for k in kinds)
+            self._recorder.record(job, "Normal", f"SuccessfulCreate{kinds[0]}", f"Created {counted} more")
+
+    def _tell_failed(self, job: Subject, child: Child, error: errors.ApiError) -> None:
+        self._recorder.record(
+            job, "Warning", f"FailedCreate{child.resource.kind}", f"Error creating: {error.message}"
+        )
+
+    def _tell_deleted(self, job: Subject, doomed: Doomed) -> None:
+        if doomed.resource in self._caches:
+            kind = doomed.resource.kind
+            self._recorder.record(
+                job, "Normal", f"SuccessfulDelete{kind}", f"Deleted {kind.lower()}: {doomed.name}"
+            )
+
+
+def _owners(answer: bytes) -> list[dict[str, Any]]:
+    return orjson.loads(answer)["metadata"].get("ownerReferences") or []
+
+
+def _described(owner: Mapping[str, Any]) -> str:
+    return f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+
+
+def _problem(child: Child, error: errors.ApiError) -> Problem:
+    fields = "; ".join(f"{path}: {text}" for path, text in error.causes if path) or error.message
+    return Problem(f"{child.resource.kind} {child.name}", fields)
+
+
+def _covers(live: Any, wanted: Any) -> bool:
+    """Whether ``live`` says all that ``wanted`` says; the server adds defaults of its own."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(
+            key in live and _covers(live[key], value) for key, value in wanted.items()
+        )
+    if isinstance(wanted, list):
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(_covers, live, wanted))
+    return bool(live == wanted)

@@ -1,0 +1,151 @@
+"""A status being rewritten, with the events and counts that tell of its changes.
+
+The reasons and messages are the contract's. The draft starts as a copy; the job's own status is never touched.
+
+Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from api import conditions
+from api.conditions import FALSE, TRUE
+from api.job import ConditionType, Job, JobStatus, ReplicaStatus
+from api.names import role_selector
+from controller.domain import Count, Counts, Event, Plan, Role, Severity
+from controller.kind import JobKind
+
+
+class Draft:
+    """What the status of one job shall become. ``now`` is cut to whole seconds, as times on the wire are."""
+
+    def __init__(self, kind: JobKind[Any], job: Job, now: datetime) -> None:
+        self.now = now.replace(microsecond=0)
+        self.status = job.status.model_copy() if job.status else JobStatus()
+        self.events: list[Event] = []
+        self.counted: list[Count] = []
+        self._kind = kind.resource.kind
+        self._controller = kind.controller_name
+        self._name = job.metadata.name
+
+    def plan(self, **actions: Any) -> Plan:
+        """The plan that writes this status and does ``actions``."""
+        return Plan(status=self.status, events=tuple(self.events), counts=tuple(self.counted), **actions)
+
+    def before(self, role: str) -> ReplicaStatus | None:
+        """What the status says of a role so far."""
+        return (self.status.replica_statuses or {}).get(role)
+
+    def created(self) -> None:
+        if not conditions.find(self.status.conditions or (), ConditionType.CREATED):
+            self._set(ConditionType.CREATED, TRUE, "Created", f"{self._kind} {self._name} is created.")
+            self.counted.append(Count.CREATED)
+
+    def started(self) -> None:
+        if self.status.start_time is None:
+            self.status.start_time = self.now
+
+    def suspended(self) -> None:
+        message = f"{self._kind} {self._name} is suspended."
+        if conditions.is_true(self.status, ConditionType.RUNNING):
+            self._set(ConditionType.RUNNING, FALSE, "Suspended", message)
+        if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", message):
+            self._tell(Severity.NORMAL, "Suspended", message)
+
+    def resumed(self) -> None:
+        """Ends a suspension, if there is one; the job's clock starts anew."""
+        if conditions.is_true(self.status, ConditionType.SUSPENDED):
+            message = f"{self._kind} {self._name} is resumed."
+            self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
+            self._tell(Severity.NORMAL, "Resumed", message)
+            self.status.start_time = self.now
+
+    def running(self, message: str) -> None:
+        self._set(ConditionType.RUNNING, TRUE, "Running", message)
+
+    def restarting(self, message: str) -> None:
+        self._set(ConditionType.RESTARTING, TRUE, "Restarting", message)
+
+    def succeeded(self, message: str) -> None:
+        """The job is done; pods that still run count as succeeded, as the original has it."""
+        if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", message):
+            self._tell(Severity.NORMAL, "Succeeded", message)
+            self.counted.append(Count.SUCCESSFUL)
+        self._complete()
+        self.fold_active()
+
+    def failed(self, message: str, severity: Severity = Severity.NORMAL, suffix: str = "Failed") -> None:
+        """The job has failed.
+
+        Differs: completionTime is set with every failure; without one a TTL could never end. See docs/decisions/0004-cleanup.md.
+        """
+        if self._set(ConditionType.FAILED, TRUE, suffix, message):
+            self._tell(severity, suffix, message)
+            self.counted.append(Count.FAILED)
+        self._complete()
+
+    def tell_restart(self, message: str) -> None:
+        self._tell(Severity.WARNING, "Restarting", message)
+
+    def tell(self, severity: Severity, reason: str, message: str, once: str = "") -> None:
+        self.events.append(Event(severity, reason, message, once))
+
+    def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
+        """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept."""
+        self.status.replica_statuses = {
+            name: ReplicaStatus(
+                active=counts[name].active or None,
+                succeeded=counts[name].succeeded or None,
+                failed=counts[name].failed or None,
+                selector=role_selector(self._controller, self._name, role.label),
+                restarts=before.restarts if (before := self.before(name)) else None,
+            )
+            for name, role in roles.items()
+        }
+
+    def use_restarts(self, role: str, count: int) -> None:
+        """Note restarts whose pods are about to go."""
+        statuses = self.status.replica_statuses or {}
+        if role in statuses:
+            used = (statuses[role].restarts or 0) + count
+            self.status.replica_statuses = {
+                **statuses,
+                role: statuses[role].model_copy(update={"restarts": used}),
+            }
+
+    def fold_active(self) -> None:
+        statuses = self.status.replica_statuses or {}
+        for name, one in statuses.items():
+            if one.active:
+                update = {"active": None, "succeeded": (one.succeeded or 0) + one.active}
+                statuses = {**statuses, name: one.model_copy(update=update)}
+        self._replace(statuses)
+
+    def recount_active(self, active: Mapping[str, int]) -> None:
+        """Set only the active counters; the rest stays as it was."""
+        statuses = self.status.replica_statuses or {}
+        self._replace(
+            {
+                name: one.model_copy(update={"active": active.get(name) or None})
+                for name, one in statuses.items()
+            }
+        )
+
+    def _replace(self, statuses: dict[str, ReplicaStatus]) -> None:
+        if statuses:
+            self.status.replica_statuses = statuses
+
+    def _complete(self) -> None:
+        if self.status.completion_time is None:
+            self.status.completion_time = self.now
+
+    def _set(self, type_: ConditionType, status: str, suffix: str, message: str) -> bool:
+        """Whether that changed anything."""
+        before = self.status.conditions or []
+        after = conditions.merge(before, type_, status, f"{self._kind}{suffix}", message, self.now)
+        self.status.conditions = after
+        return after != before
+
+    def _tell(self, severity: Severity, suffix: str, message: str) -> None:
+        self.events.append(Event(severity, f"{self._kind}{suffix}", message))

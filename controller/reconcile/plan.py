@@ -1,0 +1,273 @@
+"""The decision: a job and what is seen of it become a plan. Pure; all that happens to jobs is decided here.
+
+Order of questions: finished, suspended, runnable, limits, then pod by pod what is missing, lost or too many, and what that means.
+
+Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from api import conditions
+from api.job import ConditionType, Job, JobCondition
+from api.meta import PODS, SERVICES
+from controller.domain import (
+    Child,
+    Count,
+    Counts,
+    Doomed,
+    Plan,
+    Problem,
+    Role,
+    Severity,
+    Snapshot,
+    Upkeep,
+)
+from controller.kind import JobKind, Options, Roles
+from controller.policy import cleanup, count, limits
+from controller.policy.restart import Reaction, reaction
+from controller.reconcile.draft import Draft
+
+
+def decide(
+    kind: JobKind[Any],
+    job: Job,
+    snapshot: Snapshot,
+    now: datetime,
+    options: Options,
+    malformed: Sequence[Problem] = (),
+) -> Plan:
+    """What one pass does for one job.
+
+    ``malformed`` says why the spec could not even be read; then ``job`` holds metadata and status only.
+    """
+    draft = Draft(kind, job, now)
+    policy = job.spec.policy
+    if conditions.is_finished(draft.status):
+        return _finished(kind, job, snapshot, draft)
+    draft.created()
+    if policy.suspend:
+        return _suspended(kind, job, snapshot, draft)
+    problems = [*malformed] or [
+        one for one in kind.problems(job, options) if not (one.at_start and _has_started(job))
+    ]
+    if problems:
+        return _unrunnable(job, problems, draft)
+    draft.resumed()
+    roles = kind.roles(job)
+    over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
+    if over:
+        draft.failed(over)
+        return draft.plan()
+    draft.started()
+    seen = _look(kind, job, roles, snapshot, draft)
+    return _conclude(kind, job, roles, seen, snapshot, draft, options)
+
+
+def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
+    """The end of a job whose child the API server refuses for good: it fails with the server's words."""
+    draft = Draft(kind, job, now)
+    draft.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
+    return draft.plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The roles' pods, judged one by one."""
+
+    counts: Mapping[str, Counts]
+    lost: tuple[str, ...]
+    """Roles that lost more pods than the status knows of."""
+    replace: Mapping[str, tuple[Doomed, ...]]
+    """Failed pods to delete, by role."""
+    used: Mapping[str, int]
+    """Restarts that those pods have used up, by role, the replacements included."""
+    permanent: str
+    """The first role with a pod whose exit code ends the job."""
+
+
+def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> _Seen:
+    counts: dict[str, Counts] = {}
+    replace: dict[str, tuple[Doomed, ...]] = {}
+    used: dict[str, int] = {}
+    lost, permanent = [], ""
+    for role in roles.values():
+        before = draft.before(role.name)
+        filled = count.slots(role, snapshot.pods)
+        counts[role.name] = count.counts(role, filled, before)
+        if counts[role.name].failed + counts[role.name].vanished > ((before.failed or 0) if before else 0):
+            lost.append(role.name)
+        for pod in filled.values():
+            _tell_of_pod(kind, pod, draft)
+        failed = [pod for pod in filled.values() if not pod.deleting]
+        reactions = {pod.name: reaction(role.restart_policy, pod, kind.container) for pod in failed}
+        if Reaction.FAIL in reactions.values():
+            permanent = permanent or role.name
+        going = [pod for pod in failed if reactions[pod.name] is Reaction.REPLACE]
+        if going:
+            replace[role.name] = tuple(Doomed(PODS, pod.name, pod.uid) for pod in going)
+            used[role.name] = sum(1 + pod.restarts for pod in going)
+    draft.count_roles(roles, counts)
+    return _Seen(counts, tuple(lost), replace, used, permanent)
+
+
+def _conclude(
+    kind: JobKind[Any],
+    job: Job,
+    roles: Roles,
+    seen: _Seen,
+    snapshot: Snapshot,
+    draft: Draft,
+    options: Options,
+) -> Plan:
+    """One verdict for the whole pass: success, then failure, then going on."""
+    name, verdict = job.metadata.name, kind.judge(job, roles, seen.counts)
+    if verdict.succeeded:
+        draft.succeeded(verdict.succeeded)
+        return draft.plan()
+    if seen.permanent:
+        draft.failed(
+            f'job "{name}" is failing because "{seen.permanent}" replica(s) failed.', Severity.WARNING
+        )
+        return draft.plan()
+    if verdict.failed:
+        draft.failed(verdict.failed)
+        return draft.plan()
+    replaced = [f"job {name} is restarting because {role} replica(s) failed." for role in seen.replace]
+    for message in replaced:
+        draft.tell_restart(message)
+    if verdict.restarting and seen.lost:
+        draft.tell_restart(verdict.restarting)
+    losing = bool(replaced) or any(one.failed for one in seen.counts.values())
+    if verdict.restarting and (losing or not verdict.running):
+        draft.restarting((replaced or [verdict.restarting])[0])
+    elif verdict.running:
+        draft.running(verdict.running)
+    if job.spec.policy.backoff_limit is not None:
+        for role, restarts in seen.used.items():
+            draft.use_restarts(role, restarts)
+    doomed = tuple(one for role in seen.replace.values() for one in role)
+    draft.counted += [Count.RESTARTED] * len(doomed)
+    return draft.plan(
+        create=_missing(kind, job, roles, snapshot, draft, options),
+        delete=doomed + _surplus(roles, snapshot),
+        requeue_after_seconds=limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now),
+    )
+
+
+def _missing(
+    kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
+) -> tuple[Child, ...]:
+    """Children that do not exist yet, and those that are kept equal to what is wanted."""
+    there = {(PODS.kind, pod.name) for pod in snapshot.pods} | {
+        (SERVICES.kind, one.name) for one in snapshot.services
+    }
+    missing: list[Child] = []
+    for role, _, child in kind.wanted(job, roles, options):
+        if (child.resource.kind, child.name) in there:
+            continue
+        missing.append(child)
+        if child.resource == PODS:
+            _tell_of_template(role, draft)
+    equal = (child for child in kind.extras(job) if child.upkeep is Upkeep.EQUAL)
+    return (*missing, *equal)
+
+
+def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
+    """Pods and Services beyond the replicas of their role."""
+    sizes = {role.label: role.replicas for role in roles.values()}
+    children = [(PODS, one) for one in snapshot.pods] + [(SERVICES, one) for one in snapshot.services]
+    return tuple(
+        Doomed(resource, one.name, one.uid)
+        for resource, one in children
+        if one.role in sizes and one.index >= sizes[one.role] and not one.deleting
+    )
+
+
+def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -> Plan:
+    """Clean up by policy, then delete the job itself when its time has come.
+
+    A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+    """
+    policy = job.spec.policy
+    failure = conditions.find(draft.status.conditions or (), ConditionType.FAILED)
+    if conditions.is_true(draft.status, ConditionType.SUCCEEDED):
+        draft.fold_active()
+    if failure and _leaves_nothing(job, failure):
+        doomed = cleanup.everything(snapshot)
+    else:
+        doomed = cleanup.after_finish(policy, snapshot)
+    left = cleanup.expires_in(policy, draft.status, draft.now)
+    if left is not None and left <= 0:
+        draft.counted.append(Count.DELETED)
+        return draft.plan(delete_job=True)
+    return draft.plan(delete=doomed, requeue_after_seconds=left)
+
+
+def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -> Plan:
+    """No pods while suspended. Quota is given back (``active`` falls) as the pods go, not before.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+    """
+    left = dict.fromkeys(draft.status.replica_statuses or {}, 0)
+    for pod in snapshot.pods:
+        name = next((name for name in left if name.lower() == pod.role), None)
+        if name and pod.phase == "Running":
+            left[name] += 1
+    draft.recount_active(left)
+    draft.suspended()
+    extras = tuple(Doomed(child.resource, child.name) for child in kind.extras(job))
+    return draft.plan(delete=cleanup.everything(snapshot) + extras)
+
+
+def _unrunnable(job: Job, problems: Sequence[Problem], draft: Draft) -> Plan:
+    """A job that cannot be run fails with every problem named; one that runs already goes on as it is, and is told."""
+    kind = job.kind
+    text = _unrunnable_text(kind, problems)
+    if _has_started(job):
+        draft.tell(Severity.WARNING, f"{kind}FailedValidation", text, once=text)
+    else:
+        draft.failed(text, Severity.WARNING, "FailedValidation")
+    return draft.plan()
+
+
+def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
+    return f"{kind} failed validation because {'; '.join(map(str, problems))}"
+
+
+def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
+    """Exit codes of failures and what keeps a pod from running, each told once."""
+    done = pod.exit_of(kind.container)
+    if done and done.code:
+        text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
+        draft.tell(Severity.NORMAL, "ExitedWithCode", text, once=f"{pod.uid}{text}{pod.restarts}")
+    if pod.deleting:
+        return
+    for trouble in pod.troubles:
+        draft.tell(
+            Severity.WARNING,
+            trouble.reason,
+            trouble.message,
+            once=f"{pod.uid}{trouble.reason}{trouble.message}",
+        )
+
+
+def _tell_of_template(role: Role, draft: Draft) -> None:
+    if (role.template.get("spec") or {}).get("restartPolicy"):
+        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        draft.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
+
+
+def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
+    return (
+        limits.was_exceeded(job.metadata.name, failure.message)
+        or failure.reason == f"{job.kind}FailedValidation"
+    )
+
+
+def _has_started(job: Job) -> bool:
+    return job.status is not None and job.status.start_time is not None

@@ -1,0 +1,156 @@
+"""The pass: read the job, look at its children, decide, then write children and status side by side.
+
+Everything is looked at anew each time; a pass that finds nothing to do writes nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from api import conditions
+from api.job import Job
+from api.labels import JOB_NAME, MANAGED_BY_US
+from api.meta import PODS, SERVICES
+from controller.domain import Count, Event, Key, Plan, Problem, Severity
+from controller.kind import JobKind, Options
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.reconcile import plan as planning
+from controller.reconcile.apply import Applier, Cache, Refused
+from controller.reconcile.expectations import Expectations
+from controller.reconcile.jobs import JobRow, parse
+from controller.reconcile.observe import observe
+from controller.reconcile.status import StatusWriter
+from controller.runtime import clock
+from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.store import Store
+from controller.runtime.workers import Outcome
+
+Counter = Callable[[str, Count], None]
+"""Told of what the contract's counters count: namespace, what."""
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw]
+
+
+_decode_items = msgspec.json.Decoder(_Items).decode
+
+
+class Reconciler:
+    """The passes of one kind."""
+
+    def __init__(
+        self,
+        kind: JobKind[Any],
+        client: Client,
+        jobs: Store[JobRow],
+        caches: Mapping[Any, Cache],
+        recorder: Recorder,
+        options: Options,
+        counter: Counter,
+        *,
+        width: int = 32,
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._jobs = jobs
+        self._caches = caches
+        self._recorder = recorder
+        self._options = options
+        self._counter = counter
+        self._expectations = Expectations()
+        self._applier = Applier(client, caches, self._expectations, recorder, width=width)
+        self._status = StatusWriter(client, kind.resource, jobs)
+
+    async def reconcile(self, key: Key) -> Outcome:
+        """One pass of one job.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: the pass is to be tried again later.
+        """
+        row = self._jobs.get(key.namespace, key.name)
+        if row is None or row.deleting:
+            return Outcome()
+        # Asked before the children are read: a child that arrives in between would be missing from the snapshot and be made twice.
+        if not self._expectations.are_met(row.uid):
+            await self._ask_server(row)
+        # No await from here to the decision: job and children are those of one moment.
+        job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
+            return Outcome()
+        snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, row.name, row.uid)
+        plan = planning.decide(self._kind, job, snapshot, clock.now(), self._options, malformed)
+        return await self._carry_out(row, job, plan)
+
+    async def _carry_out(self, row: JobRow, job: Job, plan: Plan) -> Outcome:
+        subject = self._subject(row)
+        children, written = await asyncio.gather(
+            self._applier.apply(subject, row.generation, plan.create, plan.delete),
+            self._write_status(subject, job, plan),
+            return_exceptions=True,
+        )
+        if isinstance(written, BaseException):
+            raise written
+        if isinstance(children, Refused):
+            await self._refuse(row, children.problem)
+            return Outcome(0)
+        if isinstance(children, BaseException):
+            raise children
+        if plan.delete_job:
+            await self._delete_job(row, subject)
+            return Outcome()
+        just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
+        return Outcome(0 if just_finished or not children else plan.requeue_after_seconds)
+
+    async def _write_status(self, subject: Subject, job: Job, plan: Plan) -> None:
+        try:
+            await self._status.write(job, plan.status)
+        except errors.NotFound:
+            return  # the job went meanwhile; its children go with it
+        self._tell(subject, plan.events)
+        for count in plan.counts:
+            if count is not Count.DELETED:
+                self._counter(subject.namespace, count)
+
+    async def _refuse(self, row: JobRow, problem: Problem) -> None:
+        latest = self._jobs.get(row.namespace, row.name)
+        if latest is None or latest.uid != row.uid:
+            return
+        job, _ = parse(latest, self._kind.model, self._kind.resource.kind)
+        plan = planning.refuse(self._kind, job, problem, clock.now())
+        await self._write_status(self._subject(latest), job, plan)
+
+    async def _delete_job(self, row: JobRow, subject: Subject) -> None:
+        told, failed = self._kind.ttl_event_reasons
+        try:
+            await self._client.delete(self._kind.resource, row.namespace, row.name, uid=row.uid)
+        except (errors.NotFound, errors.Conflict):
+            return  # gone, or another job of that name: not ours to delete
+        except errors.ApiError as error:
+            self._tell(subject, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")])
+            raise
+        self._tell(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
+        self._counter(row.namespace, Count.DELETED)
+        self._applier.forget(row.uid)
+
+    async def _ask_server(self, row: JobRow) -> None:
+        """Read the job's children from the server itself, past the caches."""
+        selector = f"{JOB_NAME}={row.name}"
+        for resource, cache in self._caches.items():
+            answer = await self._client.list(resource, row.namespace, label_selector=selector)
+            for raw in _decode_items(answer).items:
+                cache.store.put(cache.decode(raw))
+        self._expectations.asked_server(row.uid)
+
+    def _subject(self, row: JobRow) -> Subject:
+        resource = self._kind.resource
+        return Subject(
+            resource.api_version, resource.kind, row.namespace, row.name, row.uid, self._kind.controller_name
+        )
+
+    def _tell(self, subject: Subject, events: Sequence[Event]) -> None:
+        for event in events:
+            self._recorder.record(subject, event.severity, event.reason, event.message, event.once)

@@ -1,0 +1,41 @@
+"""From a change of an object to the key of the job that wants a pass.
+
+Own writes never come this far: the store knew them already. Neither do changes that leave a row the same, such as a pod's heartbeat.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from api.children import Pod, Service
+from controller.domain import Key
+from controller.reconcile.jobs import JobRow
+from controller.runtime.queue import Queue
+
+Queues = Mapping[str, Queue[Key]]
+"""The queue of each kind that is served, by kind."""
+
+C = TypeVar("C", Pod, Service)
+
+
+def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
+    """A job came, changed or went. A change of its spec ends a back-off."""
+    row = after or before
+    if row is not None:
+        respecified = before is None or after is None or before.generation != after.generation
+        queue.add(Key(row.namespace, row.name), urgent=respecified)
+
+
+def on_child(queues: Queues, before: C | None, after: C | None) -> None:
+    """A pod or Service came, changed or went."""
+    row = after or before
+    if row is None or row.owner_kind not in queues or _is_same(before, after):
+        return
+    queues[row.owner_kind].add(Key(row.namespace, row.owner_name))
+
+
+def _is_same(before: C | None, after: C | None) -> bool:
+    if before is None or after is None:
+        return False
+    return msgspec.structs.replace(after, resource_version=before.resource_version) == before

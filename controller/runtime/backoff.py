@@ -1,0 +1,54 @@
+"""How long to wait before trying again.
+
+Source: client-go, util/workqueue/default_rate_limiters.go and tools/cache/reflector.go.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+
+
+class PerKey(Generic[K]):
+    """Exponential back-off of single keys: 5 ms after the first failure, doubled with each, at most ``longest_seconds``."""
+
+    def __init__(self, first_seconds: float = 0.005, longest_seconds: float = 1000.0) -> None:
+        self._first_seconds = first_seconds
+        self._longest_seconds = longest_seconds
+        self._failures: dict[K, int] = {}
+
+    def failed(self, key: K) -> float:
+        """Note one more failure; the seconds to wait for it."""
+        count = self._failures.get(key, 0)
+        self._failures[key] = count + 1
+        return min(self._first_seconds * 2.0 ** min(count, 60), self._longest_seconds)
+
+    def forget(self, key: K) -> None:
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        return self._failures.get(key, 0)
+
+
+class Reconnect:
+    """Back-off of one stream: 0.8 s doubled up to 30 s, each stretched by up to as much again; calm for 2 min resets it."""
+
+    FIRST_SECONDS = 0.8
+    LONGEST_SECONDS = 30.0
+    CALM_SECONDS = 120.0
+
+    def __init__(self, time: Callable[[], float], chance: Callable[[], float] = random.random) -> None:
+        self._time = time
+        self._chance = chance
+        self._next_seconds = self.FIRST_SECONDS
+        self._last = float("-inf")
+
+    def pause_seconds(self) -> float:
+        """The next pause; asking counts as a failure."""
+        if self._time() - self._last > self.CALM_SECONDS:
+            self._next_seconds = self.FIRST_SECONDS
+        pause = self._next_seconds
+        self._next_seconds = min(pause * 2, self.LONGEST_SECONDS)
+        self._last = self._time()
+        return pause * (1 + self._chance())

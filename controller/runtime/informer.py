@@ -1,0 +1,187 @@
+"""List and watch one resource, keep its store true, and tell of each change.
+
+The rules are those of client-go's reflector: a broken or silent watch is resumed where it stopped; only when the server has forgotten
+that place (410) is everything listed anew; a watch that ends at once counts as a failure.
+
+Source: client-go, tools/cache/reflector.go.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Generic
+
+import aiohttp
+import msgspec
+import structlog
+
+from api.meta import Resource
+from controller.kube import errors
+from controller.kube.client import LONGEST_LINE_BYTES, Client
+from controller.runtime.backoff import Reconnect
+from controller.runtime.store import Change, R, Store
+
+PAGE_SIZE = 500
+WATCH_SECONDS = (300, 600)
+"""A watch is asked to end after a random time between these, so that watches spread over the servers."""
+SHORT_WATCH_SECONDS = 1.0
+LINES_PER_SLICE = 64
+"""Events taken in without giving other tasks a turn; about 1 ms of work."""
+
+log = structlog.get_logger()
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct):
+    metadata: _Meta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _Meta
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class _WatchEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_decode_list = msgspec.json.Decoder(_List).decode
+_decode_event = msgspec.json.Decoder(_WatchEvent).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+class Informer(Generic[R]):
+    """Keeps ``store`` like the server's objects of one resource.
+
+    ``decode`` makes a row of an object's JSON; ``on_change`` is called for each change, plainly, right after the store has it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        decode: Callable[[msgspec.Raw], R],
+        on_change: Callable[[R | None, R | None], None],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        index: Callable[[R], str] | None = None,
+        accept: Callable[[bool], str] | None = None,
+    ) -> None:
+        self.resource = resource
+        self.store: Store[R] = Store(index)
+        self.synced = asyncio.Event()
+        """Set once the store holds everything that was there at the start."""
+        self.last_heard = float("-inf")
+        """Loop time of the last answer or line from the server."""
+        self._client = client
+        self._decode = decode
+        self._on_change = on_change
+        self._namespace = namespace
+        self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._accept = accept or (lambda _: "application/json")
+        self._resource_version = ""
+        self._log = log.bind(resource=resource.plural)
+
+    async def run(self) -> None:
+        """Until cancelled. Errors of the server and of the network are waited out."""
+        reconnect = Reconnect(asyncio.get_running_loop().time)
+        while True:
+            try:
+                if not self._resource_version:
+                    await self._list()
+                await self._watch()
+                continue
+            except errors.Gone:
+                self._log.info("watch too old, listing anew")
+                self._resource_version = ""
+                continue
+            except errors.ApiError as error:
+                self._log.warning("watch refused", code=error.code, error=error.message)
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+                self._log.info("watch broken", error=repr(error))
+            await asyncio.sleep(reconnect.pause_seconds())
+
+    async def _list(self) -> None:
+        rows: list[R] = []
+        params = {"limit": str(PAGE_SIZE)}
+        while True:
+            page = _decode_list(
+                await self._client.list(
+                    self.resource,
+                    self._namespace,
+                    params={**self._selectors, **params},
+                    accept=self._accept(True),
+                )
+            )
+            rows += [row for raw in page.items or () if (row := self._row(raw)) is not None]
+            if not page.metadata.continue_:
+                break
+            params["continue"] = page.metadata.continue_
+            await asyncio.sleep(0)
+        self._heard()
+        for change in self.store.replace(rows, int(page.metadata.resource_version or 0)):
+            self._on_change(*change)
+        self._resource_version = page.metadata.resource_version
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        started, lines = loop.time(), 0
+        params = {
+            **self._selectors,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._resource_version,
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+        }
+        path = self.resource.path(self._namespace)
+        async with self._client.stream(
+            path, params, resource=self.resource.plural, accept=self._accept(False)
+        ) as stream:
+            while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
+                self._heard()
+                self._take(_decode_event(line))
+                lines += 1
+                if lines % LINES_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+        if not lines and loop.time() - started < SHORT_WATCH_SECONDS:
+            raise aiohttp.ClientPayloadError("the watch ended at once without an event")
+
+    def _take(self, event: _WatchEvent) -> None:
+        if event.type == "BOOKMARK":
+            self._resource_version = _decode_bookmark(event.object).metadata.resource_version
+            return
+        if event.type == "ERROR":
+            status = _decode_status(event.object)
+            raise errors.from_status(status.code, status.reason, status.message)
+        row = self._row(event.object)
+        if row is None:
+            return
+        change: Change[R] | None = self.store.remove(row) if event.type == "DELETED" else self.store.put(row)
+        self._resource_version = str(row.resource_version)
+        if change is not None:
+            self._on_change(*change)
+
+    def _row(self, raw: msgspec.Raw) -> R | None:
+        try:
+            return self._decode(raw)
+        except (msgspec.DecodeError, ValueError) as error:
+            self._log.error("object not understood", error=str(error))
+            return None
+
+    def _heard(self) -> None:
+        self.last_heard = asyncio.get_running_loop().time()

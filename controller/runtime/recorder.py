@@ -1,0 +1,187 @@
+"""Events about objects, sent in the background: none is lost to a burst, and none holds up a pass.
+
+An event that repeats an earlier one raises that one's count instead. What was told with a ``once`` key is not told again while the
+key is remembered. Source: client-go, tools/record.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+import orjson
+import structlog
+
+from api.meta import EVENTS
+from controller.kube.client import Client
+from controller.kube.errors import ApiError, NotFound, ServerError, TooManyRequests
+from controller.runtime import clock
+
+LONGEST_MESSAGE = 1024
+"""Characters; the API server refuses longer ones."""
+REMEMBERED = 8192
+"""Events that can still be counted up or recognised as told; about 4 MiB."""
+WAITING = 100_000
+"""Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
+TRIES = 12
+PAUSE_SECONDS = 5.0
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What an event is about, and who says so."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    source: str
+
+
+@dataclass(slots=True)
+class _Told:
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    subject: Subject
+    severity: str
+    reason: str
+    message: str
+    at: datetime
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return self.subject.uid, self.severity, self.reason, self.message
+
+
+class Recorder:
+    """Takes events at any time, sends them while ``run`` runs."""
+
+    def __init__(self, client: Client, *, senders: int = 4, enabled: bool = True) -> None:
+        self._client = client
+        self._senders = senders
+        self._enabled = enabled
+        self._waiting: deque[_Note] = deque(maxlen=WAITING)
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._busy = 0
+        self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
+        self._once: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.dropped = 0
+
+    def record(self, subject: Subject, severity: str, reason: str, message: str, once: str = "") -> None:
+        """Send an event soon."""
+        if not self._enabled or (once and self._known(subject.uid, once)):
+            return
+        if len(self._waiting) == WAITING:
+            self.dropped += 1
+        text = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
+        self._waiting.append(_Note(subject, severity, reason, text, clock.now()))
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._senders):
+                group.create_task(self._run_one())
+
+    async def flushed(self) -> None:
+        """Wait until everything recorded so far is sent or given up."""
+        await self._idle.wait()
+
+    async def _run_one(self) -> None:
+        while True:
+            while not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            note = self._waiting.popleft()
+            self._busy += 1
+            try:
+                await self._send(note)
+            finally:
+                self._busy -= 1
+                if not self._busy and not self._waiting:
+                    self._idle.set()
+
+    async def _send(self, note: _Note) -> None:
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._write(note)
+                return
+            except (TooManyRequests, ServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                if attempt == TRIES:
+                    log.warning("event given up", reason=note.reason, error=repr(error))
+            except ApiError as error:
+                # A namespace on its way out takes no events, nor does one whose job is gone: nobody is left to read them.
+                log.info("event refused", reason=note.reason, code=error.code, error=error.message)
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _write(self, note: _Note) -> None:
+        told = self._told.get(note.identity)
+        namespace = note.subject.namespace
+        if told is not None:
+            told.count += 1
+            change = orjson.dumps({"count": told.count, "lastTimestamp": _wire(note.at)})
+            try:
+                await self._client.patch(EVENTS, namespace, told.name, change)
+            except NotFound:
+                del self._told[note.identity]
+            else:
+                return
+        name = f"{note.subject.name}.{secrets.token_hex(8)}"
+        # Remembered before it is sent, so that a repeat which overtakes this one is counted and not sent twice.
+        _remember(self._told, note.identity, _Told(name, 1))
+        await self._client.create(EVENTS, namespace, orjson.dumps(_body(name, note)))
+
+    def _known(self, uid: str, once: str) -> bool:
+        known = (uid, once) in self._once
+        _remember(self._once, (uid, once), None)
+        return known
+
+
+def _remember(memory: "OrderedDict[Any, Any]", key: object, value: object) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+def _body(name: str, note: _Note) -> dict[str, Any]:
+    subject, at = note.subject, _wire(note.at)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": subject.namespace},
+        "involvedObject": {
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "namespace": subject.namespace,
+            "name": subject.name,
+            "uid": subject.uid,
+        },
+        "type": note.severity,
+        "reason": note.reason,
+        "message": note.message,
+        "source": {"component": subject.source},
+        "reportingComponent": subject.source,
+        "reportingInstance": "",
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+def _wire(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

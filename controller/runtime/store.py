@@ -1,0 +1,101 @@
+"""What an informer knows: rows by name and by one index, never older than what this process has written itself.
+
+All methods are plain: nothing awaits in here, so a reader sees one consistent state. resourceVersions of one resource type are ordered
+numbers (KEP-5504); only those of one store are ever compared.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+
+class Row(Protocol):
+    """What a store asks of the objects in it."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> int: ...
+
+
+R = TypeVar("R", bound=Row)
+Change = tuple[R | None, R | None]
+"""(before, after); None is not there."""
+
+
+class Store(Generic[R]):
+    """Rows by (namespace, name), and by ``index`` of each row if one is given."""
+
+    def __init__(self, index: Callable[[R], str] | None = None) -> None:
+        self._rows: dict[tuple[str, str], R] = {}
+        self._index = index
+        self._by_index: defaultdict[str, dict[tuple[str, str], R]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(list(self._rows.values()))
+
+    def get(self, namespace: str, name: str) -> R | None:
+        return self._rows.get((namespace, name))
+
+    def indexed(self, value: str) -> tuple[R, ...]:
+        """The rows whose index is ``value``."""
+        return tuple(self._by_index[value].values()) if value in self._by_index else ()
+
+    def put(self, row: R) -> Change[R] | None:
+        """Take a row from a watch or from the answer to a write; None if it is not newer than what is known."""
+        key = (row.namespace, row.name)
+        before = self._rows.get(key)
+        if before is not None and before.resource_version >= row.resource_version:
+            return None
+        self._set(key, before, row)
+        return before, row
+
+    def amend(self, row: R) -> None:
+        """Replace a row by a variant of itself that says more than the server has told yet."""
+        key = (row.namespace, row.name)
+        self._set(key, self._rows.get(key), row)
+
+    def remove(self, row: R) -> Change[R] | None:
+        """Take away an object that is gone; None if it is not known, or another of its name is."""
+        key = (row.namespace, row.name)
+        before = self._rows.get(key)
+        if before is None or before.uid != row.uid:
+            return None
+        self._set(key, before, None)
+        return before, None
+
+    def replace(self, rows: Iterable[R], resource_version: int) -> list[Change[R]]:
+        """Take a whole list, as of ``resource_version``; what has changed.
+
+        A row that is newer than the list was written by this process meanwhile, and stays.
+        """
+        listed = {(row.namespace, row.name): row for row in rows}
+        gone = [
+            row
+            for key, row in self._rows.items()
+            if key not in listed and row.resource_version <= resource_version
+        ]
+        changes = [self.remove(row) for row in gone] + [self.put(row) for row in listed.values()]
+        return [change for change in changes if change is not None]
+
+    def _set(self, key: tuple[str, str], before: R | None, after: R | None) -> None:
+        if after is None:
+            del self._rows[key]
+        else:
+            self._rows[key] = after
+        if self._index is None:
+            return
+        if before is not None:
+            value = self._index(before)
+            self._by_index[value].pop(key, None)
+            if not self._by_index[value]:
+                del self._by_index[value]
+        if after is not None:
+            self._by_index[self._index(after)][key] = after

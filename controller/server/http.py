@@ -1,0 +1,81 @@
+"""Plain HTTP for Prometheus and the kubelet: ``/metrics``, ``/healthz``, ``/readyz``."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+Check = Callable[[], str]
+"""What is wrong, empty if nothing is."""
+
+NOWHERE = "0"
+
+
+class BadAddress(ValueError):
+    """A bind address that is no ``host:port``."""
+
+
+@asynccontextmanager
+async def serving(
+    metrics_address: str, probe_address: str, registry: CollectorRegistry, alive: Check, ready: Check
+) -> AsyncIterator[None]:
+    """Serve until the block ends.
+
+    Raises:
+        BadAddress: an address is not understood.
+        OSError: an address is taken.
+    """
+    metrics = [web.get("/metrics", _metrics(registry))]
+    probes = [web.get("/healthz", _probe(alive)), web.get("/readyz", _probe(ready))]
+    sites: dict[str, list[web.RouteDef]] = {}
+    for address, routes in ((metrics_address, metrics), (probe_address, probes)):
+        sites.setdefault(address, []).extend(routes)
+    async with AsyncExitStack() as stack:
+        for address, routes in sites.items():
+            if address != NOWHERE:
+                await stack.enter_async_context(_site(address, routes))
+        yield
+
+
+def parse_address(text: str) -> tuple[str | None, int]:
+    """``:8080``, ``127.0.0.1:8080`` or ``[::1]:8080`` as (host or None for all, port).
+
+    Raises:
+        BadAddress: it is none of them.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise BadAddress(f"bind address {text!r} is not host:port")
+    return host.strip("[]") or None, int(port)
+
+
+@asynccontextmanager
+async def _site(address: str, routes: list[web.RouteDef]) -> AsyncIterator[None]:
+    host, port = parse_address(address)
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return handle
+
+
+def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.Response:
+        wrong = check()
+        return web.Response(text=f"{wrong or 'ok'}\n", status=500 if wrong else 200)
+
+    return handle

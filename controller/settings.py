@@ -1,0 +1,105 @@
+"""Every knob of the service: what it is, its unit, its default, and why that default. ``controller.cli`` makes flags of them.
+
+Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
+"""
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One instance for the life of the process."""
+
+    kubeconfig: str = ""
+    """A kubeconfig file; empty is $KUBECONFIG, or the cluster around this process. Flag ``--kubeconfig``."""
+
+    namespace: str = ""
+    """Serve this namespace only; empty is all. Flag ``--namespace``, or $KUBEFLOW_NAMESPACE."""
+
+    enable_scheme: tuple[str, ...] = ()
+    """Kinds to serve, without regard to case; empty is all. Flag ``--enable-scheme``, repeatable."""
+
+    controller_threads: int = 16
+    """Jobs of one kind that are worked on at once. Flag ``--controller-threads``.
+
+    Differs: training-operator's default is 1, which makes each job wait for all others; a pass here waits for the API server most of
+    the time, so more cost nothing. See docs/decisions/0009-flags.md.
+    """
+
+    kube_api_qps: float = 0.0
+    """Requests per second to the API server, averaged; 0 is no limit. Flag ``--kube-api-qps``.
+
+    Differs: training-operator limits itself to 20, which is what makes large jobs start slowly; here the API server's own flow control
+    and the cap on requests in flight decide. See docs/decisions/0009-flags.md.
+    """
+
+    kube_api_burst: int = 30
+    """Requests that may go at once above ``kube_api_qps``. Flag ``--kube-api-burst``."""
+
+    kube_api_in_flight: int = 32
+    """Requests to the API server at once, watches not counted. Flag ``--kube-api-in-flight``.
+
+    32 keep a loopback API server busy; more only wait in its queues.
+    """
+
+    metrics_bind_address: str = ":8080"
+    """Where ``/metrics`` is served; ``0`` is nowhere. Flag ``--metrics-bind-address``."""
+
+    health_probe_bind_address: str = ":8081"
+    """Where ``/healthz`` and ``/readyz`` are served; ``0`` is nowhere. Flag ``--health-probe-bind-address``."""
+
+    leader_elect: bool = False
+    """Whether several replicas share the work by a Lease. Flag ``--leader-elect``; this version serves one replica only."""
+
+    events: str = "full"
+    """``full`` tells of each child as the originals do, ``off`` tells nothing. Flag ``--events``."""
+
+    pytorch_init_container: bool = True
+    """Whether workers wait for the master's name before they start. Flag ``--pytorch-init-container`` (``on`` or ``off``)."""
+
+    pytorch_init_container_image: str = "alpine:3.10"
+    """The image of that wait. Flag ``--pytorch-init-container-image``."""
+
+    pytorch_init_container_template_file: str = "/etc/config/initContainer.yaml"
+    """A YAML list of containers to use instead, where the file exists. Flag ``--pytorch-init-container-template-file``."""
+
+    pytorch_init_container_max_tries: int = 100
+    """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""
+
+    max_replicas: int = 10_000
+    """The most pods one job may ask for; more is refused. Flag ``--max-replicas``.
+
+    A job of this size still fits into one API server; one of a million does not, and would be a mistake.
+    """
+
+    log_format: str = "json"
+    """``json`` for machines, ``console`` for people. Flag ``--log-format``."""
+
+    log_level: str = "info"
+    """``debug``, ``info``, ``warning`` or ``error``. Flag ``--log-level``."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "controller_threads",
+            "kube_api_in_flight",
+            "pytorch_init_container_max_tries",
+            "max_replicas",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.kube_api_qps < 0:
+            raise ValueError(f"--kube-api-qps must not be negative, but is {self.kube_api_qps}")
+        if self.leader_elect:
+            raise ValueError("--leader-elect: this version has no leader election; run one replica with --leader-elect=false")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")
+
+
+_CHOICES = {
+    "events": ("full", "off"),
+    "log_format": ("json", "console"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
+
+FIELDS = tuple(field.name for field in fields(Settings))
