@@ -1,0 +1,23 @@
+"""``python -m bench`` and ``rallypoint-bench``: one subcommand a subject of measurement."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bench.controlplane import command as controlplane
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure what the arguments name. Exit status: 0, or 1 when it could not be measured."""
+    parser = argparse.ArgumentParser(
+        prog="rallypoint-bench", description="Measurements, with their definitions."
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
+    controlplane.add_parser(subparsers)
+    args = parser.parse_args(argv)
+    status: int = args.execute(args)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Watches jobs, pods and Services of one namespace and remembers when each was first seen in each state.
+
+Times are those of arrival here, by the clock of this process. What is measured is seen in the same way for the controller and for
+the floor.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Literal, Self
+
+import msgspec
+import orjson
+
+from api.meta import PODS, SERVICES, Resource
+from bench.controlplane.scenario import RESOURCE
+from controller.kube.client import Client
+
+Seen = dict[str, float]
+"""When something was first seen, by the object's name: seconds on the monotonic clock."""
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] = []
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+    object: _Object
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class Observer:
+    """Looks on while it is entered. ``until`` waits for what it has seen."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._change = asyncio.Event()
+        self._tasks = AsyncExitStack()
+        self.pods: Seen = {}
+        self.pods_running: Seen = {}
+        self.services: Seen = {}
+        self.conditions: dict[str, Seen] = {}
+        """By type of condition: when a job was first seen with it being True."""
+        self._present: set[tuple[str, str]] = set()
+
+    async def __aenter__(self) -> Self:
+        group = await self._tasks.enter_async_context(asyncio.TaskGroup())
+        tasks = [
+            group.create_task(self._watch(PODS, self._pod)),
+            group.create_task(self._watch(SERVICES, self._service)),
+            group.create_task(self._watch(RESOURCE, self._job)),
+        ]
+        for task in tasks:
+            self._tasks.callback(task.cancel)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tasks.aclose()
+
+    def forget(self) -> None:
+        """Begin anew; what is in the namespace now is not seen again unless it changes."""
+        for seen in (self.pods, self.pods_running, self.services, self.conditions):
+            seen.clear()
+
+    def with_condition(self, condition: str) -> Mapping[str, float]:
+        return self.conditions.get(condition, {})
+
+    def is_empty(self) -> bool:
+        """Whether no object is left in the namespace."""
+        return not self._present
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when ``holds`` does, which is asked after each batch of events."""
+        while not holds():
+            self._change.clear()
+            await self._change.wait()
+
+    async def _watch(self, resource: Resource, note: Callable[[_Object, float], None]) -> None:
+        path = resource.path(self._namespace)
+        listed = orjson.loads(await self._client.list(resource, self._namespace))
+        params = {
+            "watch": "true",
+            "resourceVersion": listed["metadata"]["resourceVersion"],
+            "allowWatchBookmarks": "true",
+        }
+        async with self._client.stream(path, params) as lines:
+            async for line in lines:
+                self._note(resource.plural, _decode(line), note)
+        raise RuntimeError(f"the watch of {resource.plural} ended")
+
+    def _note(self, plural: str, event: _Event, note: Callable[[_Object, float], None]) -> None:
+        key = (plural, event.object.metadata.name)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._present.add(key)
+                note(event.object, time.monotonic())
+            case "DELETED":
+                self._present.discard(key)
+            case "ERROR":
+                raise RuntimeError(f"the watch of {plural} failed")
+            case "BOOKMARK":
+                pass
+        self._change.set()
+
+    def _pod(self, pod: _Object, now: float) -> None:
+        self.pods.setdefault(pod.metadata.name, now)
+        if pod.status.phase == "Running":
+            self.pods_running.setdefault(pod.metadata.name, now)
+
+    def _service(self, service: _Object, now: float) -> None:
+        self.services.setdefault(service.metadata.name, now)
+
+    def _job(self, job: _Object, now: float) -> None:
+        for condition in job.status.conditions:
+            if condition.status == "True":
+                self.conditions.setdefault(condition.type, {}).setdefault(job.metadata.name, now)

@@ -1,0 +1,36 @@
+"""Spreads of measured values, and how a person reads them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from typing_extensions import override
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The smallest, the median and the largest of some runs, in the unit of the runs."""
+
+    smallest: float
+    median: float
+    largest: float
+
+    @override
+    def __str__(self) -> str:
+        if self.smallest == self.largest:
+            return text(self.median)
+        return f"{text(self.smallest)} / {text(self.median)} / {text(self.largest)}"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Raises ValueError when there are no values."""
+    if not values:
+        raise ValueError("nothing was measured")
+    return Spread(min(values), median(values), max(values))
+
+
+def text(value: float) -> str:
+    """Three significant digits, and all of those before the point: 0.0123, 12.3, 12,345."""
+    if value == 0 or abs(value) >= 100 or float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,74 @@
+"""Recorded runs: what was measured, where, with which versions and at which commit. Added, never edited."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PACKAGES = ("aiohttp", "kubernetes-asyncio", "msgspec", "orjson", "pydantic", "uvloop")
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions of what runs on it; nothing that names the machine."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def load() -> float:
+    """How many processes wanted a core during the last minute, on average."""
+    return round(os.getloadavg()[0], 2)
+
+
+def commit() -> dict[str, Any]:
+    """The commit of this checkout, and whether it was changed since; unknown outside of a checkout."""
+    try:
+        return {"id": _git("rev-parse", "HEAD"), "changed": _git("status", "--porcelain", "-uno") != ""}
+    except (OSError, subprocess.CalledProcessError):
+        return {"id": "unknown", "changed": True}
+
+
+def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """Write a new file ``<date>-<name>.json``, numbered when there is one of that day already."""
+    folder.mkdir(parents=True, exist_ok=True)
+    day = datetime.now(UTC).date().isoformat()
+    path, number = folder / f"{day}-{name}.json", 2
+    while path.exists():
+        path, number = folder / f"{day}-{name}-{number}.json", number + 1
+    path.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return path
+
+
+def _cpu_model() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

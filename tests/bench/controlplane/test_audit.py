@@ -1,0 +1,82 @@
+"""Calls counted from lines as kube-apiserver writes them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from bench.controlplane.audit import POLICY, QUIET_SECONDS, AuditLog
+
+
+def line(verb: str, resource: str, code: int = 200, **reference: Any) -> bytes:
+    event = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "stage": "ResponseComplete",
+        "verb": verb,
+        "objectRef": {"resource": resource, "namespace": "bench", "apiVersion": "v1", **reference},
+        "responseStatus": {"metadata": {}, "code": code},
+    }
+    return orjson.dumps(event) + b"\n"
+
+
+def test_calls_by_verb_and_resource(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(
+        line("create", "pods", 201) * 3
+        + line("create", "services", 201)
+        + line("patch", "pytorchjobs", subresource="status") * 2
+        + line("create", "services", 409)
+    )
+
+    calls = AuditLog(path).since(0)
+
+    assert calls.by_kind == {"create pods": 3, "create services": 2, "patch pytorchjobs/status": 2}
+    assert calls.refused == {"409": 1}
+    assert calls.total == 7
+
+
+def test_watches_and_leases_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(line("watch", "pods") + line("update", "leases") + line("list", "pods"))
+
+    assert AuditLog(path).since(0).by_kind == {"list pods": 1}
+
+
+def test_only_what_comes_after_the_mark_counts(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    assert log.mark() == 0
+    (tmp_path / "audit.log").write_bytes(line("create", "pods"))
+    mark = log.mark()
+    with (tmp_path / "audit.log").open("ab") as file:
+        file.write(line("delete", "pods") + b'{"verb": "crea')
+
+    assert log.since(mark).by_kind == {"delete pods": 1}
+
+
+def test_a_call_without_object_counts_too(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(orjson.dumps({"verb": "get", "requestURI": "/version"}) + b"\n")
+
+    assert AuditLog(path).since(0).total == 1
+
+
+async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b"")
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    loop.call_later(QUIET_SECONDS / 2, path.write_bytes, line("create", "pods"))
+
+    await AuditLog(path).quiet()
+
+    assert loop.time() - started == 2 * QUIET_SECONDS
+
+
+def test_the_policy_is_yaml_with_the_user_in_it() -> None:
+    policy = yaml.safe_load(POLICY.format(user="somebody"))
+
+    assert policy["rules"] == [{"level": "Metadata", "users": ["somebody"]}, {"level": "None"}]

@@ -1,0 +1,18 @@
+"""CPU time and memory of this very process."""
+
+import os
+
+from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
+
+
+def test_work_takes_cpu_time() -> None:
+    before = cpu_ms(os.getpid())
+    sum(range(300_000))
+
+    assert cpu_ms(os.getpid()) > before
+
+
+def test_the_peak_is_at_least_what_is_resident() -> None:
+    forget_peak(os.getpid())
+
+    assert peak_rss_mib(os.getpid()) >= 0.9 * rss_mib(os.getpid()) > 1

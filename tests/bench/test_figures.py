@@ -1,0 +1,35 @@
+"""Spreads and how they are read."""
+
+import pytest
+
+from bench.figures import Spread, spread, text
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        pytest.param([12.345, 10.0, 20.06], "10 / 12.3 / 20.1", id="three runs"),
+        pytest.param([1.0, 2.0], "1 / 1.5 / 2", id="the median of two is between them"),
+        pytest.param([38, 38, 38], "38", id="what never changes is said once"),
+        pytest.param([0.5678], "0.568", id="one run"),
+    ],
+)
+def test_a_spread_in_words(values: list[float], shown: str) -> None:
+    assert str(spread(values)) == shown
+
+
+def test_a_spread_is_of_all_runs() -> None:
+    assert spread([3, 1, 2, 10]) == Spread(smallest=1, median=2.5, largest=10)
+
+
+def test_nothing_has_no_spread() -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        spread([])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(12345.6, "12,346"), (99.94, "99.9"), (0.01234, "0.0123"), (0, "0"), (7.0, "7"), (541, "541")],
+)
+def test_three_digits_and_all_before_the_point(value: float, shown: str) -> None:
+    assert text(value) == shown
