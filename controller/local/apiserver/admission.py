@@ -1,0 +1,101 @@
+"""From a body to an object that may be stored: of the right kind, well typed, pruned, defaulted, validated."""
+
+from typing import Any
+
+from controller.local.apiserver import metadata, refusals, validation
+from controller.local.apiserver.refusals import FieldError, Json, bad_request
+from controller.local.apiserver.requests import WriteOptions
+from controller.local.apiserver.resources import Served
+from controller.local.apiserver.schema import mistyped, shape
+from controller.local.apiserver.validation import json_type
+
+
+def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+    """The object of a body, as its resource understands it; ``warnings`` collects what was dropped.
+
+    Raises:
+        Refusal: it is of another kind, its types are wrong, or (strict) it has unknown fields.
+    """
+    _check_kind(served, body)
+    _check_types(served, body)
+    unknown: list[str] = []
+    shaped = shape(served.schema, body, unknown)
+    if unknown and options.validation == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise bad_request(_unfit(served, served.kind, f"strict decoding error: {listed}"))
+    if options.validation == "Warn":
+        warnings += [f'unknown field "{path}"' for path in unknown]
+    rest = {name: part for name, part in shaped.items() if name not in ("kind", "apiVersion", "metadata")}
+    obj = {
+        "kind": served.kind,
+        "apiVersion": served.stored_as,
+        "metadata": shaped.get("metadata") or {},
+        **rest,
+    }
+    return served.rules.default(obj)
+
+
+def _unfit(served: Served, kind: str, why: str) -> str:
+    return f'{kind} in version "{served.version}" cannot be handled as a {served.kind}: {why}'
+
+
+def _check_kind(served: Served, body: Any) -> None:
+    if not isinstance(body, dict):
+        why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_type(body)}"
+        raise bad_request(f"the object provided is unrecognized (must be of type {served.kind}): {why}")
+    kind, version = body.get("kind", ""), body.get("apiVersion", "")
+    if served.custom:
+        _check_custom_kind(served, body, kind, version)
+    elif kind and kind != served.kind:
+        why = f"converting (v1.{kind}) to (core.{served.kind}): unknown conversion"
+        raise bad_request(_unfit(served, kind, why))
+    elif version and version != served.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+        raise bad_request(message)
+
+
+def _check_custom_kind(served: Served, body: Json, kind: str, version: str) -> None:
+    if not kind or not version:
+        what = "Kind" if not kind else "apiVersion"
+        message = f"the object provided is unrecognized (must be of type {served.kind}): Object '{what}' is missing in '{body}'"
+        raise bad_request(message)
+    if version != served.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+        raise bad_request(message)
+    if kind != served.kind:
+        wrong = refusals.bad_value("kind", kind, f"must be {served.kind}")
+        raise refusals.invalid(served.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
+
+
+def _check_types(served: Served, body: Json) -> None:
+    if served.custom:
+        wrong = mistyped(served.schema.properties["metadata"], body.get("metadata"))
+    else:
+        wrong = mistyped(served.schema, body)
+    if wrong is not None:
+        place = f"{wrong.holder}.{wrong.path}" if wrong.holder else wrong.path
+        why = f"json: cannot unmarshal {wrong.given} into Go struct field {place} of type {wrong.wanted}"
+        raise bad_request(_unfit(served, served.kind, why))
+
+
+def check(served: Served, new: Json, old: Json | None = None) -> None:
+    """Whether an object may be stored, in the place of ``old`` if there is one.
+
+    Raises:
+        Refusal: 422, with every reason.
+    """
+    before = None if old is None else old["metadata"]
+    errors = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
+    if served.custom:
+        errors += validation.problems(served.schema, new, old)
+    else:
+        errors += validation.enumerated(served.schema, new)
+    errors += served.rules.validate(new)
+    if old is not None:
+        errors += served.rules.validate_update(new, old)
+    if errors:
+        raise refusals.invalid(served.group, served.kind, new["metadata"].get("name", ""), errors)
+
+
+def immutable(field: str, value: object) -> FieldError:
+    return refusals.bad_value(field, value, "field is immutable")

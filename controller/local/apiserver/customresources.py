@@ -1,0 +1,215 @@
+"""CustomResourceDefinitions: what they are refused for, and the resources that they make.
+
+Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apiserver/customresource_handler.go.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from controller.local.apiserver import refusals
+from controller.local.apiserver.columns import BUILTIN, CREATED_AT, NAME
+from controller.local.apiserver.refusals import FieldError, Json
+from controller.local.apiserver.resources import Column, Rules, Scale, Served
+from controller.local.apiserver.schema import Compiler, Node
+from controller.local.apiserver.selectors import path_reader
+
+GROUP = "apiextensions.k8s.io"
+
+STEP = re.compile(
+    r"\.?(?:(?P<name>[^.\[\]]+)|\[(?P<index>-?\d+|\*|-?\d*:-?\d*|\?\(.*?\))\]|\[['\"](?P<quoted>.*?)['\"]\])"
+)
+
+FILTER = re.compile(r"\?\(\s*@\.(?P<path>[\w.]+)\s*==\s*(?P<quote>['\"]?)(?P<value>.*?)(?P=quote)\s*\)")
+
+
+def default(definition: Json) -> Json:
+    spec = definition.setdefault("spec", {})
+    names = spec.setdefault("names", {})
+    kind = names.get("kind", "")
+    names.setdefault("singular", kind.lower())
+    names.setdefault("listKind", f"{kind}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+    return definition
+
+
+def prepare(definition: Json) -> Json:
+    """A new definition: accepted and established at once."""
+    now = definition["metadata"]["creationTimestamp"]
+    spec = definition["spec"]
+    definition["status"] = {
+        "conditions": [
+            _condition("NamesAccepted", now, "NoConflicts", "no conflicts found"),
+            _condition("Established", now, "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
+    return definition
+
+
+def _condition(kind: str, now: str, reason: str, message: str) -> Json:
+    return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def validate(definition: Json) -> Iterator[FieldError]:
+    spec, names = definition["spec"], definition["spec"]["names"]
+    expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
+    if definition["metadata"].get("name") != expected:
+        detail = 'must be spec.names.plural+"."+spec.group'
+        yield refusals.bad_value("metadata.name", definition["metadata"].get("name", ""), detail)
+    for field in ("group", "scope"):
+        if not spec.get(field):
+            yield refusals.required(f"spec.{field}")
+    for field in ("plural", "kind"):
+        if not names.get(field):
+            yield refusals.required(f"spec.names.{field}")
+    versions = spec.get("versions") or []
+    if sum(1 for version in versions if version.get("storage")) != 1:
+        detail = "must have exactly one version marked as storage version"
+        yield refusals.bad_value("spec.versions", versions, detail)
+    for i, version in enumerate(versions):
+        yield from _version(version, f"spec.versions[{i}]")
+
+
+def _version(version: Json, path: str) -> Iterator[FieldError]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not schema:
+        yield refusals.required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        return
+    if schema.get("type") != "object":
+        field = f"{path}.schema.openAPIV3Schema.type"
+        detail = "must be object at the root"
+        yield (
+            refusals.bad_value(field, schema["type"], detail)
+            if schema.get("type")
+            else refusals.required(field, detail)
+        )
+    try:
+        Compiler().compile(schema)
+    except (ValueError, re.error) as error:
+        yield refusals.bad_value(f"{path}.schema.openAPIV3Schema", "", str(error))
+
+
+RULES = Rules(default=default, prepare=prepare, validate=validate, counts_generation=True)
+
+
+def resource(schema: Node) -> Served:
+    """The resource of the definitions themselves."""
+    return Served(
+        group=GROUP,
+        version="v1",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        singular="customresourcedefinition",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        schema=schema,
+        rules=RULES,
+        subresources=("status",),
+        columns=BUILTIN["CustomResourceDefinition"],
+    )
+
+
+def resources(definition: Json, metadata: Node) -> list[Served]:
+    """The resources that a definition makes, one per served version; ``metadata`` is the schema of ObjectMeta."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    return [
+        _resource(spec, names, version, storage, metadata)
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+
+
+def _resource(spec: Json, names: Json, version: Json, storage: str, metadata: Node) -> Served:
+    subresources = version.get("subresources") or {}
+    return Served(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        singular=names["singular"],
+        list_kind=names["listKind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        schema=_schema(version["schema"]["openAPIV3Schema"], metadata),
+        rules=Rules(counts_generation=True, status_owns_metadata=False, needs_version=True),
+        subresources=tuple(name for name in ("status", "scale") if name in subresources),
+        scale=_scale(subresources.get("scale")),
+        columns=_columns(version.get("additionalPrinterColumns")),
+        fields={
+            field["jsonPath"].lstrip("."): path_reader(field["jsonPath"].lstrip("."))
+            for field in version.get("selectableFields") or ()
+        },
+        custom=True,
+        storage_version=storage,
+    )
+
+
+def _schema(schema: Json, metadata: Node) -> Node:
+    """A resource's schema with the fields that every object has."""
+    root = Compiler().compile(schema)
+    text = Node(type="string")
+    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": metadata}
+    return root
+
+
+def _scale(paths: Json | None) -> Scale | None:
+    if paths is None:
+        return None
+    return Scale(
+        spec=tuple(paths["specReplicasPath"].lstrip(".").split(".")),
+        status=tuple(paths["statusReplicasPath"].lstrip(".").split(".")),
+        selector=tuple(filter(None, paths.get("labelSelectorPath", "").lstrip(".").split("."))),
+    )
+
+
+def _columns(given: list[Json] | None) -> tuple[Column, ...]:
+    if not given:
+        return (NAME, Column("Age", CREATED_AT.cell, type="date"))
+    return NAME, *(
+        Column(
+            column["name"],
+            json_path(column["jsonPath"]),
+            type=column["type"],
+            format=column.get("format", ""),
+            description=column.get("description", ""),
+            priority=column.get("priority", 0),
+        )
+        for column in given
+    )
+
+
+def json_path(path: str) -> Any:
+    """A reader of a printer column's path: names, indexes, slices, ``[*]`` and equality filters; None when absent."""
+    steps = [(m["name"] or m["quoted"], m["index"]) for m in STEP.finditer(path)]
+
+    def read(obj: Json) -> Any:
+        values: list[Any] = [obj]
+        for name, index in steps:
+            values = [found for value in values for found in _step(value, name, index)]
+        return values[0] if values else None
+
+    return read
+
+
+def _step(value: Any, name: str | None, index: str | None) -> list[Any]:
+    if name is not None:
+        return [value[name]] if isinstance(value, dict) and name in value else []
+    if not isinstance(value, list) or index is None:
+        return []
+    if index == "*":
+        return value
+    if index.startswith("?"):
+        wanted = FILTER.fullmatch(index)
+        return (
+            [] if wanted is None else [v for v in value if path_reader(wanted["path"])(v) == wanted["value"]]
+        )
+    if ":" in index:
+        start, _, end = index.partition(":")
+        return value[int(start) if start else None : int(end) if end else None]
+    place = int(index)
+    return [value[place]] if -len(value) <= place < len(value) else []

@@ -1,0 +1,114 @@
+"""The rules for names, label keys and label values, with the words in which a breach is reported.
+
+Each checker returns what is wrong, "" when nothing is.
+
+Source: apimachinery, pkg/util/validation/validation.go.
+"""
+
+import random
+import re
+
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+ENVIRONMENT = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+PORT = re.compile(r"[-a-z0-9]+")
+
+SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names: none that could spell a word."""
+
+LONGEST_BASE = 58
+
+
+def generate(base: str, rng: random.Random) -> str:
+    """A name for ``generateName``."""
+    return base[:LONGEST_BASE] + "".join(rng.choices(SUFFIX, k=5))
+
+
+def subdomain(name: str) -> str:
+    if len(name) > 253:
+        return "must be no more than 253 bytes"
+    if SUBDOMAIN.fullmatch(name):
+        return ""
+    return (
+        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+        "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+    )
+
+
+def label(name: str) -> str:
+    if len(name) > 63:
+        return "must be no more than 63 bytes"
+    if LABEL.fullmatch(name):
+        return ""
+    return (
+        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+        "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+        "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+    )
+
+
+def path_segment(name: str) -> str:
+    """The rule for roles and their bindings: whatever a URL path takes."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    return next((f"may not contain '{char}'" for char in "/%" if char in name), "")
+
+
+def qualified(name: str) -> str:
+    """The rule for label and annotation keys and finalizers: an optional prefix, then a name."""
+    prefix, slash, rest = name.rpartition("/")
+    if slash and (not prefix or "/" in prefix):
+        return (
+            "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with "
+            "an alphanumeric character with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )
+    if slash and (wrong := subdomain(prefix)):
+        return f"prefix part {wrong}"
+    if not rest:
+        return "name part must be non-empty"
+    if len(rest) > 63:
+        return "name part must be no more than 63 bytes"
+    if QUALIFIED.fullmatch(rest):
+        return ""
+    return (
+        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+        "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+        "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+    )
+
+
+def label_value(value: str) -> str:
+    if len(value) > 63:
+        return "must be no more than 63 bytes"
+    if VALUE.fullmatch(value):
+        return ""
+    return (
+        "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
+        "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+        "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+    )
+
+
+def port(name: str) -> str:
+    """The rule for port names (IANA service names)."""
+    if len(name) > 15:
+        return "must be no more than 15 characters"
+    if not PORT.fullmatch(name):
+        return "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not any(char.isalpha() for char in name):
+        return "must contain at least one letter (a-z)"
+    if "--" in name:
+        return "must not contain consecutive hyphens"
+    return "must not begin or end with a hyphen" if name[0] == "-" or name[-1] == "-" else ""
+
+
+def environment(name: str) -> str:
+    """The rule for names of environment variables: anything printable but ``=``."""
+    if not name or any(not " " <= char <= "~" or char == "=" for char in name):
+        return (
+            "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        )
+    return ""

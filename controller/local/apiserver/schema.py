@@ -1,0 +1,221 @@
+"""Structural schemas: what an object may hold, what it holds when nothing is said, and what is wrong with it.
+
+A schema is compiled once into ``Node``s. Three readings of an object follow them: ``shape`` drops what the schema
+does not know and fills in defaults; ``mistyped`` finds the first value of a wrong type (built-in resources refuse
+those before anything else); ``validation.problems`` collects what custom resources are refused for. ``shape``
+never changes its argument: parts that stay as they are are shared with the result.
+"""
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.local.apiserver import quantity
+from controller.local.apiserver.expressions import Rule
+from controller.local.apiserver.refusals import Json
+
+MISSING: Any = object()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One place in a schema; ``type`` is "" where any JSON value may stand."""
+
+    type: str = ""
+    name: str = ""
+    """Of the definition it comes from, for the wording of messages."""
+    format: str = ""
+    properties: dict[str, "Node"] = field(default_factory=dict)
+    additional: "Node | None" = None
+    items: "Node | None" = None
+    required: tuple[str, ...] = ()
+    default: Any = MISSING
+    defaults: tuple[tuple[str, Any], ...] = ()
+    """Of the properties, those that have one."""
+    nullable: bool = False
+    keeps_unknown: bool = False
+    int_or_string: bool = False
+    list_type: str = "atomic"
+    map_keys: tuple[str, ...] = ()
+    map_type: str = "granular"
+    merge_key: str = ""
+    merge_strategy: str = ""
+    enum: tuple[Any, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    pattern: re.Pattern[str] | None = None
+    rules: tuple[Rule, ...] = ()
+    embedded: bool = False
+
+
+LIMITS = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems",
+    "maxItems", "minProperties", "maxProperties", "multipleOf",
+)  # fmt: skip
+
+
+class Compiler:
+    """Turns schemas into nodes; ``$ref`` names a definition, and definitions may name each other in circles."""
+
+    def __init__(self, definitions: Mapping[str, Json] | None = None) -> None:
+        self._definitions = definitions or {}
+        self._compiled: dict[str, Node] = {}
+
+    def definition(self, name: str) -> Node:
+        found = self._compiled.get(name)
+        if found is None:
+            found = self._compiled[name] = Node(name=name)
+            self._fill(found, self._definitions[name])
+        return found
+
+    def compile(self, schema: Json) -> Node:
+        if "$ref" in schema:
+            return self._refer(schema)
+        node = Node()
+        self._fill(node, schema)
+        return node
+
+    def _refer(self, schema: Json) -> Node:
+        target = self.definition(schema["$ref"])
+        if len(schema) == 1:
+            return target
+        node = Node(name=target.name)
+        self._fill(node, {**self._definitions[schema["$ref"]], **schema})
+        return node
+
+    def _fill(self, node: Node, schema: Json) -> None:
+        node.type = schema.get("type", "")
+        node.format = schema.get("format", "")
+        node.properties = {name: self.compile(part) for name, part in schema.get("properties", {}).items()}
+        more = schema.get("additionalProperties")
+        node.additional = self.compile(more) if isinstance(more, dict) else None
+        node.items = self.compile(schema["items"]) if "items" in schema else None
+        node.required = tuple(schema.get("required", ()))
+        node.default = schema.get("default", MISSING)
+        node.defaults = tuple(
+            (name, part.default) for name, part in node.properties.items() if part.default is not MISSING
+        )
+        node.nullable = schema.get("nullable", False)
+        node.keeps_unknown = schema.get("x-kubernetes-preserve-unknown-fields", False) or more is True
+        node.int_or_string = schema.get("x-kubernetes-int-or-string", False)
+        node.list_type = schema.get("x-kubernetes-list-type", "atomic")
+        node.map_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        node.map_type = schema.get("x-kubernetes-map-type", "granular")
+        node.merge_key = schema.get("x-kubernetes-patch-merge-key", "")
+        node.merge_strategy = schema.get("x-kubernetes-patch-strategy", "")
+        node.enum = tuple(schema.get("enum", ()))
+        node.limits = {name: schema[name] for name in LIMITS if name in schema}
+        node.pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
+        node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
+        node.embedded = schema.get("x-kubernetes-embedded-resource", False)
+
+
+def shape(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
+    """The value without what the schema does not know, with its defaults; ``unknown`` collects the paths dropped."""
+    if isinstance(value, dict):
+        return _shape_object(node, value, unknown, path)
+    if isinstance(value, list) and node.items is not None:
+        shaped = [shape(node.items, item, unknown, f"{path}[{i}]") for i, item in enumerate(value)]
+        return value if all(new is old for new, old in zip(shaped, value, strict=True)) else shaped
+    if node.format == "quantity" and isinstance(value, str | int | float):
+        canonical = quantity.canonical(str(value))
+        return value if canonical is None or canonical == value else canonical
+    return value
+
+
+def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Json:
+    if node.type not in ("object", ""):
+        return value
+    result: Json = {}
+    changed = False
+    for name, old in value.items():
+        part = node.properties.get(name) or node.additional
+        if part is None:
+            if node.keeps_unknown or not node.type or (node.embedded and name in EMBEDDED):
+                result[name] = old
+            else:
+                unknown.append(f"{path}.{name}" if path else name)
+                changed = True
+            continue
+        if old is None and not part.nullable and (part.type or part.int_or_string):
+            changed = True
+            continue
+        new = result[name] = shape(part, old, unknown, f"{path}.{name}" if path else name)
+        changed = changed or new is not old
+    for name, default in node.defaults:
+        if name not in result:
+            filled = shape(node.properties[name], copy.deepcopy(default), unknown, f"{path}.{name}")
+            result[name] = filled
+            changed = True
+    return result if changed else value
+
+
+EMBEDDED = ("apiVersion", "kind", "metadata")
+
+JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistyped:
+    """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
+
+    path: str
+    holder: str
+    given: str
+    wanted: str
+
+
+def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyped | None:
+    """The first value that does not fit its field; nothing else about it is asked."""
+    if value is None or node.int_or_string or not node.type:
+        return None
+    if not _fits(node, value):
+        return Mistyped(path, holder, JSON_TYPES[type(value)], _go_type(node))
+    if isinstance(value, dict):
+        inner = node.name.rpartition(".")[2] or holder
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None and (
+                found := mistyped(part, item, f"{path}.{name}" if path else name, inner)
+            ):
+                return found
+    elif isinstance(value, list) and node.items is not None:
+        for item in value:
+            if found := mistyped(node.items, item, path, holder):
+                return found
+    return None
+
+
+def _fits(node: Node, value: Any) -> bool:
+    match node.type:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return True
+
+
+def _go_type(node: Node) -> str:
+    match node.type:
+        case "object" if node.additional is not None:
+            return f"map[string]{_go_type(node.additional)}"
+        case "object":
+            return f"v1.{node.name.rpartition('.')[2]}"
+        case "array":
+            return f"[]{_go_type(node.items)}" if node.items is not None else "[]interface {}"
+        case "integer":
+            return node.format or "int64"
+        case "boolean":
+            return "bool"
+        case _:
+            return node.type

@@ -1,0 +1,126 @@
+"""The server as others use it: start, address, stop."""
+
+import asyncio
+import contextlib
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from controller.local.apiserver.catalog import Catalog
+from controller.local.apiserver.front import Front
+from controller.local.apiserver.garbage import Collector
+from controller.local.apiserver.handlers import Audit, Handlers, PodRequest
+from controller.local.apiserver.refusals import Json
+from controller.local.apiserver.requests import Target, WriteOptions
+from controller.local.apiserver.store import Store
+from controller.local.apiserver.writing import Writer
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+STOP_SECONDS = 2.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ApiServer:
+    """An API server on loopback. Use ``start`` and ``stop``, both on the loop that serves."""
+
+    def __init__(
+        self,
+        *,
+        crds: Sequence[Json] = (),
+        token: str = "",
+        clock: Callable[[], datetime] = _now,
+        auto_namespaces: bool = False,
+        history: int = 4096,
+        front: Front | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """``token`` is made up when it is not given; ``history`` is how many changes a resource remembers.
+
+        With ``auto_namespaces`` a namespace is there as soon as something is created in it.
+        """
+        self.token = token or secrets.token_urlsafe(32)
+        self.store = Store(history)
+        rng = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._writer = Writer(self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces)
+        self._collector = Collector(self._writer)
+        self._handlers = Handlers(self._writer, self.token, clock, front)
+        self._runner: web.AppRunner | None = None
+        self._collecting: asyncio.Task[None] | None = None
+        self._url = ""
+        for name in NAMESPACES:
+            self._writer.add_namespace(name)
+        for definition in crds:
+            self.define(definition)
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``; empty until started."""
+        return self._url
+
+    @property
+    def audit(self) -> Audit | None:
+        """Told of every answered call, watches left out: method, path, userAgent, verb, code, body."""
+        return self._handlers.audit
+
+    @audit.setter
+    def audit(self, audit: Audit | None) -> None:
+        self._handlers.audit = audit
+
+    def answer_for_pods(self, subresource: str, answer: PodRequest) -> None:
+        """Have requests for a subresource of pods (``log``, ``exec``, ``attach``) answered by who runs them."""
+        self._handlers.pods[subresource] = answer
+
+    def define(self, definition: Json) -> None:
+        """Add a CustomResourceDefinition.
+
+        Raises:
+            Refusal: it is not valid.
+        """
+        served = self._writer.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        assert served is not None
+        self._writer.create(Target(served), definition, WriteOptions(validation="Ignore"))
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        app = web.Application(client_max_size=0)
+        app.router.add_route("*", "/{path:.*}", self._handlers.handle)
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        bound = self._runner.addresses[0]
+        self._url = f"http://{bound[0]}:{bound[1]}"
+        self._collecting = asyncio.create_task(self._collector.run(), name="garbage collector")
+
+    async def stop(self) -> None:
+        """End all watches, then close the door."""
+        self.store.close_watchers()
+        if self._collecting is not None:
+            self._collecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._collecting
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner = self._collecting = None
+        self._url = ""
+
+    def kubeconfig(self) -> Json:
+        """A kubeconfig with which tools reach this server."""
+        name = "rallypoint"
+        context = {"cluster": name, "user": name, "namespace": "default"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": {"token": self.token}}],
+            "contexts": [{"name": name, "context": context}],
+            "current-context": name,
+        }

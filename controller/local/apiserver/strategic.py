@@ -1,0 +1,107 @@
+"""Strategic merge patches: merge patches that know, by the schema, which lists are merged by a key.
+
+Directives: ``$patch: replace|delete|merge`` in objects and list items, ``$retainKeys``, ``$deleteFromPrimitiveList/x``
+and ``$setElementOrder/x``.
+
+Source: apimachinery, pkg/util/strategicpatch/patch.go.
+"""
+
+from typing import Any
+
+from controller.local.apiserver.refusals import Json, bad_request
+from controller.local.apiserver.schema import Node
+
+DIRECTIVE = "$patch"
+RETAIN = "$retainKeys"
+REMOVE_FROM = "$deleteFromPrimitiveList/"
+ORDER = "$setElementOrder/"
+
+ANY = Node()
+
+
+def merge(node: Node, target: Any, patch: Any) -> Any:
+    """The target with the patch applied; what does not change is shared."""
+    if not isinstance(patch, dict):
+        return patch
+    match patch.get(DIRECTIVE):
+        case "replace":
+            return {name: value for name, value in patch.items() if name != DIRECTIVE}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise bad_request(f"unknown patch type found: {other}")
+    result: Json = dict(target) if isinstance(target, dict) else {}
+    if RETAIN in patch:
+        result = {name: value for name, value in result.items() if name in patch[RETAIN]}
+    _remove_listed(result, patch)
+    for name, value in patch.items():
+        if not name.startswith("$"):
+            _set(node.properties.get(name) or node.additional or ANY, result, name, value)
+    for name, order in patch.items():
+        if name.startswith(ORDER) and isinstance(result.get(name.removeprefix(ORDER)), list):
+            field = name.removeprefix(ORDER)
+            result[field] = _ordered(node.properties.get(field, ANY), result[field], order)
+    return result
+
+
+def _set(node: Node, result: Json, name: str, value: Any) -> None:
+    if value is None:
+        result.pop(name, None)
+    elif isinstance(value, list) and "merge" in node.merge_strategy:
+        result[name] = _merge_list(node, result.get(name) or [], value)
+    elif isinstance(value, list) or (isinstance(value, dict) and "replace" in node.merge_strategy.split(",")):
+        result[name] = value
+    else:
+        result[name] = merge(node, result.get(name), value)
+
+
+def _remove_listed(result: Json, patch: Json) -> None:
+    for name, values in patch.items():
+        if name.startswith(REMOVE_FROM):
+            field = name.removeprefix(REMOVE_FROM)
+            result[field] = [item for item in result.get(field, []) if item not in values]
+
+
+def _merge_list(node: Node, target: list[Any], patch: list[Any]) -> list[Any]:
+    if not node.merge_key:
+        return [*target, *(item for item in patch if item not in target)]
+    if any(_directive(item) == "replace" for item in patch):
+        return [item for item in patch if _directive(item) != "replace"]
+    result = list(target)
+    for item in patch:
+        if not isinstance(item, dict) or node.merge_key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {node.merge_key}")
+        _merge_item(node, result, item)
+    return result
+
+
+def _merge_item(node: Node, result: list[Any], item: Json) -> None:
+    key = item[node.merge_key]
+    places = [i for i, old in enumerate(result) if isinstance(old, dict) and old.get(node.merge_key) == key]
+    if _directive(item) == "delete":
+        result[:] = [old for i, old in enumerate(result) if i not in places]
+    elif places:
+        result[places[0]] = merge(node.items or ANY, result[places[0]], item)
+    else:
+        result.append(merge(node.items or ANY, {}, item))
+
+
+def _directive(item: Any) -> str:
+    return item.get(DIRECTIVE, "") if isinstance(item, dict) else ""
+
+
+def _ordered(node: Node, items: list[Any], order: list[Any]) -> list[Any]:
+    """The items in the order asked for; those not mentioned keep their place after the one they followed."""
+    wanted = [entry.get(node.merge_key) if isinstance(entry, dict) else entry for entry in order]
+
+    def identity(item: Any) -> Any:
+        return item.get(node.merge_key) if isinstance(item, dict) else item
+
+    ranks = {value: rank for rank, value in enumerate(wanted)}
+    rank, placed = -1, list[tuple[int, int, Any]]()
+    for i, item in enumerate(items):
+        rank = ranks.get(identity(item), rank)
+        placed.append((rank, i, item))
+    return [item for _, _, item in sorted(placed, key=lambda place: place[:2])]

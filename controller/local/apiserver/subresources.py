@@ -1,0 +1,108 @@
+"""Subresources that are not just a part of their object: scale, binding, eviction."""
+
+from typing import Any
+
+from controller.local.apiserver import metadata, refusals
+from controller.local.apiserver.deletion import delete
+from controller.local.apiserver.refusals import Json
+from controller.local.apiserver.requests import Answer, DeleteOptions, Target, WriteOptions
+from controller.local.apiserver.resources import Scale
+from controller.local.apiserver.store import Entry
+from controller.local.apiserver.writing import Edit, Writer
+
+SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _read(obj: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
+def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
+    if len(path) == 1:
+        return {**obj, path[0]: value}
+    inner = obj.get(path[0])
+    return {**obj, path[0]: _set(inner if isinstance(inner, dict) else {}, path[1:], value)}
+
+
+def scale_of(obj: Json, paths: Scale) -> Json:
+    """The Scale object of a custom resource."""
+    shown = {key: obj["metadata"][key] for key in SHOWN_METADATA if key in obj["metadata"]}
+    status: Json = {"replicas": _read(obj, paths.status) or 0}
+    selector = _read(obj, paths.selector) if paths.selector else None
+    if selector:
+        status["selector"] = selector
+    spec = {"replicas": wanted} if (wanted := _read(obj, paths.spec)) else {}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": shown,
+        "spec": spec,
+        "status": status,
+    }
+
+
+def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, options: WriteOptions) -> Answer:
+    """Change the replicas of a custom resource; ``edit`` turns its Scale into the wanted one."""
+
+    def edited(old: Json) -> Json:
+        wanted: Any = edit(scale_of(old, paths))
+        if not isinstance(wanted, dict) or wanted.get("kind", "Scale") != "Scale":
+            raise refusals.bad_request("expected input object type to be Scale")
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        given = wanted.get("metadata") or {}
+        changed = _set(old, paths.spec, replicas)
+        kept = {key: given[key] for key in ("name", "namespace", "resourceVersion", "uid") if given.get(key)}
+        return {**changed, "metadata": {**old["metadata"], **kept}}
+
+    main = Target(target.served, target.namespace, target.name)
+    answer = writer.replace(main, edited, options)
+    return Answer(scale_of(answer.object, paths), answer.code, answer.warnings)
+
+
+def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> Answer:
+    """Put a pod on a node, once."""
+    node = _read(body, ("target", "name"))
+    kind = _read(body, ("target", "kind"))
+    if not node or (kind and kind != "Node"):
+        wrong = refusals.required("target.name")
+        raise refusals.invalid("", "Binding", target.name, [wrong])
+    entry = writer.find(target)
+    pod, subject = entry.object, f"{target.served.plural}/binding"
+    if pod["metadata"].get("deletionTimestamp"):
+        why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+        raise refusals.conflict("", subject, target.name, why)
+    if pod["spec"].get("nodeName"):
+        why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        raise refusals.conflict("", subject, target.name, why)
+    if not options.dry_run:
+        writer.put(target.served, _bound(writer, entry, node))
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    return Answer(status, 201)
+
+
+def _bound(writer: Writer, entry: Entry, node: str) -> Json:
+    pod = entry.object
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": metadata.timestamp(writer.clock()),
+    }
+    status = pod.get("status") or {}
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    return {
+        **pod,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {**status, "conditions": [*others, scheduled]},
+    }
+
+
+def evict(writer: Writer, target: Target, body: Any) -> Answer:
+    """Delete a pod on behalf of who drains its node; nothing here has a disruption budget."""
+    options = DeleteOptions.read({}, _read(body, ("deleteOptions",)))
+    delete(writer, target, options)
+    return Answer(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
+    )

@@ -1,0 +1,220 @@
+"""What a custom resource is refused for: types, limits, enums, required fields, unique list entries, CEL rules.
+
+Source: apiextensions-apiserver, pkg/apiserver/validation and pkg/apiserver/schema/{listtype,cel}.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from controller.local.apiserver import refusals
+from controller.local.apiserver.expressions import MISSING as NO_OLD
+from controller.local.apiserver.refusals import FieldError, Json
+from controller.local.apiserver.schema import Node
+
+UNCHECKED = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+
+
+def problems(node: Node, value: Json, old: Json | None = None) -> list[FieldError]:
+    """All that is wrong with an object; ``old`` is what it replaces, for rules about changes.
+
+    CEL rules are asked only when everything else holds, as their types rely on it.
+    """
+    found = [*_values(node, value, "")]
+    found += _unique(node, value, "")
+    if found:
+        return [*found, UNCHECKED] if _has_rules(node) else found
+    return [*_rules(node, value, NO_OLD if old is None else old, "")]
+
+
+def enumerated(node: Node, value: Any, path: str = "") -> Iterator[FieldError]:
+    """The values of built-in objects that are not among those their fields allow."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from enumerated(part, item, _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        for i, item in enumerate(value):
+            yield from enumerated(node.items, item, f"{path}[{i}]")
+    elif node.enum and value and value not in node.enum:
+        yield refusals.unsupported(path, value, node.enum)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _values(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    wrong = _type_error(node, value, path)
+    if wrong is not None:
+        yield wrong
+        return
+    if value is None:
+        return
+    if node.enum and value not in node.enum:
+        yield refusals.unsupported(path, value, node.enum)
+    yield from _limits(node, value, path)
+    if isinstance(value, dict):
+        for name in node.required:
+            if name not in value:
+                yield refusals.required(_join(path, name))
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from _values(part, item, _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        for i, item in enumerate(value):
+            yield from _values(node.items, item, f"{path}[{i}]")
+
+
+def json_type(value: Any) -> str:
+    """The type as the messages name it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _type_error(node: Node, value: Any, path: str) -> FieldError | None:
+    given = json_type(value)
+    if node.int_or_string:
+        wanted = "integer,string"
+        if given in ("integer", "string") or (value is None and node.nullable):
+            return None
+    else:
+        wanted = node.type
+        whole = node.type == "integer" and isinstance(value, float) and value.is_integer()
+        fits = not wanted or given == wanted or (wanted == "number" and given == "integer") or whole
+        if fits or (value is None and node.nullable):
+            return None
+    return refusals.wrong_type(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+
+
+def _limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    if node.pattern is not None and isinstance(value, str) and not node.pattern.search(value):
+        yield refusals.bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'")
+    limits = node.limits
+    if not limits:
+        return
+    if isinstance(value, str):
+        if len(value) < limits.get("minLength", 0):
+            least = limits["minLength"]
+            yield refusals.bad_value(path, value, f"{path} in body should be at least {least} chars long")
+        if len(value) > limits.get("maxLength", math.inf):
+            yield refusals.too_long(path, limits["maxLength"])
+    elif isinstance(value, list):
+        yield from _count(
+            path, len(value), limits.get("minItems", 0), limits.get("maxItems", math.inf), "items"
+        )
+    elif isinstance(value, dict):
+        least, most = limits.get("minProperties", 0), limits.get("maxProperties", math.inf)
+        yield from _count(path, len(value), least, most, "properties")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _range(limits, value, path)
+
+
+def _count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:
+    if count < least:
+        yield refusals.bad_value(path, count, f"{path} in body should have at least {least} {what}")
+    if count > most:
+        yield refusals.too_many(path, count, int(most))
+
+
+def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
+    low, high = limits.get("minimum", -math.inf), limits.get("maximum", math.inf)
+    if value < low or (value == low and limits.get("exclusiveMinimum")):
+        words = "greater than" if limits.get("exclusiveMinimum") else "greater than or equal to"
+        yield refusals.bad_value(path, value, f"{path} in body should be {words} {low}")
+    if value > high or (value == high and limits.get("exclusiveMaximum")):
+        words = "less than" if limits.get("exclusiveMaximum") else "less than or equal to"
+        yield refusals.bad_value(path, value, f"{path} in body should be {words} {high}")
+    step = limits.get("multipleOf")
+    if step and value % step:
+        yield refusals.bad_value(path, value, f"{path} in body should be a multiple of {step}")
+
+
+def _unique(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from _unique(part, item, _join(path, name))
+    elif isinstance(value, list):
+        seen: set[bytes] = set()
+        for i, item in enumerate(value):
+            identity = _identity(node, item)
+            if identity is not None:
+                encoded = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+                if encoded in seen:
+                    yield refusals.duplicate(f"{path}[{i}]", identity)
+                seen.add(encoded)
+            if node.items is not None:
+                yield from _unique(node.items, item, f"{path}[{i}]")
+
+
+def _identity(node: Node, item: Any) -> Any:
+    """What must be unique about a list's item; None where nothing must."""
+    if node.list_type == "set":
+        return item
+    if node.list_type == "map" and isinstance(item, dict):
+        return {key: item[key] for key in node.map_keys if key in item}
+    return None
+
+
+def _has_rules(node: Node, seen: set[int] | None = None) -> bool:
+    seen = set() if seen is None else seen
+    if id(node) in seen:
+        return False
+    seen.add(id(node))
+    parts = [*node.properties.values(), *(part for part in (node.additional, node.items) if part is not None)]
+    return bool(node.rules) or any(_has_rules(part, seen) for part in parts)
+
+
+def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value is None:
+        return
+    for rule in node.rules:
+        error = rule.check(value, old, path)
+        if error is not None:
+            yield error
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                before = old.get(name, NO_OLD) if isinstance(old, dict) else NO_OLD
+                yield from _rules(part, item, before, _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        befores = _correlated(node, old)
+        for i, item in enumerate(value):
+            before = befores.get(_list_key(node, item), NO_OLD) if befores else NO_OLD
+            yield from _rules(node.items, item, before, f"{path}[{i}]")
+
+
+def _correlated(node: Node, old: Any) -> dict[bytes, Any]:
+    """A map-list's old items by key; items of other lists have no past."""
+    if node.list_type != "map" or not isinstance(old, list):
+        return {}
+    return {_list_key(node, item): item for item in old}
+
+
+def _list_key(node: Node, item: Any) -> bytes:
+    return orjson.dumps(_identity(node, item), option=orjson.OPT_SORT_KEYS)

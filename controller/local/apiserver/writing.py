@@ -1,0 +1,223 @@
+"""Creating and changing objects, without HTTP: each call reads, decides and stores in one step.
+
+``admission`` says whether an object may be stored, ``deletion`` how objects go; the order of both within a write is
+here.
+"""
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from controller.local.apiserver import admission, customresources, metadata, refusals
+from controller.local.apiserver.catalog import Catalog
+from controller.local.apiserver.refusals import Json, Refusal
+from controller.local.apiserver.requests import Answer, Target, WriteOptions
+from controller.local.apiserver.resources import Served
+from controller.local.apiserver.store import Collection, Entry, Store
+
+Edit = Callable[[Json], Json]
+"""Makes the wanted object from the one that is there."""
+
+
+class Writer:
+    """Writes to one store by the rules of one catalog."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        clock: Callable[[], datetime],
+        rng: random.Random,
+        *,
+        auto_namespaces: bool,
+    ) -> None:
+        self.store = store
+        self.catalog = catalog
+        self.clock = clock
+        self._rng = rng
+        self._auto_namespaces = auto_namespaces
+
+    def collection(self, served: Served) -> Collection:
+        return self.store.collection(served.collection)
+
+    def find(self, target: Target) -> Entry:
+        """The object of a target.
+
+        Raises:
+            Refusal: 404.
+        """
+        found = self.collection(target.served).entries.get((target.namespace, target.name))
+        if found is None:
+            raise target.missing
+        return found
+
+    def create(self, target: Target, body: Any, options: WriteOptions) -> Answer:
+        served = target.served
+        warnings: list[str] = []
+        obj = admission.decode(served, body, options, warnings)
+        given = obj["metadata"]
+        self._check_place(target, given)
+        if given.get("resourceVersion"):
+            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+        self._check_namespace(target, given.get("name", ""))
+        obj["metadata"] = metadata.stamp(
+            given, target.namespace, self.clock(), self._rng, generation=served.rules.counts_generation
+        )
+        if served.custom and "status" in served.subresources:
+            obj.pop("status", None)
+        obj = served.rules.prepare(obj)
+        admission.check(served, obj)
+        name = obj["metadata"]["name"]
+        if (target.namespace, name) in self.collection(served).entries:
+            raise refusals.already_exists(served.group, served.plural, name)
+        return Answer(self._commit(served, obj, options), 201, warnings)
+
+    def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
+        """Put an object in the place of another, or where its resource allows that, of none."""
+        served = target.served
+        there = self.collection(served).entries.get((target.namespace, target.name))
+        if there is None:
+            if served.rules.created_by_update and not target.subresource:
+                return self.create(target, body, options)
+            self._check_name(target, body)
+            raise target.missing
+        self._check_name(target, body)
+        given = body.get("metadata") or {} if isinstance(body, dict) else {}
+        uid = there.metadata["uid"]
+        if given.get("uid") and given["uid"] != uid:
+            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
+            raise refusals.conflict(served.group, served.plural, target.name, why)
+        if served.rules.needs_version and not given.get("resourceVersion"):
+            wrong = refusals.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise refusals.invalid(served.group, served.plural, target.name, [wrong])
+        return self.replace(target, lambda old: body, options)
+
+    def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
+        return self.replace(target, edit, options)
+
+    def replace(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
+        """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
+        served, entry = target.served, self.find(target)
+        old = entry.object
+        warnings: list[str] = []
+        new = admission.decode(served, edit(self.shown(served, old)), options, warnings)
+        given = new["metadata"]
+        self._check_name(target, new)
+        self._check_place(target, given)
+        if given.get("resourceVersion") and given["resourceVersion"] != old["metadata"]["resourceVersion"]:
+            raise refusals.modified(served.group, served.plural, target.name)
+        if given.get("uid") and given["uid"] != old["metadata"]["uid"]:
+            wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
+            raise refusals.invalid(served.group, served.kind, target.name, wrong)
+        new = _isolated(target, new, old)
+        if new == old:
+            return Answer(entry, 200, warnings)
+        new = _counted(served, new, old)
+        admission.check(served, new, old)
+        return Answer(self._commit(served, new, options), 200, warnings)
+
+    def shown(self, served: Served, obj: Json) -> Json:
+        """A stored object as a version shows it."""
+        return obj if obj["apiVersion"] == served.api_version else {**obj, "apiVersion": served.api_version}
+
+    def put(self, served: Served, obj: Json) -> Entry:
+        """Store an object that needs no more questions, or take it away when its end has come."""
+        collection = self.collection(served)
+        ended = is_over(served, obj)
+        entry = self.store.remove(collection, obj) if ended else self.store.put(collection, obj)
+        if served.group == customresources.GROUP:
+            self._redefine(entry, ended=ended)
+        return entry
+
+    def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
+        return obj if options.dry_run else self.put(served, obj)
+
+    def _redefine(self, entry: Entry, *, ended: bool) -> None:
+        if not ended:
+            self.catalog.define(entry.object)
+            return
+        spec = entry.object["spec"]
+        instances = self.store.collection(f"{spec['group']}/{spec['names']['plural']}")
+        for instance in list(instances.entries.values()):
+            self.store.remove(instances, instance.object)
+        self.catalog.forget(entry.object)
+
+    def _check_name(self, target: Target, body: Any) -> None:
+        name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+        if name and name != target.name:
+            message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+            raise refusals.bad_request(message)
+
+    def _check_place(self, target: Target, given: Json) -> None:
+        if given.get("namespace") and given["namespace"] != target.namespace:
+            message = "the namespace of the provided object does not match the namespace sent on the request"
+            raise refusals.bad_request(message)
+
+    def _check_namespace(self, target: Target, name: str) -> None:
+        if not target.namespace:
+            return
+        found = self.store.collection("/namespaces").entries.get(("", target.namespace))
+        if found is None:
+            if not self._auto_namespaces:
+                raise refusals.not_found("", "namespaces", target.namespace)
+            self.add_namespace(target.namespace)
+        elif found.metadata.get("deletionTimestamp"):
+            why = (
+                f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            )
+            message = f"namespace {target.namespace} is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+            raise refusals.forbidden(target.served.group, target.served.plural, name, why, [cause])
+
+    def add_namespace(self, name: str) -> None:
+        served = self.catalog.find("", "v1", "namespaces")
+        if served is not None:
+            self.create(Target(served), {"metadata": {"name": name}}, WriteOptions())
+
+
+def is_over(served: Served, obj: Json) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    given = obj["metadata"]
+    if not given.get("deletionTimestamp") or given.get("finalizers"):
+        return False
+    if served.rules.emptied_first:
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not given.get("deletionGracePeriodSeconds")
+
+
+def _isolated(target: Target, new: Json, old: Json) -> Json:
+    """The part of the wanted object that this kind of write may change, over the old one."""
+    carried = metadata.carried(new["metadata"], old["metadata"])
+    if target.subresource == "status":
+        if target.served.rules.status_owns_metadata:
+            kept = metadata.carried({**carried, **_owned(old["metadata"])}, old["metadata"])
+        else:
+            kept = old["metadata"]
+        result = {**old, "metadata": kept}
+        return _with_status(result, new)
+    result = {**new, "metadata": carried}
+    if "status" in target.served.subresources:
+        return _with_status(result, old)
+    return result
+
+
+def _owned(given: Json) -> Json:
+    return {"ownerReferences": given.get("ownerReferences")}
+
+
+def _with_status(obj: Json, source: Json) -> Json:
+    rest = {name: part for name, part in obj.items() if name != "status"}
+    return {**rest, "status": source["status"]} if "status" in source else rest
+
+
+def _counted(served: Served, new: Json, old: Json) -> Json:
+    """The object with its generation counted up when what it asks for has changed."""
+    if not served.rules.counts_generation:
+        return new
+    ignored = {"metadata", "status"} if "status" in served.subresources else {"metadata"}
+    wanted = {name: part for name, part in new.items() if name not in ignored}
+    if wanted == {name: part for name, part in old.items() if name not in ignored}:
+        return new
+    given = new["metadata"]
+    return {**new, "metadata": {**given, "generation": given.get("generation", 0) + 1}}
