@@ -23,6 +23,7 @@ OLDEST_GO = (1, 21)
 """The first Go that fetches the newer toolchain a module asks for."""
 
 _PROGRESS_EVERY_SECONDS = 30.0
+_SCRATCH = ".build-"
 _UNRELEASED = re.compile(r"^\s*(?:require\s+)?(k8s\.io/[a-z0-9-]+)\s+v0\.0\.0\s*(?://.*)?$", re.MULTILINE)
 _HOW_TO_GET_GO = (
     f"Install Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer (https://go.dev/dl, or your system's package `golang`), "
@@ -42,13 +43,17 @@ def go_version(output: str) -> tuple[int, int] | None:
 
 
 def build(programs: Sequence[Program], into: Path, *, say: Say) -> None:
-    """Compiles each program and moves it into the folder when it is whole.
+    """Compiles each program and moves it into the folder when it is whole; nobody else may build there meanwhile.
 
     Raises:
         Unavailable: Go is missing, too old, or failed; the message ends with what it printed.
     """
     go = _find_go([program.name for program in programs])
-    with tempfile.TemporaryDirectory(prefix=".build-", dir=into) as scratch:
+    for left_over in into.glob(
+        f"{_SCRATCH}*"
+    ):  # of a build that was killed; the caller sees to it that none runs
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=into, ignore_cleanup_errors=True) as scratch:
         for module, members in groupby(sorted(programs, key=lambda p: p.module), key=lambda p: p.module):
             workspace = _Workspace(go, Path(scratch) / module.replace("/", "_"), say)
             group = list(members)

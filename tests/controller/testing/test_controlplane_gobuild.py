@@ -112,6 +112,15 @@ def test_programs_of_one_module_are_compiled_in_one_workspace(go: Go, into: Path
     assert f"  compile kube-apiserver v{KUBERNETES} …" in said
 
 
+def test_what_a_killed_build_has_left_is_removed(go: Go, into: Path, said: list[str]) -> None:
+    go.install()
+    (into / ".build-killed").mkdir()
+
+    build([PROGRAMS["etcd"]], into, say=said.append)
+
+    assert [path.name for path in into.iterdir()] == ["etcd"]
+
+
 def test_a_failure_ends_with_what_go_printed_and_leaves_nothing(go: Go, into: Path, said: list[str]) -> None:
     go.install(failure="undefined: everything")
 
