@@ -1,5 +1,6 @@
 """The stage: a control plane with simulated nodes, our definitions and roles in it, and the controller beside it."""
 
+import asyncio
 import socket
 import sys
 import urllib.error
@@ -29,6 +30,8 @@ NODES = ("node-0", "node-1")
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
 READY_SECONDS = 60.0
+GOODBYE_SECONDS = 0.1
+"""A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ async def rig(plane: ControlPlane) -> AsyncGenerator[Rig]:
         Observer(client, NAMESPACE) as observer,
     ):
         yield Rig(client, observer, AuditLog(plane.audit_log), plane.processes["kube-apiserver"].pid)
+    await asyncio.sleep(GOODBYE_SECONDS)
 
 
 async def clear(rig: Rig) -> None:
