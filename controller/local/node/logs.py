@@ -2,7 +2,6 @@
 
 import asyncio
 import bisect
-import os
 from array import array
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,7 +15,7 @@ COARSE_SECONDS = 0.01
 """Pieces that arrive closer together than this share one time."""
 
 Listener: TypeAlias = Callable[[Mapping[str, Any], str, bytes], None]
-"""Told of each piece of output: the pod, the container, the bytes."""
+"""Told of each piece of output: the pod, the container, the bytes; no bytes when a run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +163,12 @@ class Logs:
         for listener in self._listeners:
             listener(pod, container, data)
 
+    def close(self, pod: Mapping[str, Any], container: str, log: Log) -> None:
+        """The run has ended; listeners are told by an empty piece."""
+        log.close()
+        for listener in self._listeners:
+            listener(pod, container, b"")
+
     def of(self, pod: Mapping[str, Any], container: str, *, previous: bool = False) -> Log:
         """The log of a container's latest run, or of the one before.
 
@@ -184,9 +189,6 @@ class Logs:
         for key in [key for key in self._runs if key[0] == uid]:
             for log in self._runs.pop(key):
                 log.close()
-
-    def relative(self, path: Path) -> str:
-        return os.path.relpath(path)
 
 
 def _key(pod: Mapping[str, Any], container: str) -> tuple[str, str, str]:

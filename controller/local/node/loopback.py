@@ -15,10 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from controller.local.manifest import Manifest
 from controller.local.node import names, volumes
 from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Variable
-from controller.local.node.manifest import Manifest
 from controller.local.node.network import Network
 from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount

@@ -7,9 +7,9 @@ which a name must be replaced before its pod exists.
 import re
 from collections.abc import Iterator
 
+from controller.local.manifest import Manifest
 from controller.local.node import names
 from controller.local.node.addresses import Addresses
-from controller.local.node.manifest import Manifest
 
 ROLES = ("master", "worker", "chief", "ps", "evaluator", "launcher")
 """The roles that operators give names to: ``<job>-<role>-<index>``."""

@@ -20,15 +20,13 @@ import structlog
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from controller.local.manifest import Manifest, Row, decode
 from controller.local.node import machine, scheduling, status
-from controller.local.node.addresses import Addresses
 from controller.local.node.capacity import Amounts
 from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import of_person
 from controller.local.node.logs import Logs
-from controller.local.node.loopback import Loopback
-from controller.local.node.manifest import Manifest, Row, decode
 from controller.local.node.pod import PodTask
 from controller.local.node.process import Guard
 from controller.local.node.workplace import RETRY_SECONDS, Workplace
@@ -50,14 +48,14 @@ class Node:
         client: Client,
         folder: Path,
         *,
+        isolation: Isolation,
         name: str = "local",
-        isolation: Isolation | None = None,
         capacity: Amounts | None = None,
         now: Callable[[], datetime] = clock.now,
     ) -> None:
         self.name = name
         self.logs = Logs(folder / "logs")
-        self.isolation = isolation or Loopback(Addresses.claim())
+        self.isolation = isolation
         self.network = self.isolation.network
         self._client = client
         self._folder = folder
@@ -106,6 +104,11 @@ class Node:
         for pod, _ in running:
             pod.delete(deadline)
         await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+
+    def kill(self) -> None:
+        """Stop all pods without any grace."""
+        for pod, _ in self._running.values():
+            pod.delete(self._now())
 
     def see_pod(self, before: Row | None, after: Row | None) -> None:
         """A pod has appeared, changed or gone."""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from controller.local.manifest import Manifest
 from controller.local.node import containers as records
 from controller.local.node import lifecycle, status
 from controller.local.node.containers import Container, Waiting
 from controller.local.node.environment import Unresolved
 from controller.local.node.isolation import Isolation
-from controller.local.node.logs import Logs
-from controller.local.node.manifest import Manifest
+from controller.local.node.logs import Log, Logs
 from controller.local.node.process import START_ERROR, CannotStart, Process
 
 RETRY_SECONDS = 5.0
@@ -99,8 +99,6 @@ class PodTask:
             async with asyncio.TaskGroup() as tasks:
                 await self._live(tasks)
         finally:
-            for process in self._processes.values():
-                process.send(signal.SIGKILL)
             self._node.forget(self._pod)
 
     async def _live(self, tasks: asyncio.TaskGroup) -> None:
@@ -161,12 +159,12 @@ class PodTask:
         try:
             process = await self._node.start(self._pod, container, output)
         except Unresolved as error:
-            log.close()
+            self._node.logs.close(self._pod, name, log)
             self._put_off(name, "CreateContainerConfigError", str(error))
             return
         except CannotStart as error:
             output(f"{error}\n".encode())
-            log.close()
+            self._node.logs.close(self._pod, name, log)
             self._node.tell(self._pod, "Failed", f"Error: {error}", warning=True)
             self._containers[name] = records.terminated(
                 begun, START_ERROR, self._node.now(), reason="StartError", message=str(error)
@@ -174,13 +172,13 @@ class PodTask:
             return
         self._containers[name] = begun
         self._processes[name] = process
-        tasks.create_task(self._watch(name, process, log.close))
+        tasks.create_task(self._watch(name, process, log))
 
-    async def _watch(self, name: str, process: Process, close: Callable[[], None]) -> None:
+    async def _watch(self, name: str, process: Process, log: Log) -> None:
         try:
             code = await process.wait()
         finally:
-            close()
+            self._node.logs.close(self._pod, name, log)
             self._processes.pop(name, None)
             self._node.ended(self._pod, process)
         self._containers[name] = records.terminated(self._containers[name], code, self._node.now())

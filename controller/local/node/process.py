@@ -44,7 +44,7 @@ class Process(Protocol):
     """What runs in a container: a process group, or something that the node does in its place."""
 
     async def wait(self) -> int:
-        """The exit code, 128 + n after signal n, once nothing of it runs any more."""
+        """The exit code, 128 + n after signal n, once nothing of it runs any more. Cancelled, it kills first."""
         ...
 
     def send(self, number: signal.Signals) -> None: ...

@@ -13,6 +13,7 @@ import structlog
 from api.meta import PODS, Resource
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
+from controller.local.manifest import Manifest
 from controller.local.node import environment, volumes, waiting
 from controller.local.node.capacity import Amounts
 from controller.local.node.containers import Container
@@ -21,7 +22,6 @@ from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import launch
 from controller.local.node.logs import Logs
-from controller.local.node.manifest import Manifest
 from controller.local.node.process import Group, Guard, Launch, Process
 from controller.local.node.waiting import NameWait
 

@@ -1,4 +1,4 @@
-"""Whole objects as an informer's rows: the node looks at too much of a pod to list it field by field."""
+"""Whole objects as an informer's rows: local mode looks at too much of a pod to list it field by field."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

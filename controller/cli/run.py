@@ -1,0 +1,246 @@
+"""``rallypoint run FILE...``: submit jobs to a site of this process, follow them, and end as they end."""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+
+from api.meta import Resource
+from controller import app
+from controller.crds import all_crds
+from controller.local import documents, screen
+from controller.local.documents import Document, Problem, Refused
+from controller.local.follow import Follow
+from controller.local.node.addresses import NoAddresses
+from controller.local.progress import Job, Progress, Replica
+from controller.local.screen import Plain, Screen, Terminal
+from controller.local.site import Site, site
+from controller.runtime import clock
+from controller.settings import Settings
+from controller.telemetry import logs
+
+EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130}
+SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0")
+"""The controller's own defaults, but no ports."""
+
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="run jobs on this machine, without a cluster",
+        description="Run the jobs of manifest files on this machine, through the real controller, and follow them.",
+        epilog="Exit status: 0 all jobs succeeded, 1 one failed, 2 a manifest is refused, 124 timeout, 130 interrupted.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a manifest, with one document or several")
+    parser.add_argument(
+        "--namespace", "-n", default="default", help="for documents that name none (default: default)"
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this: 90, 15m, 1h30m")
+    parser.add_argument(
+        "--output",
+        "-o",
+        choices=("text", "json"),
+        default="text",
+        help="json: one document on stdout at the end",
+    )
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="where logs go (default: a new folder in .rallypoint/runs)",
+    )
+    parser.set_defaults(execute=execute)
+
+
+def seconds(text: str) -> float:
+    """A time as people write it, in seconds."""
+    match = _DURATION.match(text)
+    if match is None or not text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90, 90s, 15m or 1h30m")
+    hours, minutes, rest = (float(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + rest
+
+
+def execute(args: argparse.Namespace) -> int:
+    folder = run_folder(args.run_dir)
+    run = Run(args, folder)
+    try:
+        found = documents.read(args.files)
+        with (folder / "controller.log").open("w") as log_file:
+            logs.configure("console", "info", log_file)
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                outcome = runner.run(run.go(found))
+    except Refused as refused:
+        outcome = run.refused(refused.problems)
+    except NoAddresses as error:
+        sys.stderr.write(f"rallypoint run: {error}\n")
+        return EXIT["Failed"]
+    run.tell(outcome)
+    return EXIT[outcome]
+
+
+def run_folder(wanted: Path | None) -> Path:
+    """The folder of this run, made now: in the working directory, or in the person's state where that is read-only."""
+    name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    choices = (
+        [wanted] if wanted else [Path(".rallypoint") / "runs" / name, state / "rallypoint" / "runs" / name]
+    )
+    for choice in choices[:-1]:
+        with contextlib.suppress(OSError):
+            choice.mkdir(parents=True, exist_ok=True)
+            return choice
+    choices[-1].mkdir(parents=True, exist_ok=True)
+    return choices[-1]
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed: a thread less for each process."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Run:
+    """One call of the command: from parsed documents to an outcome, one of the keys of ``EXIT``."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._namespace: str = args.namespace
+        self._timeout: float | None = args.timeout
+        self._json: bool = args.output == "json"
+        self._folder = folder
+        self._progress = Progress(several=False)
+        self._problems: Sequence[Problem] = ()
+        self._logs = folder / "logs"
+        self._stop = asyncio.Event()
+
+    async def go(self, found: Sequence[Document]) -> str:
+        """Run everything; when this returns, nothing runs any more."""
+        async with site(all_crds(), self._folder) as here:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, self._interrupt, here)
+            try:
+                matched = await documents.match(here.client, found)
+                _require_jobs(matched)
+                await documents.check(here.client, matched, self._namespace)
+                return await self._follow(here, matched)
+            except Refused as refused:
+                return self.refused(refused.problems)
+
+    async def _follow(self, here: Site, matched: Sequence[tuple[Document, Resource]]) -> str:
+        jobs = [resource for _, resource in matched if _is_job(resource)]
+        self._progress = Progress(several=len(jobs) > 1)
+        with self._screen(self._progress) as shown:
+            self._greet(shown, here)
+            follow = Follow(self._progress, shown)
+            follow.listen(here.node.logs)
+            async with asyncio.TaskGroup() as tasks:
+                beside = [
+                    tasks.create_task(app.run(SETTINGS, here.connection)),
+                    tasks.create_task(follow.watch(here.client, jobs)),
+                ]
+                try:
+                    await self._submit(here, matched, follow)
+                    async with asyncio.timeout(self._timeout):
+                        await follow.until_finished(self._stop)
+                except Refused as refused:
+                    return self.refused(refused.problems)
+                except TimeoutError:
+                    return self._outcome("Timeout")
+                finally:
+                    for task in beside:
+                        task.cancel()
+        return self._outcome("Interrupted")
+
+    async def _submit(self, here: Site, matched: Sequence[tuple[Document, Resource]], follow: Follow) -> None:
+        """Create what jobs lean on, then the jobs."""
+        for document, resource in sorted(matched, key=lambda pair: _is_job(pair[1])):
+            created = await documents.create(here.client, document, resource, self._namespace)
+            if _is_job(resource):
+                follow.submitted(resource.kind, created)
+
+    def _outcome(self, unfinished: str) -> str:
+        if not self._progress.finished:
+            return unfinished
+        return "Succeeded" if self._progress.succeeded else "Failed"
+
+    def _interrupt(self, here: Site) -> None:
+        """The first signal asks; a second one kills."""
+        if self._stop.is_set():
+            here.node.kill()
+        self._stop.set()
+
+    def _write(self, text: str) -> None:
+        """To stdout, at once. Nobody reads any more: that is an interruption."""
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._stop.set()
+
+    def refused(self, problems: Sequence[Problem]) -> str:
+        self._problems = problems
+        return "Refused"
+
+    def tell(self, outcome: str) -> None:
+        """Print how it ended: problems on stderr, the summary (or the JSON document) on stdout."""
+        places = {"logs": str(self._logs), "controller log": str(self._folder / "controller.log")}
+        if self._json:
+            told = {
+                "outcome": outcome,
+                "exitStatus": EXIT[outcome],
+                "directory": str(self._folder),
+                "jobs": screen.document(self._progress, self._logs_of),
+                "problems": [
+                    {"source": one.source, "about": one.about, "field": one.field, "message": one.message}
+                    for one in self._problems
+                ],
+            }
+            self._write(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n")
+        elif outcome == "Refused":
+            sys.stderr.write("".join(f"{problem}\n" for problem in self._problems))
+        else:
+            self._write(screen.summary(self._progress, outcome, places, self._logs_of))
+
+    def _screen(self, progress: Progress) -> Screen:
+        if self._json:
+            return Plain(sys.stderr.write)
+        console = Console(highlight=False, soft_wrap=True)
+        return Terminal(console, progress, clock.now) if console.is_terminal else Plain(self._write)
+
+    def _greet(self, shown: Screen, here: Site) -> None:
+        shown.note(
+            f"local node with {here.node.isolation.name} isolation; images are not pulled: commands run on this "
+            f"machine, in this environment (python is {sys.executable})"
+        )
+
+    def _logs_of(self, job: Job, replica: Replica, uid: str) -> str:
+        return str(self._logs / f"{job.namespace}_{replica.name}_{uid}")
+
+
+def _is_job(resource: Resource) -> bool:
+    return resource.group == "kubeflow.org"
+
+
+def _require_jobs(matched: Sequence[tuple[Document, Resource]]) -> None:
+    """Raises:
+    Refused: there is no job among the documents.
+    """
+    if not any(_is_job(resource) for _, resource in matched):
+        raise Refused([Problem("rallypoint run", "", "", "none of the documents is a job")])

@@ -1,0 +1,197 @@
+"""The documents of manifest files: read, matched with what the server serves, checked and created.
+
+A document is refused by the server, never here, except when it is no object at all or of a kind nobody serves.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+from typing_extensions import override
+
+from api.meta import Resource
+from controller.kube.client import Client
+from controller.kube.errors import ApiError, NotFound
+from controller.local.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why a document is refused."""
+
+    source: str
+    """The file, and the document's number when it has several."""
+    about: str
+    """Kind and name; empty when the document has none."""
+    field: str
+    """The path of the field; empty when the whole document is meant."""
+    message: str
+
+    @override
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.about, self.field, self.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    source: str
+    manifest: Any = field(repr=False)
+    """What the YAML says; of what shape is for ``read`` to find out."""
+
+    @property
+    def api_version(self) -> str:
+        return str(self.manifest.get("apiVersion") or "")
+
+    @property
+    def kind(self) -> str:
+        return str(self.manifest.get("kind") or "")
+
+    @property
+    def name(self) -> str:
+        meta = self.manifest.get("metadata")
+        return str((meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else "")
+
+    def problem(self, message: str, path: str = "") -> Problem:
+        return Problem(self.source, f"{self.kind} {self.name}".strip(), path, message)
+
+
+class Refused(Exception):
+    """Documents are refused; nothing of them has been created."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def read(files: Iterable[str]) -> list[Document]:
+    """All documents of ``files``, in order; the items of a ``List`` count as documents.
+
+    Raises:
+        Refused: a file cannot be read, or a document is no object with apiVersion and kind.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            parsed = [one for one in yaml.safe_load_all(Path(file).read_text()) if one is not None]
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
+        except yaml.YAMLError as error:
+            problems.append(Problem(file, "", "", f"not YAML: {' '.join(str(error).split())}"))
+        else:
+            for index, one in enumerate(parsed):
+                documents += _items(Document(_source(file, index, len(parsed)), one))
+    problems += [problem for document in documents if (problem := _shapeless(document))]
+    if problems:
+        raise Refused(problems)
+    return documents
+
+
+async def match(client: Client, documents: Iterable[Document]) -> list[tuple[Document, Resource]]:
+    """Each document with the resource that it is of, by the server's discovery.
+
+    Raises:
+        Refused: the server serves no such kind.
+    """
+    served: dict[str, dict[str, Resource]] = {}
+    matched: list[tuple[Document, Resource]] = []
+    problems: list[Problem] = []
+    for document in documents:
+        if document.api_version not in served:
+            served[document.api_version] = await _discover(client, document.api_version)
+        resource = served[document.api_version].get(document.kind)
+        if resource is None:
+            problems.append(
+                document.problem(f"no kind {document.kind} in {document.api_version} is served here")
+            )
+        else:
+            matched.append((document, resource))
+    if problems:
+        raise Refused(problems)
+    return matched
+
+
+async def check(client: Client, matched: Iterable[tuple[Document, Resource]], namespace: str) -> None:
+    """Ask the server whether it would take every document.
+
+    Raises:
+        Refused: it would not; unknown fields count.
+    """
+    problems: list[Problem] = []
+    for document, resource in matched:
+        problems += await _refusals(client, document, resource, namespace)
+    if problems:
+        raise Refused(problems)
+
+
+async def create(client: Client, document: Document, resource: Resource, namespace: str) -> Manifest:
+    """Create a document's object, in ``namespace`` unless it names its own.
+
+    Raises:
+        Refused: the server refuses it.
+    """
+    try:
+        created: Manifest = orjson.loads(await _post(client, document, resource, namespace, dry_run=False))
+    except ApiError as error:
+        raise Refused(_problems(document, error)) from error
+    return created
+
+
+async def _refusals(client: Client, document: Document, resource: Resource, namespace: str) -> list[Problem]:
+    try:
+        await _post(client, document, resource, namespace, dry_run=True)
+    except ApiError as error:
+        return _problems(document, error)
+    return []
+
+
+def _problems(document: Document, error: ApiError) -> list[Problem]:
+    return [document.problem(message, path) for path, message in error.causes or (("", error.message),)]
+
+
+async def _post(
+    client: Client, document: Document, resource: Resource, namespace: str, *, dry_run: bool
+) -> bytes:
+    meta = document.manifest.get("metadata")
+    own = meta.get("namespace") if isinstance(meta, dict) else None
+    params = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+    path = resource.path(own or namespace)
+    body = orjson.dumps(document.manifest, option=orjson.OPT_NON_STR_KEYS)
+    return await client.request("POST", path, resource=resource.plural, params=params, body=body)
+
+
+async def _discover(client: Client, api_version: str) -> dict[str, Resource]:
+    """The kinds of a group and version; none when there is no such group."""
+    group, _, version = api_version.rpartition("/")
+    path = f"/apis/{api_version}" if group else f"/api/{version}"
+    try:
+        listed = orjson.loads(await client.request("GET", path))
+    except NotFound:
+        return {}
+    return {
+        one["kind"]: Resource(group, version, one["kind"], one["name"], namespaced=one["namespaced"])
+        for one in listed["resources"]
+        if "/" not in one["name"]
+    }
+
+
+def _source(file: str, index: int, count: int) -> str:
+    return file if count == 1 else f"{file} (document {index + 1})"
+
+
+def _shapeless(document: Document) -> Problem | None:
+    if not isinstance(document.manifest, dict):
+        return Problem(document.source, "", "", "not an object")
+    missing = [key for key in ("apiVersion", "kind") if not document.manifest.get(key)]
+    return document.problem("Required value", missing[0]) if missing else None
+
+
+def _items(document: Document) -> Iterator[Document]:
+    if isinstance(document.manifest, dict) and (document.kind, document.api_version) == ("List", "v1"):
+        for index, item in enumerate(document.manifest.get("items") or ()):
+            yield Document(f"{document.source} (item {index + 1})", item)
+    else:
+        yield document

@@ -1,0 +1,245 @@
+"""What has become of some jobs and their pods, from the changes that informers report. Plain data; no I/O."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controller.local.manifest import Manifest, Row
+
+
+@dataclass
+class Replica:
+    """One pod name of a job: the pod that has it now, and how often it began anew."""
+
+    name: str
+    short: str
+    """The name without the job's: ``worker-0``."""
+    pod: Manifest = field(repr=False)
+    uids: list[str] = field(default_factory=list)
+    """Of all pods that had the name, in order."""
+    gone: bool = False
+    earlier_restarts: int = 0
+
+    @property
+    def phase(self) -> str:
+        return str((self.pod.get("status") or {}).get("phase") or "Pending")
+
+    @property
+    def node(self) -> str:
+        return str(self.pod["spec"].get("nodeName") or "")
+
+    @property
+    def restarts(self) -> int:
+        """Containers that were started again, and pods that were replaced."""
+        return self.earlier_restarts + _restarts(self.pod) + len(self.uids) - 1
+
+    @property
+    def detail(self) -> str:
+        """Why the replica is not simply running or done; empty otherwise."""
+        status = self.pod.get("status") or {}
+        if self.phase == "Pending":
+            return _pending_detail(status)
+        if self.phase == "Failed":
+            codes = [f"exit code {end['exitCode']}" for end in _ends(status) if end["exitCode"] != 0]
+            return ", ".join([*codes, *filter(None, [status.get("reason"), status.get("message")])])
+        return next((text for state in _states(status) if (text := _waiting(state))), "")
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the first container that failed, else of the first that ended."""
+        codes = [int(end["exitCode"]) for end in _ends(self.pod.get("status") or {})]
+        return next((code for code in codes if code), codes[0] if codes else None)
+
+    @property
+    def over(self) -> bool:
+        return self.gone or self.phase in ("Succeeded", "Failed")
+
+
+@dataclass
+class Job:
+    """One submitted job."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    manifest: Manifest = field(repr=False)
+    gone: bool = False
+    replicas: dict[str, Replica] = field(default_factory=dict)
+
+    @property
+    def conditions(self) -> list[dict[str, Any]]:
+        return list((self.manifest.get("status") or {}).get("conditions") or ())
+
+    @property
+    def condition(self) -> dict[str, Any]:
+        """The condition that tells the job's state: how it ended, else the last one written that holds."""
+        true = [one for one in self.conditions if one.get("status") == "True"]
+        final = [one for one in true if one["type"] in ("Succeeded", "Failed")]
+        return (final or true or [{}])[-1]
+
+    @property
+    def state(self) -> str:
+        return str(self.condition.get("type") or ("Deleted" if self.gone else "New"))
+
+    @property
+    def finished(self) -> bool:
+        return self.gone or self.state in ("Succeeded", "Failed")
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "Succeeded"
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """From the start to the end of the work; None while either is missing."""
+        status = self.manifest.get("status") or {}
+        start = status.get("startTime") or self.manifest["metadata"].get("creationTimestamp")
+        end = status.get("completionTime") or (
+            self.condition.get("lastTransitionTime") if self.finished else None
+        )
+        return None if not start or not end else (parse_time(end) - parse_time(start)).total_seconds()
+
+    @property
+    def rows(self) -> list[Replica]:
+        """The replicas as people count them: masters before workers, 2 before 10."""
+        return sorted(
+            self.replicas.values(), key=lambda one: (one.short.rpartition("-")[0], _index(one.short))
+        )
+
+
+class Progress:
+    """All jobs of one run."""
+
+    def __init__(self, *, several: bool) -> None:
+        self.jobs: dict[str, Job] = {}
+        self._several = several
+
+    def add(self, kind: str, manifest: Manifest) -> None:
+        """A job has been submitted."""
+        meta = manifest["metadata"]
+        self.jobs[meta["uid"]] = Job(kind, meta["namespace"], meta["name"], meta["uid"], manifest)
+
+    @property
+    def finished(self) -> bool:
+        return all(job.finished for job in self.jobs.values())
+
+    @property
+    def succeeded(self) -> bool:
+        return all(job.succeeded for job in self.jobs.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no pod of any job runs any more."""
+        return all(replica.over for job in self.jobs.values() for replica in job.replicas.values())
+
+    def see_job(self, before: Row | None, after: Row | None) -> list[str]:
+        """Take a change of a job; what is new about it, in words."""
+        row = after or before
+        job = self.jobs.get(row.uid) if row is not None else None
+        if job is None:
+            return []
+        old = job.state
+        if after is None:
+            job.gone = True
+        else:
+            job.manifest = after.manifest
+        if job.state == old:
+            return []
+        message = job.condition.get("message") or ""
+        return [f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else "")]
+
+    def see_pod(self, before: Row | None, after: Row | None) -> list[str]:
+        """Take a change of a pod; what is new about its replica, in words."""
+        row = after or before
+        job = self.job_of(row.manifest) if row is not None else None
+        if job is None or row is None:
+            return []
+        replica = job.replicas.get(row.name)
+        if after is None:
+            if replica is not None and replica.uids[-1] == row.uid:
+                replica.gone = True
+            return []
+        if replica is None:
+            replica = job.replicas[row.name] = Replica(
+                row.name, short_name(job, row.name), row.manifest, [row.uid]
+            )
+            old = ("", 0)
+        else:
+            old = _told(replica)
+            self._replace(replica, row)
+        new = _told(replica)
+        return (
+            [] if new == old else [f"{self.prefix(job, replica.name)}: {new[0]}" + _times(replica.restarts)]
+        )
+
+    def _replace(self, replica: Replica, row: Row) -> None:
+        if row.uid != replica.uids[-1]:
+            replica.earlier_restarts += _restarts(replica.pod)
+            replica.uids.append(row.uid)
+        replica.gone = False
+        replica.pod = row.manifest
+
+    def job_of(self, pod: Manifest) -> Job | None:
+        """The job that controls a pod, if it is one of ours."""
+        owners = pod["metadata"].get("ownerReferences") or ()
+        return next(
+            (self.jobs[o["uid"]] for o in owners if o.get("controller") and o["uid"] in self.jobs), None
+        )
+
+    def prefix(self, job: Job, pod: str) -> str:
+        """What a replica is called: ``worker-0``, with the job's name where there are several."""
+        short = short_name(job, pod)
+        return f"{job.name}/{short}" if self._several else short
+
+
+def short_name(job: Job, pod: str) -> str:
+    return pod.removeprefix(f"{job.name}-")
+
+
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _told(replica: Replica) -> tuple[str, int]:
+    """What is worth a line when it changes."""
+    detail = replica.detail
+    return replica.phase + (f" ({detail})" if detail else ""), replica.restarts
+
+
+def _times(restarts: int) -> str:
+    return "" if not restarts else f", started again {restarts} time{'s' if restarts > 1 else ''}"
+
+
+def _index(short: str) -> int:
+    tail = short.rpartition("-")[2]
+    return int(tail) if tail.isdigit() else -1
+
+
+def _restarts(pod: Manifest) -> int:
+    status = pod.get("status") or {}
+    return sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or ())
+
+
+def _states(status: Manifest) -> list[dict[str, Any]]:
+    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return [one.get("state") or {} for one in containers]
+
+
+def _ends(status: Manifest) -> list[dict[str, Any]]:
+    return [state["terminated"] for state in _states(status) if state.get("terminated")]
+
+
+def _waiting(state: Manifest) -> str:
+    waiting = state.get("waiting") or {}
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason in ("", "ContainerCreating", "PodInitializing"):
+        return str(message)
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def _pending_detail(status: Manifest) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason')}: {condition.get('message')}"
+    return next((text for state in _states(status) if (text := _waiting(state))), "")

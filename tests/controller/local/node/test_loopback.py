@@ -1,0 +1,266 @@
+"""What plain processes get instead of a network and a mount namespace of their own."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.local.node import volumes
+from controller.local.node.addresses import Addresses
+from controller.local.node.environment import Place, Reference, Unresolved, Variable
+from controller.local.node.launch import launch, of_person
+from controller.local.node.loopback import Loopback, loopback_interface
+from controller.local.node.process import CannotStart, Launch
+from controller.local.node.volumes import Mount
+
+OWNER = [{"name": "job", "uid": "j", "controller": True}]
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    addresses = Addresses(9, socket.socket())
+    yield Loopback(addresses)
+    addresses.close()
+
+
+def pod(*, volumes_: list[dict[str, Any]] | None = None, **container: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "job-worker-0", "namespace": "default", "uid": "u", "ownerReferences": OWNER},
+        "spec": {
+            "containers": [{"name": "main", "image": "x", "command": ["run"], **container}],
+            "volumes": volumes_ or [],
+        },
+    }
+
+
+def started(
+    loopback: Loopback, manifest: dict[str, Any], mounts: list[Mount] | None = None, **person: str
+) -> Launch:
+    return launch(
+        manifest,
+        manifest["spec"]["containers"][0],
+        place=Place("local", loopback.node_address, loopback.pod_address(manifest), {}),
+        sources={},
+        mounts=mounts or [],
+        person=person,
+        isolation=loopback,
+    )
+
+
+def test_names_become_addresses_in_env_command_and_arguments(loopback: Loopback) -> None:
+    env = [{"name": "MASTER_ADDR", "value": "job-master-0"}]
+    manifest = pod(command=["run", "$(MASTER_ADDR):1"], args=["tcp://job-worker-1:2"], env=env)
+    result = started(loopback, manifest)
+    master = loopback.network.address_of(manifest, "job-master-0")
+    worker = loopback.network.address_of(manifest, "job-worker-1")
+
+    assert result.env["MASTER_ADDR"] == master
+    assert result.argv == ["run", f"{master}:1", f"tcp://{worker}:2"]
+
+
+def test_what_a_pod_is_told_of_itself_stays_a_name(loopback: Loopback) -> None:
+    env = [{"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+
+    result = started(loopback, pod(env=env), HOME="/job-master-0")
+
+    assert (result.env["ME"], result.env["HOSTNAME"]) == ("job-worker-0", "job-worker-0")
+
+
+def test_torch_is_kept_on_the_loopback_interface(loopback: Loopback) -> None:
+    manifest = pod(env=[{"name": "GLOO_SOCKET_IFNAME", "value": "mine"}])
+    result = started(loopback, manifest, TP_SOCKET_IFNAME="theirs")
+
+    assert result.env["GLOO_SOCKET_IFNAME"] == "mine"
+    assert result.env["TP_SOCKET_IFNAME"] == "theirs"
+    assert result.env["NCCL_SOCKET_IFNAME"] == loopback_interface()
+    assert result.env["PET_LOCAL_ADDR"] == loopback.pod_address(manifest)
+
+
+def test_mount_paths_are_replaced_where_they_are_spelled(loopback: Loopback, tmp_path: Path) -> None:
+    manifest = pod(
+        command=["run", "--data=/data/x"], workingDir="/data", env=[{"name": "D", "value": "/data"}]
+    )
+    result = started(loopback, manifest, [Mount("v", "/data", tmp_path)])
+
+    assert result.argv == ["run", f"--data={tmp_path}/x"]
+    assert result.env["D"] == result.folder == str(tmp_path)
+
+
+def test_the_manifests_environment_goes_over_the_persons(loopback: Loopback) -> None:
+    result = started(loopback, pod(env=[{"name": "A", "value": "pod"}]), A="person", B="person")
+
+    assert (result.env["A"], result.env["B"]) == ("pod", "person")
+
+
+def test_an_images_own_command_is_unknown(loopback: Loopback) -> None:
+    with pytest.raises(CannotStart, match="image x is not pulled"):
+        started(loopback, pod(command=None, args=["--epochs=1"]))
+
+
+def test_python_is_the_one_that_runs_the_node() -> None:
+    env = of_person({"PATH": "/usr/bin", "HOME": "/me"}, "/venv/bin/python")
+
+    assert env == {"PATH": "/venv/bin:/usr/bin", "HOME": "/me"}
+
+
+EMPTY = [{"name": "v", "emptyDir": {}}]
+AT_DATA = [{"name": "v", "mountPath": "/data"}]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        pytest.param(pod(volumes_=EMPTY), "", id="not mounted"),
+        pytest.param(
+            pod(volumes_=EMPTY, volumeMounts=AT_DATA, args=["/data/x"]), "", id="spelled in the arguments"
+        ),
+        pytest.param(
+            pod(volumes_=EMPTY, volumeMounts=AT_DATA, env=[{"name": "D", "value": "/data"}]),
+            "",
+            id="spelled in env",
+        ),
+        pytest.param(
+            pod(volumes_=EMPTY, volumeMounts=AT_DATA),
+            'volume "v" cannot be shown to container "main" at /data',
+            id="spelled nowhere",
+        ),
+        pytest.param(
+            pod(
+                volumes_=[{"name": "v", "emptyDir": {"medium": "Memory"}}],
+                volumeMounts=[{"name": "v", "mountPath": "/dev/shm"}],
+            ),
+            "",
+            id="shared memory",
+        ),
+        pytest.param(
+            pod(volumes_=[{"name": "v", "hostPath": {"path": "/data"}}], volumeMounts=AT_DATA),
+            "",
+            id="a host path at its own place",
+        ),
+        pytest.param(
+            pod(volumes_=[{"name": "v", "nfs": {}}], volumeMounts=AT_DATA),
+            'volume "v" is a nfs, which local mode does not provide',
+            id="another kind of volume",
+        ),
+        pytest.param(
+            pod(volumeMounts=AT_DATA), 'mounts volume "v", which the pod does not have', id="no such volume"
+        ),
+    ],
+)
+def test_a_volume_that_cannot_be_seen_is_refused(
+    loopback: Loopback, manifest: dict[str, Any], words: str
+) -> None:
+    reason = loopback.refusal(manifest)
+
+    assert words in reason
+    assert bool(words) == bool(reason)
+
+
+async def test_a_port_of_all_addresses_is_taken_from_other_jobs(loopback: Loopback) -> None:
+    import os
+
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        mine, other = pod(ports=[{"containerPort": port}]), pod(ports=[{"containerPort": port}])
+        other["metadata"] = {
+            "name": "other-master-0",
+            "namespace": "default",
+            "uid": "o",
+            "ownerReferences": [],
+        }
+        loopback.joined(other, os.getpgid(0))
+
+        assert (
+            f"pod default/other-master-0 listens on port {port} of all addresses"
+            in await loopback.obstacle(mine)
+        )
+        loopback.left(other, os.getpgid(0))
+        assert await loopback.obstacle(mine) == ""
+        loopback.joined(mine, os.getpgid(0))
+        assert await loopback.obstacle(mine) == "", "one job's own pods are not in each other's way"
+
+
+async def test_a_port_of_one_address_is_nobodys_trouble(loopback: Loopback) -> None:
+    import os
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        mine, other = pod(ports=[{"containerPort": listener.getsockname()[1]}]), pod()
+        other["metadata"] = {"name": "other-master-0", "namespace": "default", "uid": "o"}
+        loopback.joined(other, os.getpgid(0))
+
+        assert await loopback.obstacle(mine) == ""
+
+
+CONTENTS = {
+    Reference("configmap", "c"): {"a.txt": b"job-master-0", "b.bin": b"\xff"},
+    Reference("secret", "s"): {"key": b"job-master-0"},
+    Reference("configmap", "absent"): None,
+}
+
+
+def made(tmp_path: Path, *given: dict[str, Any]) -> dict[str, Path]:
+    return volumes.make(
+        pod(volumes_=list(given)), tmp_path, CONTENTS, lambda text: text.replace("job-master-0", "1.2.3.4")
+    )
+
+
+def test_files_of_config_maps_and_secrets(tmp_path: Path) -> None:
+    places = made(
+        tmp_path,
+        {"name": "c", "configMap": {"name": "c", "defaultMode": 0o755}},
+        {
+            "name": "s",
+            "secret": {"secretName": "s", "items": [{"key": "key", "path": "deep/id", "mode": 0o400}]},
+        },
+    )
+
+    assert (places["c"] / "a.txt").read_text() == "1.2.3.4"
+    assert (places["c"] / "b.bin").read_bytes() == b"\xff"
+    assert (places["c"] / "a.txt").stat().st_mode & 0o777 == 0o755
+    assert (places["s"] / "deep" / "id").read_text() == "job-master-0"
+    assert (places["s"] / "deep" / "id").stat().st_mode & 0o777 == 0o400
+
+
+@pytest.mark.parametrize(
+    ("volume", "words"),
+    [
+        pytest.param({"configMap": {"name": "absent"}}, 'configmap "absent" not found', id="no such object"),
+        pytest.param(
+            {"configMap": {"name": "c", "items": [{"key": "z", "path": "z"}]}},
+            "non-existent config key: z",
+            id="no key",
+        ),
+        pytest.param(
+            {"configMap": {"name": "c", "items": [{"key": "a.txt", "path": "../z"}]}},
+            "leaves its volume",
+            id="upwards",
+        ),
+        pytest.param({"hostPath": {"path": "/nosuch"}}, "hostPath /nosuch is not a path", id="no such path"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, volume: dict[str, Any], words: str) -> None:
+    with pytest.raises(Unresolved, match=words):
+        made(tmp_path, {"name": "v", **volume})
+
+
+def test_an_optional_object_is_an_empty_folder(tmp_path: Path) -> None:
+    place = made(tmp_path, {"name": "v", "configMap": {"name": "absent", "optional": True}})["v"]
+
+    assert list(place.iterdir()) == []
+
+
+def test_a_sub_path_is_a_part_of_the_volume(tmp_path: Path) -> None:
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "part"}]}
+
+    assert volumes.mounts(container, {"v": tmp_path}) == [Mount("v", "/x", tmp_path / "part")]
+    assert (tmp_path / "part").is_dir()
+
+
+def test_variables_keep_whether_they_are_written() -> None:
+    assert Variable("A", "b").written

@@ -1,0 +1,282 @@
+"""One pod from its binding to its end, on fake time and with processes that only pretend."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.local.node.containers import Container
+from controller.local.node.environment import Unresolved
+from controller.local.node.logs import Logs
+from controller.local.node.pod import PodTask
+from controller.local.node.process import CannotStart
+
+EPOCH = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class Pretended:
+    """A process that ends when the test says so, or by a signal it does not ignore."""
+
+    def __init__(self, *, stubborn: bool = False) -> None:
+        self.exit = asyncio.get_running_loop().create_future()
+        self.signals: list[signal.Signals] = []
+        self._stubborn = stubborn
+
+    async def wait(self) -> int:
+        try:
+            return int(await asyncio.shield(self.exit))
+        except asyncio.CancelledError:
+            self.send(signal.SIGKILL)
+            raise
+
+    def send(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+        if not self.exit.done() and (number == signal.SIGKILL or not self._stubborn):
+            self.exit.set_result(128 + number)
+
+
+class Workplace:
+    """Surroundings that keep what a pod does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.logs = Logs(folder)
+        self.isolation: Any = SimpleNamespace(
+            node_address="127.9.0.1",
+            pod_address=lambda _: "127.9.1.3",
+            refusal=lambda _: self.refused,
+            obstacle=self._obstacle,
+        )
+        self.refused = ""
+        self.in_the_way = ""
+        self.missing = ""
+        self.unstartable = ""
+        self.stubborn = False
+        self.processes: list[Pretended] = []
+        self.started: list[tuple[str, float]] = []
+        self.statuses: list[dict[str, Any]] = []
+        self.events: list[tuple[str, str]] = []
+        self.forgotten = False
+
+    async def _obstacle(self, _: Any) -> str:
+        return self.in_the_way
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
+
+    async def prepare(self, pod: Any) -> None:
+        if self.missing:
+            raise Unresolved(self.missing)
+
+    async def start(self, pod: Any, container: Container, output: Callable[[bytes], None]) -> Pretended:
+        self.started.append((container.name, asyncio.get_running_loop().time()))
+        if self.unstartable:
+            raise CannotStart(self.unstartable)
+        self.processes.append(Pretended(stubborn=self.stubborn))
+        return self.processes[-1]
+
+    def ended(self, pod: Any, process: Any) -> None:
+        return None
+
+    async def report(self, pod: Any, pod_status: dict[str, Any]) -> None:
+        self.statuses.append(pod_status)
+
+    def tell(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
+        self.events.append((reason, message))
+
+    def forget(self, pod: Any) -> None:
+        self.forgotten = True
+
+    @property
+    def phases(self) -> list[str]:
+        return [status["phase"] for status in self.statuses]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.statuses[-1]["containerStatuses"][0]["state"]
+        return state
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"restartPolicy": policy, "containers": [{"name": "main", "image": "x"}], **spec},
+    }
+
+
+@asynccontextmanager
+async def running(
+    place: Workplace, manifest: dict[str, Any]
+) -> AsyncIterator[tuple[PodTask, asyncio.Task[None]]]:
+    task = PodTask(manifest, place)
+    work = asyncio.create_task(task.run())
+    await asyncio.sleep(0.1)
+    yield task, work
+    if not work.done():
+        work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
+async def test_from_start_to_end(place: Workplace, code: int, phase: str) -> None:
+    async with running(place, pod()) as (_, work):
+        place.processes[0].exit.set_result(code)
+        await work
+
+    assert place.phases == ["Pending", "Running", phase]
+    assert place.state["terminated"]["exitCode"] == code
+    assert place.forgotten
+
+
+async def test_init_containers_run_before_the_others(place: Workplace) -> None:
+    async with running(place, pod(initContainers=[{"name": "first", "image": "x"}])) as (_, work):
+        assert place.started == [("first", 0.0)]
+        place.processes[0].exit.set_result(0)
+        await asyncio.sleep(0.1)
+        assert [name for name, _ in place.started] == ["first", "main"]
+        place.processes[1].exit.set_result(0)
+        await work
+
+    assert place.phases[-1] == "Succeeded"
+
+
+async def test_restarts_are_held_back(place: Workplace) -> None:
+    async with running(place, pod("OnFailure")):
+        for _ in range(3):
+            place.processes[-1].exit.set_result(1)
+            await asyncio.sleep(20)
+        await asyncio.sleep(5)
+
+    assert [round(at) for _, at in place.started] == [0, 0, 30, 60]
+    assert place.statuses[-1]["containerStatuses"][0]["restartCount"] == 3
+    assert [reason for reason, _ in place.events] == ["BackOff", "BackOff"]
+
+
+async def test_a_program_that_does_not_exist_ends_the_container(place: Workplace) -> None:
+    place.unstartable = 'exec: "nosuch": executable file not found in $PATH'
+    async with running(place, pod()) as (_, work):
+        await work
+    ended = place.state["terminated"]
+
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", place.unstartable)
+    assert place.phases[-1] == "Failed"
+
+
+async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(place: Workplace) -> None:
+    place.unstartable = "no"
+    async with running(place, pod("OnFailure")):
+        await asyncio.sleep(29)
+
+    assert [round(at) for _, at in place.started] == [0, 0, 10]
+    assert place.state["waiting"]["reason"] == "CrashLoopBackOff"
+
+
+async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
+    place.missing = 'configmap "c" not found'
+    async with running(place, pod()) as (_, work):
+        assert place.state["waiting"] == {"reason": "ContainerCreating", "message": place.missing}
+        place.missing = ""
+        await asyncio.sleep(5)
+        place.processes[0].exit.set_result(0)
+        await work
+
+    assert place.phases[-1] == "Succeeded"
+    assert place.events == [("FailedMount", 'configmap "c" not found')]
+
+
+async def test_a_taken_port_is_waited_for(place: Workplace) -> None:
+    place.in_the_way = "port 1 is taken"
+    async with running(place, pod()):
+        await asyncio.sleep(60)
+        assert place.started == []
+        place.in_the_way = ""
+        await asyncio.sleep(5)
+        assert [name for name, _ in place.started] == ["main"]
+
+    assert place.events == [("PortTaken", "port 1 is taken")]
+
+
+async def test_a_pod_that_can_never_run_is_refused(place: Workplace) -> None:
+    place.refused = "volume v"
+    async with running(place, pod()) as (_, work):
+        await work
+
+    assert [(s["phase"], s["reason"], s["message"]) for s in place.statuses] == [
+        ("Failed", "Refused", "volume v")
+    ]
+    assert place.started == []
+
+
+async def test_deletion_asks_first(place: Workplace) -> None:
+    async with running(place, pod("Always")) as (task, work):
+        task.delete(place.now() + timedelta(seconds=30))
+        await work
+
+    assert place.processes[0].signals == [signal.SIGTERM]
+    assert place.phases[-1] == "Failed"
+    assert place.state["terminated"]["exitCode"] == 143
+
+
+async def test_deletion_kills_what_does_not_listen(place: Workplace) -> None:
+    place.stubborn = True
+    async with running(place, pod()) as (task, work):
+        began = asyncio.get_running_loop().time()
+        task.delete(place.now() + timedelta(seconds=30))
+        await work
+        assert asyncio.get_running_loop().time() - began == pytest.approx(30)
+
+    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert place.state["terminated"]["exitCode"] == 137
+
+
+async def test_a_second_deletion_can_only_shorten_the_grace(place: Workplace) -> None:
+    place.stubborn = True
+    async with running(place, pod()) as (task, work):
+        began = asyncio.get_running_loop().time()
+        task.delete(place.now() + timedelta(seconds=30))
+        await asyncio.sleep(1)
+        task.delete(place.now() + timedelta(seconds=1))
+        await work
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2)
+
+
+async def test_the_deadline_ends_the_pod(place: Workplace) -> None:
+    async with running(
+        place, pod("OnFailure", activeDeadlineSeconds=60, terminationGracePeriodSeconds=5)
+    ) as (_, work):
+        await work
+        assert asyncio.get_running_loop().time() == pytest.approx(60)
+    last = place.statuses[-1]
+
+    assert (last["phase"], last["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+async def test_nothing_runs_once_the_task_is_cancelled(place: Workplace) -> None:
+    async with running(place, pod()) as (_, work):
+        work.cancel()
+        await asyncio.wait([work])
+
+    assert signal.SIGKILL in place.processes[0].signals
+    assert place.forgotten
+
+
+async def test_a_sidecar_is_stopped_when_the_others_are_done(place: Workplace) -> None:
+    side = {"name": "side", "image": "x", "restartPolicy": "Always"}
+    async with running(place, pod(initContainers=[side])) as (_, work):
+        await asyncio.sleep(0.1)
+        sidecar, main = place.processes
+        main.exit.set_result(0)
+        await work
+
+    assert sidecar.signals == [signal.SIGTERM]
+    assert place.phases[-1] == "Succeeded"
