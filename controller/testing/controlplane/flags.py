@@ -77,6 +77,7 @@ def kube_apiserver(
         f"--etcd-certfile={files.etcd_client.certificate}",
         f"--etcd-keyfile={files.etcd_client.key}",
         "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",  # else it looks for one, and ends where there is no network
         f"--secure-port={port}",
         "--permit-port-sharing",
         f"--tls-cert-file={files.serving.certificate}",
