@@ -93,6 +93,9 @@ def test_there_are_recorded_jobs() -> None:
     [
         pytest.param(("metadata", "name"), "my.job", "metadata.name in body should match", id="a name with a dot"),
         pytest.param(("metadata", "name"), "j" * 64, "metadata.name: Too long", id="a name of 64 letters"),
+        pytest.param(
+            ("metadata", "annotations"), {"notes": "n" * 300_000}, "metadata.annotations: Too long", id="more annotations than an object may have"
+        ),
         pytest.param(("spec",), {}, "spec.pytorchReplicaSpecs: Required value", id="no replica specs"),
         pytest.param(
             (*WORKER, "replicas"), "2", "spec.pytorchReplicaSpecs.Worker.replicas in body must be of type integer",
