@@ -81,7 +81,8 @@ def install(python: Path, lock: Path) -> None:
         (f"installing {len(pins)} packages from {lock}{size}", ["--require-hashes", "-r", str(lock)]),
         ("installing this project", ["--no-build-isolation", "--editable", "."]),
     ):
-        if status := told(what, [*pip, *arguments]):
+        status = told(what, [*pip, *arguments])
+        if status:
             sys.exit(f"error: {what} failed ({status})")
 
 
