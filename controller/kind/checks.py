@@ -37,6 +37,9 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
     for role in roles.values():
         yield from role_problems(kind, job, role, f"{path}[{role.name}]")
     total = sum(role.replicas for role in roles.values())
+    if roles and all(role.replicas == 0 for role in roles.values()):
+        # One role of several may have none, as when workers are scaled to zero beside a master; a job of nothing cannot run.
+        yield Problem(f"{path}[{next(iter(roles))}].replicas", "Forbidden: must be at least 1", at_start=True)
     if total > options.max_replicas:
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
 
@@ -55,8 +58,8 @@ def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Pro
     if role.name in kind.single_roles:
         if role.replicas != 1:
             yield Problem(f"{path}.replicas", "Forbidden: must be 1")
-    elif role.replicas < 1:
-        yield Problem(f"{path}.replicas", "Forbidden: must be at least 1", at_start=role.replicas == 0)
+    elif role.replicas < 0:
+        yield Problem(f"{path}.replicas", "Forbidden: must be at least 1")
     longest = kind.name(job, role, max(role.replicas - 1, 0))
     if len(longest) > LONGEST_NAME >= len(job.metadata.name):
         yield Problem(

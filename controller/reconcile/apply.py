@@ -17,7 +17,7 @@ from api.children import Pod, Service
 from api.meta import Resource
 from controller.domain import Child, Doomed, Problem, Upkeep
 from controller.kube import errors
-from controller.kube.client import JSON_PATCH, Client
+from controller.kube.client import Client
 from controller.reconcile.expectations import Expectations
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
@@ -174,10 +174,8 @@ class Applier:
                 text = f'{child.resource.plural} "{child.name}" belongs to {_described(owner)}'
                 raise Occupied(409, "Conflict", text)
             if not _covers(orjson.loads(answer)["spec"], body["spec"]):
-                change = orjson.dumps([{"op": "replace", "path": "/spec", "value": body["spec"]}])
-                await self._client.patch(
-                    child.resource, job.namespace, child.name, change, content_type=JSON_PATCH
-                )
+                change = orjson.dumps({"spec": body["spec"]})
+                await self._client.patch(child.resource, job.namespace, child.name, change)
         self._kept_equal[key] = generation
 
     async def _delete(self, job: Subject, generation: int, doomed: Doomed) -> None:

@@ -89,7 +89,7 @@ class Reconciler:
         subject = self._subject(row)
         children, written = await asyncio.gather(
             self._applier.apply(subject, row.generation, plan.create, plan.delete),
-            self._write_status(subject, job, plan),
+            self._write_status(row, job, plan),
             return_exceptions=True,
         )
         if isinstance(written, BaseException):
@@ -105,15 +105,15 @@ class Reconciler:
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
         return Outcome(0 if just_finished or not children else plan.requeue_after_seconds)
 
-    async def _write_status(self, subject: Subject, job: Job, plan: Plan) -> None:
+    async def _write_status(self, row: JobRow, job: Job, plan: Plan) -> None:
         try:
-            await self._status.write(job, plan.status)
+            await self._status.write(row, job, plan.status)
         except errors.NotFound:
             return  # the job went meanwhile; its children go with it
-        self._tell(subject, plan.events)
+        self._tell(self._subject(row), plan.events)
         for count in plan.counts:
             if count is not Count.DELETED:
-                self._counter(subject.namespace, count)
+                self._counter(row.namespace, count)
 
     async def _refuse(self, row: JobRow, problem: Problem) -> None:
         latest = self._jobs.get(row.namespace, row.name)
@@ -121,7 +121,7 @@ class Reconciler:
             return
         job, _ = parse(latest, self._kind.model, self._kind.resource.kind)
         plan = planning.refuse(self._kind, job, problem, clock.now())
-        await self._write_status(self._subject(latest), job, plan)
+        await self._write_status(latest, job, plan)
 
     async def _delete_job(self, row: JobRow, subject: Subject) -> None:
         told, failed = self._kind.ttl_event_reasons

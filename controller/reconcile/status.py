@@ -1,6 +1,7 @@
-"""Writes a job's status: one patch, only where it differs, only on the very job that it was decided for.
+"""Writes a job's status: one merge patch, only where it differs, and only over the very version that it was decided for.
 
-Source: the JSON patch and its ``test`` follow the notes in docs/architecture.md, "One status write".
+The patch holds the resourceVersion, so it changes nothing if the job has changed meanwhile, or is another one of that name. See
+docs/decisions/0010-status-writes.md for why it is no JSON patch.
 """
 
 from typing import Any
@@ -9,9 +10,13 @@ import orjson
 
 from api.job import Job, JobStatus
 from api.meta import Resource
-from controller.kube.client import JSON_PATCH, Client
+from controller.kube.client import MERGE_PATCH, Client
+from controller.kube.errors import Conflict
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.runtime.store import Store
+
+TRIES = 5
+"""Against somebody who keeps writing labels or annotations; then the whole pass is tried again."""
 
 
 class StatusWriter:
@@ -22,31 +27,64 @@ class StatusWriter:
         self._resource = resource
         self._jobs = jobs
 
-    async def write(self, job: Job, status: JobStatus | None) -> bool:
+    async def write(self, row: JobRow, job: Job, status: JobStatus | None) -> bool:
         """Whether anything had to be written.
 
         Raises:
-            Invalid: another job of that name is there by now.
+            Conflict: the job's spec or status has changed, or another job of that name is there by now.
             NotFound: the job is gone.
         """
         if status is None or not differs(job, status):
             return False
-        patch: list[dict[str, Any]] = [
-            {"op": "test", "path": "/metadata/uid", "value": job.metadata.uid},
-            {"op": "add", "path": "/status", "value": status.to_wire()},
-        ]
+        change = merge_patch(_wire(job.status), _wire(status))
+        for _ in range(TRIES - 1):
+            try:
+                await self._patch(row, change)
+            except Conflict:
+                row = await self._same_again(row)
+            else:
+                return True
+        await self._patch(row, change)
+        return True
+
+    async def _patch(self, row: JobRow, change: dict[str, Any]) -> None:
+        body = {"metadata": {"resourceVersion": str(row.resource_version)}, "status": change}
         answer = await self._client.patch(
             self._resource,
-            job.metadata.namespace,
-            job.metadata.name,
-            orjson.dumps(patch),
-            content_type=JSON_PATCH,
+            row.namespace,
+            row.name,
+            orjson.dumps(body),
+            content_type=MERGE_PATCH,
             subresource="status",
         )
         self._jobs.put(job_from_json(answer))
-        return True
+
+    async def _same_again(self, row: JobRow) -> JobRow:
+        """The job's newest version, if it is still the one that was decided for."""
+        newest = job_from_json(await self._client.get(self._resource, row.namespace, row.name))
+        self._jobs.put(newest)
+        if (newest.uid, newest.generation, newest.status) != (row.uid, row.generation, row.status):
+            raise Conflict(409, "Conflict", f"{self._resource.plural} {row.name!r} has changed meanwhile")
+        return newest
 
 
 def differs(job: Job, status: JobStatus) -> bool:
     """Whether the status on the wire would change."""
-    return status.to_wire() != (job.status.to_wire() if job.status else {})
+    return _wire(status) != _wire(job.status)
+
+
+def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) that makes ``after`` of ``before``; lists are replaced whole."""
+    change: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := merge_patch(old, value):
+                change[key] = inner
+        elif key not in before or old != value:
+            change[key] = value
+    return change
+
+
+def _wire(status: JobStatus | None) -> dict[str, Any]:
+    return status.to_wire() if status else {}
