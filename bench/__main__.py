@@ -4,7 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from bench.controlplane import command as controlplane
+try:
+    from bench.controlplane import command as controlplane
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: measurements need the dependency group `test`, see bench/README.md")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

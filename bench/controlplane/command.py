@@ -11,7 +11,7 @@ from rich.console import Console
 from bench import record
 from bench.controlplane import floor, report
 from bench.controlplane.life import Life, live
-from bench.controlplane.rig import Rig, clear, control_plane, controller, rig
+from bench.controlplane.rig import MANIFESTS, Rig, clear, control_plane, controller, rig
 from bench.controlplane.scenario import SCENARIOS, Scenario, parse
 from controller.testing.controlplane import ControlPlane, ProcessFailed
 
@@ -44,6 +44,9 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when a process did not come up or jobs did not run."""
     console = Console(stderr=True)
+    if not MANIFESTS.is_dir():
+        console.print(f"not measured: there is no {MANIFESTS}; measurements run from a checkout", style="red")
+        return 1
     scenarios = args.scenario or list(SCENARIOS.values())
     load_before = record.load()
     try:

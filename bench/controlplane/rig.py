@@ -26,6 +26,7 @@ from controller.testing.manifests import build
 
 USER = "rallypoint"
 NAMESPACE = "bench"
+MANIFESTS = ROOT / "manifests"
 NODES = ("node-0", "node-1")
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
@@ -109,7 +110,7 @@ def controller(plane: ControlPlane, flags: Sequence[str]) -> Generator[Process]:
 
 def _roles() -> list[dict[str, Any]]:
     """The shipped role, bound to our user instead of the ServiceAccount."""
-    documents = build(ROOT / "manifests" / "base" / "rbac")
+    documents = build(MANIFESTS / "base" / "rbac")
     binding = next(document for document in documents if document["kind"] == "ClusterRoleBinding")
     binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}]
     return [document for document in documents if document["kind"] != "ServiceAccount"]
