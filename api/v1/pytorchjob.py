@@ -47,4 +47,4 @@ class PyTorchJobSpec(JobSpec):
 
 
 class PyTorchJob(Job):
-    spec: PyTorchJobSpec = Field(default_factory=PyTorchJobSpec)
+    spec: PyTorchJobSpec = Field(default_factory=PyTorchJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read

@@ -6,7 +6,8 @@ Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from api.job import Job, RestartPolicy
 from api.names import LONGEST_NAME
@@ -77,8 +78,8 @@ def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Pro
 
 def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem]:
     """Problems of the containers; the rest of a template is the API server's to judge."""
-    spec = role.template.get("spec") or {}
-    containers = spec.get("containers") or ()
+    spec: Mapping[str, Any] = role.template.get("spec") or {}
+    containers: Sequence[Mapping[str, Any]] = spec.get("containers") or ()
     if not containers:
         yield Problem(path, "Required value: must be specified")
     for at, container in enumerate(containers):

@@ -27,7 +27,7 @@ def children(
 
 def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: Options) -> dict[str, Any]:
     """One pod: the template, overlaid by the operator's labels, environment, port and restart policy."""
-    template = role.template.get("metadata") or {}
+    template: Mapping[str, Any] = role.template.get("metadata") or {}
     spec = role.template["spec"]
     own_labels = child_labels(kind.controller_name, job.metadata.name, role.label, index)
     if kind.is_leader(roles, role, index):

@@ -5,4 +5,4 @@ from typing import Any, Final
 from controller.kind import JobKind
 from controller.kinds.pytorch import PYTORCH
 
-ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH,)
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH,)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods

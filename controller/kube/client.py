@@ -7,7 +7,7 @@ answers mean is the caller's business; only ``retry later`` (429, and 503 with R
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Self
 
 import aiohttp
@@ -184,7 +184,7 @@ class Client:
     @contextlib.asynccontextmanager
     async def stream(
         self, path: str, params: Mapping[str, str], *, resource: str = "", accept: str = JSON
-    ) -> AsyncIterator[aiohttp.StreamReader]:
+    ) -> AsyncGenerator[aiohttp.StreamReader]:
         """The body of a long answer, such as a watch or a followed log.
 
         Raises:

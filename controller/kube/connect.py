@@ -81,10 +81,10 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
         await config.load_kube_config(path or None, context or None, client_configuration=configuration)
     except (config.ConfigException, OSError) as error:
         raise NotConfigured(f"kubeconfig {path or '(default)'}: {error}") from error
-    host = configuration.host or ""
+    host, tokens = configuration.host or "", configuration.api_key
     return Connection(
         server=host,
-        token=lambda: configuration.api_key.get("BearerToken", "").removeprefix("Bearer "),
+        token=lambda: str(tokens.get("BearerToken", "")).removeprefix("Bearer "),
         tls=_tls(configuration) if host.startswith("https:") else None,
         proxy=configuration.proxy or "",
     )

@@ -14,9 +14,7 @@
 Errors of the network (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree; they pass through as they are.
 """
 
-from typing import Any
-
-import orjson
+import msgspec
 
 
 class ApiError(Exception):
@@ -67,6 +65,24 @@ class TooManyRequests(ApiError): ...
 class ServerError(ApiError): ...
 
 
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: float = 0.0
+
+
+class _Status(msgspec.Struct):
+    reason: str | None = None
+    message: str | None = None
+    details: _Details | None = None
+
+
+_decode = msgspec.json.Decoder(_Status).decode
+
 _BY_CODE: dict[int, type[ApiError]] = {
     400: Invalid,
     401: Unauthorized,
@@ -82,21 +98,16 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
     """The error for one answer; a body that is no Status object becomes the message as text."""
     try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        parsed = None
-    status: dict[str, Any] = (
-        parsed if isinstance(parsed, dict) else {"message": body[:1024].decode(errors="replace")}
-    )
-    details = status.get("details") or {}
+        status = _decode(body)
+    except msgspec.DecodeError:
+        status = _Status(message=body[:1024].decode(errors="replace"))
+    details = status.details or _Details()
     return from_status(
         code,
-        str(status.get("reason") or ""),
-        str(status.get("message") or f"HTTP {code}"),
-        causes=tuple(
-            (str(c.get("field") or ""), str(c.get("message") or "")) for c in details.get("causes") or ()
-        ),
-        retry_after_seconds=_seconds(retry_after) or float(details.get("retryAfterSeconds") or 0),
+        status.reason or "",
+        status.message or f"HTTP {code}",
+        causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
+        retry_after_seconds=_seconds(retry_after) or details.retry_after_seconds,
     )
 
 

@@ -147,7 +147,7 @@ class Applier:
     async def _adopt_answer(self, job: Subject, child: Child, error: errors.AlreadyExists) -> None:
         """A create whose answer was lost has been done: the object of that name is the job's own. Any other is not touched."""
         answer = await self._client.get(child.resource, job.namespace, child.name)
-        owner = next((one for one in _owners(answer) if one.get("controller")), {})
+        owner = _controller(answer)
         if owner.get("uid") == job.uid:
             self._remember(child.resource, answer)
             return
@@ -169,7 +169,7 @@ class Applier:
         except errors.NotFound:
             await self._create(job, child, body)
         else:
-            owner = next((one for one in _owners(answer) if one.get("controller")), {})
+            owner = _controller(answer)
             if owner.get("uid") != job.uid:
                 text = f'{child.resource.plural} "{child.name}" belongs to {_described(owner)}'
                 raise Occupied(409, "Conflict", text)
@@ -199,10 +199,9 @@ class Applier:
 
     async def _uid_of_own(self, job: Subject, doomed: Doomed) -> str:
         """The UID of an unwatched child, empty if it is not the job's."""
-        meta = orjson.loads(await self._client.get(doomed.resource, job.namespace, doomed.name))["metadata"]
-        owners = meta.get("ownerReferences") or ()
-        own = any(one.get("controller") and one.get("uid") == job.uid for one in owners)
-        return str(meta["uid"]) if own else ""
+        answer = await self._client.get(doomed.resource, job.namespace, doomed.name)
+        own = _controller(answer).get("uid") == job.uid
+        return str(orjson.loads(answer)["metadata"]["uid"]) if own else ""
 
     def _mark_deleting(self, job: Subject, doomed: Doomed) -> None:
         """Until the watch says that it is gone, it is going: nothing of its name is made, and it is not deleted again."""
@@ -242,8 +241,10 @@ class Applier:
             )
 
 
-def _owners(answer: bytes) -> list[dict[str, Any]]:
-    return orjson.loads(answer)["metadata"].get("ownerReferences") or []
+def _controller(answer: bytes) -> Mapping[str, Any]:
+    """The owner reference of an object's controller, empty if it has none."""
+    owners: list[dict[str, Any]] = orjson.loads(answer)["metadata"].get("ownerReferences") or []
+    return next((one for one in owners if one.get("controller")), {})
 
 
 def _described(owner: Mapping[str, Any]) -> str:
@@ -257,10 +258,10 @@ def _problem(child: Child, error: errors.ApiError) -> Problem:
 
 def _covers(live: Any, wanted: Any) -> bool:
     """Whether ``live`` says all that ``wanted`` says; the server adds defaults of its own."""
-    if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(
-            key in live and _covers(live[key], value) for key, value in wanted.items()
-        )
-    if isinstance(wanted, list):
-        return isinstance(live, list) and len(live) == len(wanted) and all(map(_covers, live, wanted))
-    return bool(live == wanted)
+    match wanted, live:
+        case dict(), dict():
+            return all(key in live and _covers(live[key], value) for key, value in wanted.items())
+        case list(), list():
+            return len(live) == len(wanted) and all(map(_covers, live, wanted))
+        case _:
+            return bool(live == wanted)

@@ -92,7 +92,8 @@ def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft:
     counts: dict[str, Counts] = {}
     replace: dict[str, tuple[Doomed, ...]] = {}
     used: dict[str, int] = {}
-    lost, permanent = [], ""
+    lost: list[str] = []
+    permanent = ""
     for role in roles.values():
         before = draft.before(role.name)
         filled = count.slots(role, snapshot.pods)
@@ -257,7 +258,8 @@ def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
 
 
 def _tell_of_template(role: Role, draft: Draft) -> None:
-    if (role.template.get("spec") or {}).get("restartPolicy"):
+    spec: Mapping[str, Any] = role.template.get("spec") or {}
+    if spec.get("restartPolicy"):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
         draft.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
 

@@ -87,4 +87,4 @@ def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
 
 
 def _wire(status: JobStatus | None) -> dict[str, Any]:
-    return status.to_wire() if status else {}
+    return (status or JobStatus()).to_wire()

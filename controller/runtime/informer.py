@@ -17,7 +17,7 @@ import structlog
 
 from api.meta import Resource
 from controller.kube import errors
-from controller.kube.client import LONGEST_LINE_BYTES, Client
+from controller.kube.client import JSON, LONGEST_LINE_BYTES, Client
 from controller.runtime.backoff import Reconnect
 from controller.runtime.store import Change, R, Store
 
@@ -79,7 +79,7 @@ class Informer(Generic[R]):
         label_selector: str = "",
         field_selector: str = "",
         index: Callable[[R], str] | None = None,
-        accept: Callable[[bool], str] | None = None,
+        accept: Callable[[bool], str] = lambda whole_list: JSON,
     ) -> None:
         self.resource = resource
         self.store: Store[R] = Store(index)
@@ -92,7 +92,7 @@ class Informer(Generic[R]):
         self._on_change = on_change
         self._namespace = namespace
         self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._accept = accept or (lambda _: "application/json")
+        self._accept = accept
         self._resource_version = ""
         self._log = log.bind(resource=resource.plural)
 

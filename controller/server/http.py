@@ -1,6 +1,6 @@
 """Plain HTTP for Prometheus and the kubelet: ``/metrics``, ``/healthz``, ``/readyz``."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
@@ -20,7 +20,7 @@ class BadAddress(ValueError):
 @asynccontextmanager
 async def serving(
     metrics_address: str, probe_address: str, registry: CollectorRegistry, alive: Check, ready: Check
-) -> AsyncIterator[None]:
+) -> AsyncGenerator[None]:
     """Serve until the block ends.
 
     Raises:
@@ -52,7 +52,7 @@ def parse_address(text: str) -> tuple[str | None, int]:
 
 
 @asynccontextmanager
-async def _site(address: str, routes: list[web.RouteDef]) -> AsyncIterator[None]:
+async def _site(address: str, routes: list[web.RouteDef]) -> AsyncGenerator[None]:
     host, port = parse_address(address)
     app = web.Application()
     app.add_routes(routes)
