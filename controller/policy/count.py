@@ -21,7 +21,7 @@ def slots(role: Role, pods: tuple[Pod, ...]) -> Slots:
 def counts(role: Role, filled: Slots, before: ReplicaStatus | None) -> Counts:
     """Count a role's pods. ``before`` is what the status said of the role when it was last written.
 
-    Differs: pods that are removed by scaling down count as nothing, not as failed. See docs/decisions/0008-terminating-pods.md.
+    Differs: pods that are removed by scaling down count as nothing, not as failed. See docs/decisions/0008-pods-and-replicas.md.
     """
     active = sum(pod.is_active for pod in filled.values())
     succeeded = sum(pod.phase == "Succeeded" for pod in filled.values())

@@ -86,9 +86,12 @@ class Applier:
         fitting = create[:MOST_PER_PASS]
         made: list[Child] = []
         wary = job.namespace in self._wary
-        first, rest = (fitting[:1], fitting[1:]) if wary else ((), fitting)
+        # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod.
+        whole = [child for child in fitting if child.upkeep is Upkeep.EQUAL]
+        each = [child for child in fitting if child.upkeep is Upkeep.ONCE]
+        probes = 1 if wary else 0
         try:
-            for batch in (first, rest):
+            for batch in (whole, each[:probes], each[probes:]):
                 await self._many(batch, lambda child: self._ensure(job, generation, child, made), self._width)
         except (errors.Forbidden, Refused):
             self._wary.add(job.namespace)

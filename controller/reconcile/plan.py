@@ -173,7 +173,7 @@ def _missing(
         if child.resource == PODS:
             _tell_of_template(role, draft)
     equal = (child for child in kind.extras(job) if child.upkeep is Upkeep.EQUAL)
-    return (*missing, *equal)
+    return (*equal, *missing)
 
 
 def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
