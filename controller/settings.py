@@ -90,7 +90,9 @@ class Settings:
         if self.kube_api_qps < 0:
             raise ValueError(f"--kube-api-qps must not be negative, but is {self.kube_api_qps}")
         if self.leader_elect:
-            raise ValueError("--leader-elect: this version has no leader election; run one replica with --leader-elect=false")
+            raise ValueError(
+                "--leader-elect: this version has no leader election; run one replica with --leader-elect=false"
+            )
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")
