@@ -1,0 +1,170 @@
+"""Faults in front of the embedded API server: plain rules that say which calls go wrong, and how.
+
+    faults = Faults([Rule(Reset(committed=True), verb="create", plural="pods", times=1)])
+    server = ApiServer(crds=[...], front=faults)
+
+The first rule that fits a call and is not used up decides. ``Faults.calls`` is the list of all calls that reached the server's door.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import orjson
+from aiohttp import web
+
+from controller.local.apiserver.front import Call, Disconnect
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with a Status of this code; the call does not take place."""
+
+    code: int
+    reason: str = ""
+    message: str = "refused by a fault"
+    retry_after_seconds: int = 0
+    fields: tuple[tuple[str, str], ...] = ()
+    """(field, message) of each cause."""
+
+    def response(self) -> web.Response:
+        causes = [
+            {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in self.fields
+        ]
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": {"causes": causes, "retryAfterSeconds": self.retry_after_seconds},
+            "code": self.code,
+        }
+        headers = {"Retry-After": str(self.retry_after_seconds)} if self.retry_after_seconds else {}
+        return web.Response(
+            body=orjson.dumps(status), status=self.code, headers=headers, content_type="application/json"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Answer with these bytes, whatever they are, and end."""
+
+    body: bytes = b""
+    code: int = 200
+
+    def response(self) -> web.Response:
+        return web.Response(body=self.body, status=self.code, content_type="application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Break the connection: before the call takes place, or after it has been ``committed``."""
+
+    committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Wait on loop time: before the call takes place, or after it has been ``committed``."""
+
+    seconds: float
+    committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Keep an event of a watch from its client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Break the connection of a watch instead of sending an event."""
+
+
+Fault = Refuse | Say | Reset | Delay | Drop | Cut
+
+
+@dataclass(slots=True)
+class Rule:
+    """What happens to the calls that fit. Empty means any; ``times`` is how often, None without end."""
+
+    fault: Fault
+    verb: str = ""
+    plural: str = ""
+    name: str = ""
+    namespace: str = ""
+    subresource: str | None = None
+    containing: bytes = b""
+    """Must be found in the body of the call, or in the event of a watch."""
+    times: int | None = None
+    met: int = field(default=0, init=False)
+    """How often the rule has decided."""
+
+    def fits(self, call: Call, content: bytes) -> bool:
+        return (
+            (self.times is None or self.met < self.times)
+            and self.verb in {"", call.verb}
+            and self.plural in {"", call.plural}
+            and self.name in {"", call.name}
+            and self.namespace in {"", call.namespace}
+            and self.subresource in {None, call.subresource}
+            and self.containing in content
+        )
+
+
+class Faults:
+    """A front of the server that follows rules; they may be added and removed at any time."""
+
+    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+        self.rules = list(rules)
+        self.calls: list[Call] = []
+        self._after: dict[int, Fault] = {}
+
+    async def before(self, call: Call) -> web.Response | None:
+        self.calls.append(call)
+        match fault := self._decide(call, call.body, (Refuse, Say, Reset, Delay)):
+            case Refuse() | Say():
+                return fault.response()
+            case Reset(committed=False):
+                raise Disconnect
+            case Delay(seconds, committed=False):
+                await asyncio.sleep(seconds)
+            case Reset() | Delay():
+                self._after[id(call)] = fault
+            case _:
+                pass
+        return None
+
+    async def after(self, call: Call) -> None:
+        match self._after.pop(id(call), None):
+            case Reset():
+                raise Disconnect
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case _:
+                pass
+
+    def passes(self, call: Call, frame: bytes) -> bool:
+        match self._decide(call, frame, (Drop, Cut)):
+            case Drop():
+                return False
+            case Cut():
+                raise Disconnect
+            case _:
+                return True
+
+    def count(self, verb: str, plural: str = "", subresource: str | None = None) -> int:
+        """How many calls of that kind there were."""
+        return sum(
+            call.verb == verb and plural in {"", call.plural} and subresource in {None, call.subresource}
+            for call in self.calls
+        )
+
+    def _decide(self, call: Call, content: bytes, kinds: tuple[type[Fault], ...]) -> Fault | None:
+        for rule in self.rules:
+            if isinstance(rule.fault, kinds) and rule.fits(call, content):
+                rule.met += 1
+                return rule.fault
+        return None
