@@ -3,11 +3,22 @@
 from typing import Any
 
 from controller.local.apiserver import metadata, refusals, validation
-from controller.local.apiserver.refusals import FieldError, Json, bad_request
+from controller.local.apiserver.refusals import FieldError, Json, Refusal, bad_request, quoted
 from controller.local.apiserver.requests import WriteOptions
 from controller.local.apiserver.resources import Served
 from controller.local.apiserver.schema import mistyped, shape
 from controller.local.apiserver.validation import json_type
+
+
+def patched(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+    """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
+    try:
+        return decode(served, body, options, warnings)
+    except Refusal as refusal:
+        if refusal.code != 400 or served.custom:
+            raise
+        why = refusal.message.partition(f"handled as a {served.kind}: ")[2] or refusal.message
+        raise refusals.invalid("", "", "", [refusals.bad_value("patch", quoted(body), why)]) from refusal
 
 
 def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
@@ -20,6 +31,8 @@ def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]
     _check_types(served, body)
     unknown: list[str] = []
     shaped = shape(served.schema, body, unknown)
+    if served.custom:
+        unknown.sort()
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise bad_request(_unfit(served, served.kind, f"strict decoding error: {listed}"))
@@ -78,8 +91,8 @@ def _check_types(served: Served, body: Json) -> None:
         raise bad_request(_unfit(served, served.kind, why))
 
 
-def check(served: Served, new: Json, old: Json | None = None) -> None:
-    """Whether an object may be stored, in the place of ``old`` if there is one.
+def check(served: Served, new: Json, old: Json | None = None, part: str = "") -> None:
+    """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
 
     Raises:
         Refusal: 422, with every reason.
@@ -87,7 +100,7 @@ def check(served: Served, new: Json, old: Json | None = None) -> None:
     before = None if old is None else old["metadata"]
     errors = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
     if served.custom:
-        errors += validation.problems(served.schema, new, old)
+        errors += validation.problems(served.schema, new, old, part=part, earlier=errors)
     else:
         errors += validation.enumerated(served.schema, new)
     errors += served.rules.validate(new)

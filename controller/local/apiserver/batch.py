@@ -41,8 +41,9 @@ def prepare(job: Json) -> Json:
         template = spec["template"].setdefault("metadata", {})
         template["labels"] = {**(template.get("labels") or {}), **labels}
         spec.setdefault("selector", {"matchLabels": {f"{PREFIX}controller-uid": uid}})
-        if not metadata.get("labels"):
-            metadata["labels"] = dict(template["labels"])
+    shared = (spec["template"].get("metadata") or {}).get("labels")
+    if shared and not metadata.get("labels"):
+        metadata["labels"] = dict(shared)
     job["status"] = {}
     return job
 
@@ -60,8 +61,7 @@ def validate(job: Json) -> Iterator[FieldError]:
             yield refusals.bad_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")
     template = spec["template"]["spec"]
     if template.get("restartPolicy") == "Always":
-        field = "spec.template.spec.restartPolicy"
-        yield refusals.unsupported(field, "Always", ("OnFailure", "Never"))
+        yield refusals.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     yield from pods.validate_spec(template, "spec.template.spec")
 
 

@@ -37,7 +37,7 @@ class Schemas:
         stored = orjson.loads(Path(__file__).with_name("core.json").read_bytes())
         self.kinds: dict[str, str] = stored["kinds"]
         self.definitions: dict[str, Json] = stored["definitions"]
-        self._compiler = Compiler(self.definitions)
+        self._compiler = Compiler(self.definitions, omit_empty=True)
 
     def kind(self, group: str, kind: str) -> Node:
         return self._compiler.definition(self.kinds[f"{group}/{kind}"])
@@ -128,7 +128,7 @@ def _new_autoscaler(obj: Json) -> Json:
 def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
     spec = obj["spec"]
     if spec.get("maxReplicas", 0) < 1:
-        yield refusals.bad_value("spec.maxReplicas", spec.get("maxReplicas", 0), "must be greater than 0")
+        yield refusals.required("spec.maxReplicas", "must be set and greater than 0")
     if spec["minReplicas"] < 1:
         yield refusals.bad_value(
             "spec.minReplicas", spec["minReplicas"], "must be greater than or equal to 1"
@@ -136,6 +136,14 @@ def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
     if spec.get("maxReplicas", 0) < spec["minReplicas"]:
         detail = "must be greater than or equal to `minReplicas`"
         yield refusals.bad_value("spec.maxReplicas", spec.get("maxReplicas", 0), detail)
+    target = spec.get("scaleTargetRef") or {}
+    for field in ("kind", "name"):
+        if not target.get(field):
+            yield refusals.required(f"spec.scaleTargetRef.{field}")
+    version = target.get("apiVersion", "")
+    if "/" not in version and version != "v1":
+        detail = "apiVersion must specify API group"
+        yield refusals.bad_value("spec.scaleTargetRef.apiVersion", version, detail)
 
 
 def _same_role(new: Json, old: Json) -> Iterator[FieldError]:
@@ -143,12 +151,15 @@ def _same_role(new: Json, old: Json) -> Iterator[FieldError]:
         yield refusals.bad_value("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
+def _role(obj: Json) -> Json:
+    obj.setdefault("rules", None)
+    return obj
+
+
 def _binding(obj: Json) -> Json:
     obj.setdefault("roleRef", {}).setdefault("apiGroup", "rbac.authorization.k8s.io")
     for subject in obj.get("subjects") or ():
-        if subject.get("kind") == "ServiceAccount":
-            subject.setdefault("namespace", obj["metadata"].get("namespace", ""))
-        else:
+        if subject.get("kind") != "ServiceAccount":
             subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
     return obj
 
@@ -220,7 +231,7 @@ def resources() -> list[Served]:
                 category="all",
                 rules=Rules(default=_autoscaler, prepare=_new_autoscaler, validate=_autoscaler_bounds)),
         _served("coordination.k8s.io", "v1", "Lease", "leases", rules=versioned),
-        _served(RBAC, "v1", "Role", "roles", rules=Rules(check_name=names.path_segment)),
+        _served(RBAC, "v1", "Role", "roles", rules=Rules(default=_role, check_name=names.path_segment)),
         _served(RBAC, "v1", "RoleBinding", "rolebindings",
                 rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
         _served("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,

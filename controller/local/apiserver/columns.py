@@ -20,7 +20,7 @@ def _created(obj: Json) -> Any:
 
 
 NAME = Column("Name", _name, format="name")
-AGE = Column("Age", _created, type="age")
+AGE = Column("Age", _created, reads="age")
 CREATED_AT = Column("Created At", _created, type="date")
 
 
@@ -289,14 +289,14 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Selector", lambda obj: _pairs(obj["spec"].get("selector")), priority=1),
     ),
     "Event": (
-        Column("Last Seen", _event_seen, type="age"),
+        Column("Last Seen", _event_seen, reads="age"),
         Column("Type", _at("type")),
         Column("Reason", _at("reason")),
         Column("Object", _event_object),
         Column("Subobject", _at("involvedObject", "fieldPath"), priority=1),
         Column("Source", _event_source, priority=1),
         Column("Message", lambda obj: str(obj.get("message", "")).strip()),
-        Column("First Seen", _event_first, type="age", priority=1),
+        Column("First Seen", _event_first, priority=1, reads="age"),
         Column(
             "Count", lambda obj: (obj.get("series") or {}).get("count") or obj.get("count") or 1, priority=1
         ),
@@ -334,7 +334,7 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         NAME,
         Column("Status", _job_status),
         Column("Completions", _completions),
-        Column("Duration", lambda obj: obj.get("status") or {}, type="duration"),
+        Column("Duration", lambda obj: obj.get("status") or {}, reads="duration"),
         AGE,
         Column("Containers", _of_template("name"), priority=1),
         Column("Images", _of_template("image"), priority=1),

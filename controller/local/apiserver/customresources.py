@@ -4,12 +4,12 @@ Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apise
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from controller.local.apiserver import refusals
 from controller.local.apiserver.columns import BUILTIN, CREATED_AT, NAME
-from controller.local.apiserver.refusals import FieldError, Json
+from controller.local.apiserver.refusals import FieldError, Json, quoted
 from controller.local.apiserver.resources import Column, Rules, Scale, Served
 from controller.local.apiserver.schema import Compiler, Node
 from controller.local.apiserver.selectors import path_reader
@@ -75,7 +75,7 @@ def validate(definition: Json) -> Iterator[FieldError]:
 def _version(version: Json, path: str) -> Iterator[FieldError]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not schema:
-        yield refusals.required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        yield refusals.required(f"{path}.schema.openAPIV3Schema")
         return
     if schema.get("type") != "object":
         field = f"{path}.schema.openAPIV3Schema.type"
@@ -169,18 +169,40 @@ def _scale(paths: Json | None) -> Scale | None:
 
 def _columns(given: list[Json] | None) -> tuple[Column, ...]:
     if not given:
-        return (NAME, Column("Age", CREATED_AT.cell, type="date"))
+        return (NAME, Column("Age", CREATED_AT.cell, type="date", reads="age"))
     return NAME, *(
         Column(
             column["name"],
-            json_path(column["jsonPath"]),
+            _typed(json_path(column["jsonPath"]), column["type"]),
             type=column["type"],
+            reads="age" if column["type"] == "date" else "",
+            unknown=None,
             format=column.get("format", ""),
             description=column.get("description", ""),
             priority=column.get("priority", 0),
         )
         for column in given
     )
+
+
+def _typed(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]:
+    """What a column of a type shows: texts of anything, else only values of that type."""
+
+    def cell(obj: Json) -> Any:
+        value = read(obj)
+        match kind:
+            case "string":
+                return value if value is None or isinstance(value, str) else quoted(value)
+            case "integer":
+                return int(value) if isinstance(value, int | float) else None
+            case "number":
+                return float(value) if isinstance(value, int | float) else None
+            case "boolean":
+                return value if isinstance(value, bool) else None
+            case _:
+                return value if isinstance(value, str) else None
+
+    return cell
 
 
 def json_path(path: str) -> Any:

@@ -28,10 +28,22 @@ def delete(writer: Writer, target: Target, options: DeleteOptions) -> Answer:
     over = is_over(served, changed)
     if changed == entry.object and not over:
         return Answer(entry)
-    if options.dry_run:
-        return Answer(changed if served.rules.shown_when_deleted or not over else _done(served, entry))
-    result = writer.put(served, changed)
-    return Answer(_done(served, entry) if over and not served.rules.shown_when_deleted else result)
+    result: Entry | Json = changed
+    if not options.dry_run:
+        result = _carry_out(writer, served, entry, changed, over=over)
+    if not over:
+        return Answer(result)
+    return Answer(result if served.rules.shown_when_deleted else _done(served, entry))
+
+
+def _carry_out(writer: Writer, served: Served, entry: Entry, changed: Json, *, over: bool) -> Entry:
+    """What has a grace period is seen to end before it is gone; the rest is gone as it was."""
+    if not over:
+        return writer.put(served, changed)
+    last = entry.object
+    if served.rules.graceful:
+        last = writer.store.put(writer.collection(served), changed).object
+    return writer.remove(served, last)
 
 
 def _check(served: Served, entry: Entry, options: DeleteOptions) -> None:
@@ -59,19 +71,21 @@ def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -
             return obj
         stamped = {**given, "deletionTimestamp": metadata.timestamp(now)}
         return {**obj, "metadata": stamped, "status": {**obj.get("status", {}), "phase": "Terminating"}}
-    grace = _grace(served, obj, options)
+    start, grace = now, _grace(served, obj, options)
     finalizers = _finalizers(served, given, options)
     if given.get("deletionTimestamp"):
         if grace >= given.get("deletionGracePeriodSeconds", 0) and finalizers == given.get("finalizers", []):
             return obj
-        grace = min(grace, given.get("deletionGracePeriodSeconds", 0))
+        before = given.get("deletionGracePeriodSeconds", 0)
+        start = metadata.parse_timestamp(given["deletionTimestamp"]) - timedelta(seconds=before)
+        grace = min(grace, before)
         generation = given.get("generation")
     else:
         generation = given["generation"] + 1 if "generation" in given else None
     if finalizers and not _waits_for_node(served, obj):
         grace = 0
     ended = {key: value for key, value in given.items() if key not in ("finalizers", "generation")}
-    ended["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
+    ended["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=grace))
     ended["deletionGracePeriodSeconds"] = grace
     if generation is not None:
         ended["generation"] = generation

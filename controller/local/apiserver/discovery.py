@@ -5,7 +5,7 @@ The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what curr
 
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.refusals import Json
-from controller.local.apiserver.resources import VERBS, Served
+from controller.local.apiserver.resources import Served
 
 VERSION = {
     "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
@@ -71,7 +71,7 @@ def _entries(served: Served) -> list[Json]:
         "singularName": served.singular,
         "namespaced": served.namespaced,
         "kind": served.kind,
-        "verbs": list(VERBS),
+        "verbs": list(served.verbs),
     }
     if served.short_names:
         own["shortNames"] = list(served.short_names)
@@ -123,7 +123,7 @@ def _aggregated_resource(served: Served) -> Json:
         "responseKind": {"group": served.group, "version": served.version, "kind": served.kind},
         "scope": "Namespaced" if served.namespaced else "Cluster",
         "singularResource": served.singular,
-        "verbs": list(VERBS),
+        "verbs": list(served.verbs),
     }
     if served.short_names:
         entry["shortNames"] = list(served.short_names)

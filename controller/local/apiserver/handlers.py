@@ -93,7 +93,7 @@ class Handlers:
         return body
 
     async def _serve(self, request: web.Request, found: Target, call: Call) -> web.StreamResponse:
-        match call.verb:
+        match call.verb if found.subresource or call.verb in found.served.verbs else "":
             case "list":
                 return self._list(request, found)
             case "watch":
@@ -321,10 +321,10 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
 def _edit(media: str, found: Target, body: bytes) -> Edit:
     """What a patch does to an object."""
     accepted = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+    if media not in accepted and not found.served.custom:
+        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if media not in accepted or (media == STRATEGIC_PATCH and found.served.custom):
-        raise refusals.unknown_media_type(
-            [name for name in accepted if not found.served.custom or name != STRATEGIC_PATCH]
-        )
+        raise refusals.unknown_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:

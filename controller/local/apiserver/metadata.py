@@ -44,8 +44,8 @@ def stamp(given: Json, namespace: str, now: datetime, rng: random.Random, *, gen
         result["namespace"] = namespace
     result["uid"] = str(uuid.uuid4())
     result["resourceVersion"] = ""
-    if generation:
-        result["generation"] = 1
+    if generation or given.get("generation"):
+        result["generation"] = 1 if generation else given["generation"]
     result["creationTimestamp"] = timestamp(now)
     return result | {key: given[key] for key in WRITABLE if given.get(key)}
 
@@ -76,7 +76,8 @@ def problems(
         ]
         if added:
             listed = ", ".join(f'"{name}"' for name in added)
-            detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
+            found = f"found new finalizers []string{{{listed}}}"
+            detail = f"no new finalizers can be added if the object is being deleted, {found}"
             yield refusals.forbidden_field("metadata.finalizers", detail)
 
 

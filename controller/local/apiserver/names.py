@@ -28,7 +28,7 @@ def generate(base: str, rng: random.Random) -> str:
 
 def subdomain(name: str) -> str:
     if len(name) > 253:
-        return "must be no more than 253 bytes"
+        return "must be no more than 253 characters"
     if SUBDOMAIN.fullmatch(name):
         return ""
     return (
@@ -40,7 +40,7 @@ def subdomain(name: str) -> str:
 
 def label(name: str) -> str:
     if len(name) > 63:
-        return "must be no more than 63 bytes"
+        return "must be no more than 63 characters"
     if LABEL.fullmatch(name):
         return ""
     return (

@@ -59,6 +59,8 @@ def _default_container(container: Json, *, host_network: bool) -> None:
         if host_network and "containerPort" in port:
             port.setdefault("hostPort", port["containerPort"])
     for variable in container.get("env") or ():
+        if variable.get("value") == "":
+            del variable["value"]
         _default_field_ref((variable.get("valueFrom") or {}).get("fieldRef"))
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
@@ -112,6 +114,9 @@ def _default_volume(volume: Json) -> None:
 
 def default(pod: Json) -> Json:
     default_spec(pod.setdefault("spec", {}))
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
     pod["spec"].setdefault("enableServiceLinks", True)
     return pod
 
@@ -186,6 +191,8 @@ def _named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     name = thing.get("name", "")
     if not name:
         yield refusals.required(f"{path}.name")
+    elif "." in name:
+        yield refusals.bad_value(f"{path}.name", name, "must not contain dots")
     elif wrong := names.label(name):
         yield refusals.bad_value(f"{path}.name", name, wrong)
     elif name in seen:

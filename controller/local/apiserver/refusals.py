@@ -136,8 +136,10 @@ def no_such_resource() -> Refusal:
     return Refusal(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(group: str, plural: str, name: str) -> Refusal:
+def already_exists(group: str, plural: str, name: str, *, going: bool) -> Refusal:
     message = f'{qualified(plural, group)} "{name}" already exists'
+    if going:
+        message = f"object is being deleted: {message}"
     return Refusal(409, "AlreadyExists", message, _about(name, group, plural))
 
 

@@ -65,7 +65,7 @@ def target(catalog: Catalog, path: str) -> Target:
         raise Unserved(plain=known or custom)
     found = Target(served, namespace, *rest[1:])
     if found.subresource and found.subresource not in served.subresources:
-        raise Unserved(plain=served.custom)
+        raise found.missing if served.custom else Unserved(plain=False)
     return found
 
 

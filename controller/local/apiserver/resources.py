@@ -59,7 +59,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; ``cell`` reads it from an object, ``now`` being there for ages."""
+    """A column of a table; ``cell`` reads it from an object.
+
+    What it reads is shown as it is, as the time since then (``age``), or as how long a job took (``duration``).
+    """
 
     name: str
     cell: Callable[[Json], Any]
@@ -67,6 +70,9 @@ class Column:
     format: str = ""
     description: str = ""
     priority: int = 0
+    reads: Literal["", "age", "duration"] = ""
+    unknown: str | None = "<unknown>"
+    """Shown instead of the time since nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,10 @@ class Served:
     def collection(self) -> str:
         """The name of its collection in the store; the same for all versions."""
         return f"{self.group}/{self.plural}"
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        return tuple(verb for verb in VERBS if verb != "deletecollection" or not self.rules.emptied_first)
 
     @property
     def lists_as(self) -> str:

@@ -47,6 +47,8 @@ class Node:
     pattern: re.Pattern[str] | None = None
     rules: tuple[Rule, ...] = ()
     embedded: bool = False
+    omits_empty: bool = False
+    """Whether an empty list or map counts as nothing, as in Go's structs."""
 
 
 LIMITS = (
@@ -58,8 +60,9 @@ LIMITS = (
 class Compiler:
     """Turns schemas into nodes; ``$ref`` names a definition, and definitions may name each other in circles."""
 
-    def __init__(self, definitions: Mapping[str, Json] | None = None) -> None:
+    def __init__(self, definitions: Mapping[str, Json] | None = None, *, omit_empty: bool = False) -> None:
         self._definitions = definitions or {}
+        self._omit_empty = omit_empty
         self._compiled: dict[str, Node] = {}
 
     def definition(self, name: str) -> Node:
@@ -108,6 +111,7 @@ class Compiler:
         node.limits = {name: schema[name] for name in LIMITS if name in schema}
         node.pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
         node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
+        node.omits_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
         node.embedded = schema.get("x-kubernetes-embedded-resource", False)
 
 
@@ -141,7 +145,11 @@ def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Jso
         if old is None and not part.nullable and (part.type or part.int_or_string):
             changed = True
             continue
-        new = result[name] = shape(part, old, unknown, f"{path}.{name}" if path else name)
+        new = shape(part, old, unknown, f"{path}.{name}" if path else name)
+        if part.omits_empty and not new and name not in node.required:
+            changed = True
+            continue
+        result[name] = new
         changed = changed or new is not old
     for name, default in node.defaults:
         if name not in result:
@@ -175,10 +183,10 @@ def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyp
     if isinstance(value, dict):
         inner = node.name.rpartition(".")[2] or holder
         for name, item in value.items():
-            part = node.properties.get(name) or node.additional
-            if part is not None and (
-                found := mistyped(part, item, f"{path}.{name}" if path else name, inner)
-            ):
+            part = node.properties.get(name)
+            place = path if part is None else f"{path}.{name}".lstrip(".")
+            part = part or node.additional
+            if part is not None and (found := mistyped(part, item, place, inner)):
                 return found
     elif isinstance(value, list) and node.items is not None:
         for item in value:

@@ -80,7 +80,7 @@ def _port(port: Json, path: str, seen: set[str], *, alone: bool) -> Iterator[Fie
     if not 0 < number < 65536:
         yield refusals.bad_value(f"{path}.port", number, "must be between 1 and 65535, inclusive")
     target = port.get("targetPort")
-    if isinstance(target, int) and not 0 < target < 65536 and target != number:
+    if isinstance(target, int) and not 0 < target < 65536:
         yield refusals.bad_value(f"{path}.targetPort", target, "must be between 1 and 65535, inclusive")
     if isinstance(target, str) and (wrong := names.port(target)):
         yield refusals.bad_value(f"{path}.targetPort", target, wrong)

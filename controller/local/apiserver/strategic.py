@@ -8,7 +8,7 @@ Source: apimachinery, pkg/util/strategicpatch/patch.go.
 
 from typing import Any
 
-from controller.local.apiserver.refusals import Json, bad_request
+from controller.local.apiserver.refusals import Json, Refusal, bad_request
 from controller.local.apiserver.schema import Node
 
 DIRECTIVE = "$patch"
@@ -39,11 +39,28 @@ def merge(node: Node, target: Any, patch: Any) -> Any:
     for name, value in patch.items():
         if not name.startswith("$"):
             _set(node.properties.get(name) or node.additional or ANY, result, name, value)
-    for name, order in patch.items():
-        if name.startswith(ORDER) and isinstance(result.get(name.removeprefix(ORDER)), list):
-            field = name.removeprefix(ORDER)
-            result[field] = _ordered(node.properties.get(field, ANY), result[field], order)
+    before: Json = target if isinstance(target, dict) else {}
+    for name, order in _orders(node, patch).items():
+        if isinstance(result.get(name), list):
+            result[name] = _ordered(
+                node.properties.get(name, ANY), result[name], order, before.get(name) or []
+            )
     return result
+
+
+def _orders(node: Node, patch: Json) -> Json:
+    """In which order the patch wants its lists: as it says, else as it mentions the items."""
+    mentioned = {
+        name: value
+        for name, value in patch.items()
+        if isinstance(value, list) and not name.startswith("$") and "merge" in _merging(node, name)
+    }
+    said = {name.removeprefix(ORDER): value for name, value in patch.items() if name.startswith(ORDER)}
+    return mentioned | said
+
+
+def _merging(node: Node, name: str) -> str:
+    return node.properties.get(name, ANY).merge_strategy
 
 
 def _set(node: Node, result: Json, name: str, value: Any) -> None:
@@ -72,7 +89,8 @@ def _merge_list(node: Node, target: list[Any], patch: list[Any]) -> list[Any]:
     result = list(target)
     for item in patch:
         if not isinstance(item, dict) or node.merge_key not in item:
-            raise bad_request(f"map: {item} does not contain declared merge key: {node.merge_key}")
+            message = f"map: {item} does not contain declared merge key: {node.merge_key}"
+            raise Refusal(500, "", message)
         _merge_item(node, result, item)
     return result
 
@@ -92,16 +110,25 @@ def _directive(item: Any) -> str:
     return item.get(DIRECTIVE, "") if isinstance(item, dict) else ""
 
 
-def _ordered(node: Node, items: list[Any], order: list[Any]) -> list[Any]:
-    """The items in the order asked for; those not mentioned keep their place after the one they followed."""
-    wanted = [entry.get(node.merge_key) if isinstance(entry, dict) else entry for entry in order]
+def _ordered(node: Node, items: list[Any], order: list[Any], before: list[Any]) -> list[Any]:
+    """The items as the patch orders them; the others go in where they stood before an item that the patch names."""
 
     def identity(item: Any) -> Any:
         return item.get(node.merge_key) if isinstance(item, dict) else item
 
-    ranks = {value: rank for rank, value in enumerate(wanted)}
-    rank, placed = -1, list[tuple[int, int, Any]]()
-    for i, item in enumerate(items):
-        rank = ranks.get(identity(item), rank)
-        placed.append((rank, i, item))
-    return [item for _, _, item in sorted(placed, key=lambda place: place[:2])]
+    wanted = [identity(entry) for entry in order]
+    named = sorted(
+        (item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item))
+    )
+    others = [item for item in items if identity(item) not in wanted]
+    stood = [identity(item) for item in before]
+    result: list[Any] = []
+    for item in named:
+        while others and _stood_before(stood, identity(others[0]), identity(item)):
+            result.append(others.pop(0))
+        result.append(item)
+    return [*result, *others]
+
+
+def _stood_before(stood: list[Any], first: Any, second: Any) -> bool:
+    return first in stood and second in stood and stood.index(first) < stood.index(second)

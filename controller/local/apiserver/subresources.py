@@ -57,7 +57,7 @@ def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, option
         return {**changed, "metadata": {**old["metadata"], **kept}}
 
     main = Target(target.served, target.namespace, target.name)
-    answer = writer.replace(main, edited, options)
+    answer = writer.patch(main, edited, options)
     return Answer(scale_of(answer.object, paths), answer.code, answer.warnings)
 
 
@@ -66,8 +66,7 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> An
     node = _read(body, ("target", "name"))
     kind = _read(body, ("target", "kind"))
     if not node or (kind and kind != "Node"):
-        wrong = refusals.required("target.name")
-        raise refusals.invalid("", "Binding", target.name, [wrong])
+        raise refusals.Refusal(500, "", refusals.required("target.name").text)
     entry = writer.find(target)
     pod, subject = entry.object, f"{target.served.plural}/binding"
     if pod["metadata"].get("deletionTimestamp"):

@@ -4,7 +4,7 @@ Source: apiextensions-apiserver, pkg/apiserver/validation and pkg/apiserver/sche
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -22,16 +22,34 @@ UNCHECKED = FieldError(
 )
 
 
-def problems(node: Node, value: Json, old: Json | None = None) -> list[FieldError]:
-    """All that is wrong with an object; ``old`` is what it replaces, for rules about changes.
+BLOCKING = {
+    "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
+}  # fmt: skip
+"""Errors after which rules are not asked, as they rely on types and sizes."""
 
-    CEL rules are asked only when everything else holds, as their types rely on it.
+
+def problems(
+    node: Node, value: Json, old: Json | None, *, part: str = "", earlier: Sequence[FieldError] = ()
+) -> list[FieldError]:
+    """All that is wrong with an object; ``old`` is what it replaces.
+
+    What an update does not touch is not asked again, so that a schema may become stricter than the objects it finds.
+    With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already.
     """
-    found = [*_values(node, value, "")]
-    found += _unique(node, value, "")
-    if found:
+    before = NO_OLD if old is None else old
+    if part:
+        inner = node.properties.get(part) or Node()
+        errors = _structural(inner, value.get(part), before.get(part, NO_OLD) if old is not None else NO_OLD)
+        found = [FieldError(error.reason, _join(part, error.field), error.message) for error in errors]
+    else:
+        found = _structural(node, value, before)
+    if any(error.reason in BLOCKING for error in (*earlier, *found)):
         return [*found, UNCHECKED] if _has_rules(node) else found
-    return [*_rules(node, value, NO_OLD if old is None else old, "")]
+    return [*found, *_rules(node, value, before, "")]
+
+
+def _structural(node: Node, value: Any, old: Any) -> list[FieldError]:
+    return [] if value is None else [*_values(node, value, old, ""), *_unique(node, value, old, "")]
 
 
 def enumerated(node: Node, value: Any, path: str = "") -> Iterator[FieldError]:
@@ -52,7 +70,9 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _values(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value == old:
+        return
     wrong = _type_error(node, value, path)
     if wrong is not None:
         yield wrong
@@ -69,10 +89,15 @@ def _values(node: Node, value: Any, path: str) -> Iterator[FieldError]:
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _values(part, item, _join(path, name))
+                yield from _values(part, item, _member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
+        befores = _correlated(node, old)
         for i, item in enumerate(value):
-            yield from _values(node.items, item, f"{path}[{i}]")
+            yield from _values(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+
+
+def _member(old: Any, name: str) -> Any:
+    return old.get(name, NO_OLD) if isinstance(old, dict) else NO_OLD
 
 
 def json_type(value: Any) -> str:
@@ -152,12 +177,14 @@ def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
         yield refusals.bad_value(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _unique(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value == old:
+        return
     if isinstance(value, dict):
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _unique(part, item, _join(path, name))
+                yield from _unique(part, item, _member(old, name), _join(path, name))
     elif isinstance(value, list):
         seen: set[bytes] = set()
         for i, item in enumerate(value):
@@ -168,7 +195,7 @@ def _unique(node: Node, value: Any, path: str) -> Iterator[FieldError]:
                     yield refusals.duplicate(f"{path}[{i}]", identity)
                 seen.add(encoded)
             if node.items is not None:
-                yield from _unique(node.items, item, f"{path}[{i}]")
+                yield from _unique(node.items, item, NO_OLD, f"{path}[{i}]")
 
 
 def _identity(node: Node, item: Any) -> Any:
@@ -190,7 +217,7 @@ def _has_rules(node: Node, seen: set[int] | None = None) -> bool:
 
 
 def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
-    if value is None:
+    if value is None or value == old:
         return
     for rule in node.rules:
         error = rule.check(value, old, path)
@@ -200,13 +227,15 @@ def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                before = old.get(name, NO_OLD) if isinstance(old, dict) else NO_OLD
-                yield from _rules(part, item, before, _join(path, name))
+                yield from _rules(part, item, _member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
         befores = _correlated(node, old)
         for i, item in enumerate(value):
-            before = befores.get(_list_key(node, item), NO_OLD) if befores else NO_OLD
-            yield from _rules(node.items, item, before, f"{path}[{i}]")
+            yield from _rules(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+
+
+def _before(node: Node, befores: dict[bytes, Any], item: Any) -> Any:
+    return befores.get(_list_key(node, item), NO_OLD) if befores else NO_OLD
 
 
 def _correlated(node: Node, old: Any) -> dict[bytes, Any]:

@@ -44,6 +44,8 @@ class Plain:
 
     def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
         served = self._served
+        if served.custom:
+            list_metadata = {"continue": "", **list_metadata}
         head = orjson.dumps(
             {"kind": served.lists_as, "apiVersion": served.api_version, "metadata": list_metadata}
         )
@@ -141,7 +143,7 @@ NAME_DESCRIPTION = "Name must be unique within a namespace."
 def _definition(column: Column) -> Json:
     return {
         "name": column.name,
-        "type": "string" if column.type in ("age", "duration") else column.type,
+        "type": column.type,
         "format": column.format,
         "description": column.description or (NAME_DESCRIPTION if column.name == "Name" else column.name),
         "priority": column.priority,
@@ -150,19 +152,11 @@ def _definition(column: Column) -> Json:
 
 def _cell(column: Column, obj: Json, now: datetime) -> Any:
     value = column.cell(obj)
-    match column.type:
+    match column.reads:
         case "age":
-            return age(parse_timestamp(value), now) if value else "<unknown>"
-        case "date":
-            return age(parse_timestamp(value), now) if value and column.name == "Age" else value
+            return age(parse_timestamp(value), now) if value else column.unknown
         case "duration":
             return _job_duration(value, now)
-        case "string" if value is not None and not isinstance(value, str | int | float):
-            return orjson.dumps(value).decode()
-        case "string" if isinstance(value, bool):
-            return str(value).lower()
-        case "string" if isinstance(value, int | float) and column.name not in ("Count", "Data"):
-            return str(value)
         case _:
             return value
 

@@ -19,6 +19,8 @@ from controller.local.apiserver.store import Collection, Entry, Store
 Edit = Callable[[Json], Json]
 """Makes the wanted object from the one that is there."""
 
+Decode = Callable[[Served, Any, WriteOptions, list[str]], Json]
+
 
 class Writer:
     """Writes to one store by the rules of one catalog."""
@@ -69,8 +71,10 @@ class Writer:
         obj = served.rules.prepare(obj)
         admission.check(served, obj)
         name = obj["metadata"]["name"]
-        if (target.namespace, name) in self.collection(served).entries:
-            raise refusals.already_exists(served.group, served.plural, name)
+        there = self.collection(served).entries.get((target.namespace, name))
+        if there is not None:
+            going = bool(there.metadata.get("deletionTimestamp"))
+            raise refusals.already_exists(served.group, served.plural, name, going=going)
         return Answer(self._commit(served, obj, options), 201, warnings)
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
@@ -82,7 +86,7 @@ class Writer:
                 return self.create(target, body, options)
             self._check_name(target, body)
             raise target.missing
-        self._check_name(target, body)
+        self._check_name(target, body, demanded=True)
         given = body.get("metadata") or {} if isinstance(body, dict) else {}
         uid = there.metadata["uid"]
         if given.get("uid") and given["uid"] != uid:
@@ -91,17 +95,17 @@ class Writer:
         if served.rules.needs_version and not given.get("resourceVersion"):
             wrong = refusals.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
             raise refusals.invalid(served.group, served.plural, target.name, [wrong])
-        return self.replace(target, lambda old: body, options)
+        return self.replace(target, lambda old: body, options, admission.decode)
 
     def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
-        return self.replace(target, edit, options)
+        return self.replace(target, edit, options, admission.patched)
 
-    def replace(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
+    def replace(self, target: Target, edit: Edit, options: WriteOptions, decode: Decode) -> Answer:
         """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
         served, entry = target.served, self.find(target)
         old = entry.object
         warnings: list[str] = []
-        new = admission.decode(served, edit(self.shown(served, old)), options, warnings)
+        new = decode(served, edit(self.shown(served, old)), options, warnings)
         given = new["metadata"]
         self._check_name(target, new)
         self._check_place(target, given)
@@ -114,7 +118,7 @@ class Writer:
         if new == old:
             return Answer(entry, 200, warnings)
         new = _counted(served, new, old)
-        admission.check(served, new, old)
+        admission.check(served, new, old, target.subresource)
         return Answer(self._commit(served, new, options), 200, warnings)
 
     def shown(self, served: Served, obj: Json) -> Json:
@@ -123,28 +127,35 @@ class Writer:
 
     def put(self, served: Served, obj: Json) -> Entry:
         """Store an object that needs no more questions, or take it away when its end has come."""
-        collection = self.collection(served)
-        ended = is_over(served, obj)
-        entry = self.store.remove(collection, obj) if ended else self.store.put(collection, obj)
+        if is_over(served, obj):
+            return self.remove(served, obj)
+        entry = self.store.put(self.collection(served), obj)
         if served.group == customresources.GROUP:
-            self._redefine(entry, ended=ended)
+            self.catalog.define(entry.object)
+        return entry
+
+    def remove(self, served: Served, obj: Json) -> Entry:
+        entry = self.store.remove(self.collection(served), obj)
+        if served.group == customresources.GROUP:
+            self._undefine(entry)
         return entry
 
     def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
         return obj if options.dry_run else self.put(served, obj)
 
-    def _redefine(self, entry: Entry, *, ended: bool) -> None:
-        if not ended:
-            self.catalog.define(entry.object)
-            return
+    def _undefine(self, entry: Entry) -> None:
+        """What a definition has made goes with it."""
         spec = entry.object["spec"]
         instances = self.store.collection(f"{spec['group']}/{spec['names']['plural']}")
         for instance in list(instances.entries.values()):
             self.store.remove(instances, instance.object)
         self.catalog.forget(entry.object)
 
-    def _check_name(self, target: Target, body: Any) -> None:
+    def _check_name(self, target: Target, body: Any, *, demanded: bool = False) -> None:
         name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+        if demanded and not name:
+            why = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+            raise refusals.bad_request(why)
         if name and name != target.name:
             message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
             raise refusals.bad_request(message)

@@ -1,0 +1,212 @@
+"""Raw requests to an API server, and what of the answers two servers must have in common.
+
+An exchange is a list of steps. ``Wire.run`` sends them and returns the replies; ``comparable`` replaces in a reply
+what differs between any two runs (times, identifiers, versions, addresses), so that the rest can be compared whole.
+"""
+
+import base64
+import io
+import re
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Self
+
+import aiohttp
+import orjson
+
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request and the status code that it must have.
+
+    In path and body, ``$2.metadata.uid`` stands for that field of the second step's reply. ``ignore`` lists what is
+    left out of the comparison, as dotted paths into the reply.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    code: int = 200
+    type: str = JSON
+    accept: str = ""
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    ignore: Sequence[str] = ()
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer: parsed when it is JSON, ``text`` otherwise."""
+
+    code: int
+    body: Any
+    text: str
+    warnings: tuple[str, ...]
+
+
+class Wire:
+    """A client that adds nothing to what it is told to send. Use as an async context manager."""
+
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None = None) -> None:
+        self.url = url
+        self.token = token
+        self._connector = aiohttp.TCPConnector(ssl=tls) if tls is not None else aiohttp.TCPConnector()
+        self._session = aiohttp.ClientSession(connector=self._connector, trust_env=False)
+
+    @classmethod
+    def from_kubeconfig(cls, config: Mapping[str, Any]) -> "Wire":
+        """Of the first cluster and the first user of a kubeconfig."""
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        authority = cluster.get("certificate-authority-data")
+        tls = None
+        if authority:
+            tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
+        return cls(cluster["server"], user["token"], tls)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def send(self, step: Step, replies: Sequence[Reply] = ()) -> Reply:
+        path, query = _filled(step.path, replies), _filled(dict(step.query), replies)
+        headers = {"Authorization": f"Bearer {self.token}", "User-Agent": "contract/1"}
+        if step.accept:
+            headers["Accept"] = step.accept
+        data = step.raw
+        if data is None and step.body is not None:
+            data = orjson.dumps(_filled(step.body, replies))
+        stream = None if data is None else io.BytesIO(data)
+        if data is not None:
+            headers["Content-Type"] = step.type
+        request = self._session.request(
+            step.method, self.url + path, params=query, data=stream, headers=headers
+        )
+        async with request as response:
+            content = await response.read()
+            warnings = tuple(response.headers.getall("Warning", ()))
+            return Reply(response.status, _parsed(content), content.decode(), warnings)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], accept: str
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of a watch, until it ends or the caller has seen enough."""
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
+        timeout = aiohttp.ClientTimeout(total=None)
+        request = self._session.get(self.url + path, params=query, headers=headers, timeout=timeout)
+        async with request as response:
+            if response.status != HTTPStatus.OK:
+                raise AssertionError(await response.text())
+            yield aiter(response.content)
+
+    async def run(self, steps: Sequence[Step]) -> list[Reply]:
+        replies: list[Reply] = []
+        for step in steps:
+            replies.append(await self.send(step, replies))
+        return replies
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+
+
+REFERENCE = re.compile(r"\$(?P<step>\d+)(?P<path>(?:\.[\w-]+)+)")
+
+
+def _filled(value: Any, replies: Sequence[Reply]) -> Any:
+    if isinstance(value, str):
+        whole = REFERENCE.fullmatch(value)
+        if whole is not None:
+            return _look_up(whole, replies)
+        return REFERENCE.sub(lambda found: str(_look_up(found, replies)), value)
+    if isinstance(value, dict):
+        return {key: _filled(item, replies) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, replies) for item in value]
+    return value
+
+
+def _look_up(found: re.Match[str], replies: Sequence[Reply]) -> Any:
+    value = replies[int(found["step"]) - 1].body
+    for name in found["path"].strip(".").split("."):
+        value = value[int(name)] if isinstance(value, list) else value[name]
+    return value
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+ADDRESS = re.compile(r"10\.0\.\d+\.\d+")
+DIFF = re.compile(r"\n@@.*", re.DOTALL)
+DROPPED = ("managedFields", "selfLink", "serviceAccountName", "serviceAccount")
+VERSIONS = ("resourceVersion", "continue")
+TOKEN_VOLUME = "kube-api-access-"
+CHOICES = re.compile(r'supported values: ("[^"]*"(?:, "[^"]*")*)')
+COUNTED = re.compile(r"(version: |current: |\()\d+")
+
+
+def comparable(value: Any, ignore: Sequence[str] = (), path: str = "") -> Any:
+    """A reply without what no two servers share."""
+    if isinstance(value, dict):
+        return {
+            key: _version(item) if key in VERSIONS else comparable(item, ignore, f"{path}.{key}".strip("."))
+            for key, item in value.items()
+            if key not in DROPPED and f"{path}.{key}".strip(".") not in ignore and not _empty_token(key, item)
+        }
+    if isinstance(value, list):
+        items = [item for item in value if not _is_token(item)]
+        if path.endswith("details.causes"):  # a real server finds some of them several times
+            items = [item for i, item in enumerate(items) if item not in items[:i]]
+        return [comparable(item, ignore, f"{path}.{i}".strip(".")) for i, item in enumerate(items)]
+    if isinstance(value, str):
+        for pattern, name in ((TIME, "<time>"), (UID, "<uid>"), (ADDRESS, "<address>"), (DIFF, "")):
+            value = pattern.sub(name, value)
+        value = CHOICES.sub(
+            lambda found: "supported values: " + ", ".join(sorted(found[1].split(", "))), value
+        )
+        return COUNTED.sub(r"\1<version>", value)
+    return value
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two comparable replies differ, one line each."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted({*ours, *theirs})
+        parts = [differences(ours.get(key, ABSENT), theirs.get(key, ABSENT), f"{path}.{key}") for key in keys]
+        return [line for part in parts for line in part]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [line for i, (our, their) in pairs for line in differences(our, their, f"{path}[{i}]")]
+    return [] if ours == theirs else [f"{path or '.'}: embedded {ours!r}, real {theirs!r}"]
+
+
+ABSENT = "<absent>"
+
+
+def _version(value: Any) -> Any:
+    return "<version>" if value else value
+
+
+def _is_token(item: Any) -> bool:
+    return isinstance(item, dict) and str(item.get("name", "")).startswith(TOKEN_VOLUME)
+
+
+def _empty_token(key: str, item: Any) -> bool:
+    """A list that holds nothing but the token that ServiceAccount admission mounts."""
+    return key in ("volumes", "volumeMounts") and bool(item) and all(_is_token(entry) for entry in item)

@@ -1,0 +1,95 @@
+"""Two servers, one contract: the embedded API server and a real kube-apiserver, each with the same definitions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.local.apiserver import ApiServer
+from controller.testing.controlplane import ControlPlane
+from controller.testing.wire import Step, Wire, comparable, differences
+
+DEFINITION = yaml.safe_load(Path(__file__).with_name("trains.yaml").read_text())
+
+
+@pytest.fixture(scope="session")
+def real_server(control_plane: ControlPlane) -> dict[str, Any]:
+    """The kubeconfig of the real server, once it serves trains."""
+    control_plane.apply(DEFINITION)
+    config: dict[str, Any] = yaml.safe_load(control_plane.kubeconfig().read_text())
+    return config
+
+
+@pytest.fixture
+async def embedded_server(namespace: str) -> AsyncIterator[ApiServer]:
+    """The embedded server with trains, and with the namespace of the test."""
+    server = ApiServer(crds=[DEFINITION])
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        made = await wire.send(Step("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}))
+        assert made.code == 201
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def embedded(embedded_server: ApiServer) -> AsyncIterator[Wire]:
+    async with Wire(embedded_server.url, embedded_server.token) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def real(real_server: dict[str, Any]) -> AsyncIterator[Wire]:
+    async with Wire.from_kubeconfig(real_server) as wire:
+        yield wire
+
+
+@pytest.fixture(params=["embedded", "real"])
+def wire(request: pytest.FixtureRequest, embedded: Wire, real: Wire) -> Wire:
+    """One server after the other, for tests that say themselves what they expect."""
+    return embedded if request.param == "embedded" else real
+
+
+class Both:
+    """Runs an exchange on both servers and compares all that they say."""
+
+    def __init__(self, embedded: Wire, real: Wire, namespace: str) -> None:
+        self._wires = (embedded, real)
+        self._namespace = namespace
+
+    async def agree(self, steps: Sequence[Step]) -> None:
+        here = [self._placed(step) for step in steps]
+        ours, theirs = await asyncio.gather(*(wire.run(here) for wire in self._wires))
+        for i, (step, our, their) in enumerate(zip(here, ours, theirs, strict=True), 1):
+            about = f"step {i}: {step.method} {step.path}"
+            assert (their.code, about) == (step.code, about), their.text
+            assert (our.code, about) == (step.code, about), our.text
+            found = differences(comparable(our.body, step.ignore), comparable(their.body, step.ignore))
+            found += differences(comparable(list(our.warnings)), comparable(list(their.warnings)), "warnings")
+            assert not found, "\n".join([about, *found])
+            if their.body is None:
+                assert our.text == their.text, about
+
+    def _placed(self, step: Step) -> Step:
+        fields = {name: getattr(step, name) for name in Step.__slots__}
+        fields["path"] = step.path.replace("{ns}", self._namespace)
+        fields["body"] = _named(step.body, self._namespace)
+        return Step(**fields)
+
+
+def _named(value: Any, namespace: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{ns}", namespace)
+    if isinstance(value, dict):
+        return {key: _named(item, namespace) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item, namespace) for item in value]
+    return value
+
+
+@pytest.fixture
+def both(embedded: Wire, real: Wire, namespace: str) -> Both:
+    return Both(embedded, real, namespace)

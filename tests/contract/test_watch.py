@@ -1,0 +1,306 @@
+"""Watching: which events come, in which order, with which bookmarks, and how a watch ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from controller.testing.wire import JSON, MERGE, PARTIAL, TABLE, Step, Wire
+
+PODS = "/api/v1/namespaces/{ns}/pods"
+CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
+TRAINS = "/apis/contract.example.com/v1/namespaces/{ns}/trains"
+PATIENCE = 30.0
+ENDS = "k8s.io/initial-events-end"
+STREAMED = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+}
+Event = dict[str, Any]
+
+
+class Site:
+    """One server and the namespace of the test."""
+
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self.wire = wire
+        self._namespace = namespace
+
+    def at(self, path: str) -> str:
+        return path.replace("{ns}", self._namespace)
+
+    async def do(self, method: str, path: str, body: Any = None, kind: str = JSON, **query: str) -> Any:
+        reply = await self.wire.send(Step(method, self.at(path), body, type=kind, query=query))
+        assert reply.code < 300, reply.text
+        return reply.body
+
+    async def configmap(self, name: str, **labels: str) -> str:
+        made = await self.do("POST", CONFIGMAPS, {"metadata": {"name": name, "labels": labels}})
+        version: str = made["metadata"]["resourceVersion"]
+        return version
+
+    async def relabel(self, name: str, **labels: str | None) -> None:
+        await self.do("PATCH", f"{CONFIGMAPS}/{name}", {"metadata": {"labels": labels}}, MERGE)
+
+    @asynccontextmanager
+    async def watch(self, path: str, accept: str = JSON, **query: str) -> AsyncIterator["Stream"]:
+        async with self.wire.stream(self.at(path), {"watch": "true", **query}, accept) as lines:
+            yield Stream(lines)
+
+
+class Stream:
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        self._lines = lines
+
+    async def next(self) -> Event:
+        async with asyncio.timeout(PATIENCE):
+            event: Event = orjson.loads(await anext(self._lines))
+            return event
+
+    async def take(self, count: int) -> list[Event]:
+        return [await self.next() for _ in range(count)]
+
+    async def rest(self) -> list[Event]:
+        async with asyncio.timeout(PATIENCE):
+            return [orjson.loads(line) async for line in self._lines]
+
+
+def said(event: Event) -> tuple[str, str]:
+    return event["type"], event["object"]["metadata"].get("name", "")
+
+
+def version(event: Event) -> int:
+    return int(event["object"]["metadata"]["resourceVersion"])
+
+
+@pytest.fixture
+def site(wire: Wire, namespace: str) -> Site:
+    return Site(wire, namespace)
+
+
+async def test_changes_in_order(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
+        await site.configmap("b")
+        await site.relabel("b", x="y")
+        await site.do("DELETE", f"{CONFIGMAPS}/a")
+        events = await stream.take(3)
+
+    assert [said(event) for event in events] == [("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a")]
+    versions = [version(event) for event in events]
+    assert versions == sorted(set(versions))
+    assert versions[0] > int(since)
+
+
+async def test_changes_before_the_watch_are_told(site: Site) -> None:
+    since = await site.configmap("a")
+    await site.relabel("a", x="y")
+    await site.do("DELETE", f"{CONFIGMAPS}/a")
+
+    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
+        events = await stream.take(2)
+
+    assert [said(event) for event in events] == [("MODIFIED", "a"), ("DELETED", "a")]
+
+
+@pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["no version", "any version"])
+async def test_what_is_there_comes_first(site: Site, query: Mapping[str, str]) -> None:
+    await site.configmap("a", mine="")
+    await site.configmap("b", mine="")
+
+    async with site.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
+        first = await stream.take(2)
+        await site.configmap("c", mine="")
+        then = await stream.next()
+
+    assert {said(event) for event in first} == {("ADDED", "a"), ("ADDED", "b")}
+    assert said(then) == ("ADDED", "c")
+
+
+async def test_a_deleted_object_carries_a_new_version(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, resourceVersion=since) as stream:
+        await site.do("DELETE", f"{CONFIGMAPS}/a")
+        deleted = await stream.next()
+
+    assert version(deleted) > int(since)
+    assert "deletionTimestamp" not in deleted["object"]["metadata"]
+
+
+async def test_a_pod_is_seen_to_end(site: Site) -> None:
+    spec = {"nodeName": "nowhere", "containers": [{"name": "c", "image": "i"}]}
+    made = await site.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+    async with site.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
+        await site.do("DELETE", f"{PODS}/p")
+        await site.do("DELETE", f"{PODS}/p", gracePeriodSeconds="0")
+        events = await stream.take(3)
+
+    seen = [(event["type"], event["object"]["metadata"]["deletionGracePeriodSeconds"]) for event in events]
+    assert seen == [("MODIFIED", 30), ("MODIFIED", 0), ("DELETED", 0)]
+
+
+async def test_an_unbound_pod_is_seen_to_end(site: Site) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    made = await site.do("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
+    async with site.watch(PODS, resourceVersion=made["metadata"]["resourceVersion"]) as stream:
+        await site.do("DELETE", f"{PODS}/p")
+        events = await stream.take(2)
+
+    assert [said(event) for event in events] == [("MODIFIED", "p"), ("DELETED", "p")]
+
+
+async def test_leaving_a_selector_is_a_deletion(site: Site) -> None:
+    since = await site.configmap("a", app="x")
+    async with site.watch(CONFIGMAPS, resourceVersion=since, labelSelector="app=x") as stream:
+        await site.relabel("a", app="y")
+        await site.relabel("a", app="z")
+        await site.relabel("a", app="x")
+        await site.relabel("a", more="labels")
+        events = await stream.take(3)
+
+    assert [said(event) for event in events] == [("DELETED", "a"), ("ADDED", "a"), ("MODIFIED", "a")]
+    assert events[0]["object"]["metadata"]["labels"] == {"app": "x"}
+    assert version(events[0]) > int(since)
+
+
+async def test_leaving_a_field_selector(site: Site) -> None:
+    made = await site.do(
+        "POST", PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    )
+    since = made["metadata"]["resourceVersion"]
+    async with site.watch(PODS, resourceVersion=since, fieldSelector="status.phase=Pending") as stream:
+        await site.do("PATCH", f"{PODS}/p/status", {"status": {"phase": "Running"}}, MERGE)
+        event = await stream.next()
+
+    assert said(event) == ("DELETED", "p")
+    assert event["object"]["status"]["phase"] == "Pending"
+
+
+async def test_one_object_by_its_name(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, resourceVersion=since, fieldSelector="metadata.name=b") as stream:
+        await site.configmap("c")
+        await site.configmap("b")
+        event = await stream.next()
+
+    assert said(event) == ("ADDED", "b")
+
+
+async def test_initial_events_end_with_a_bookmark(site: Site) -> None:
+    await site.configmap("a", mine="")
+    latest = await site.configmap("b", mine="")
+    async with site.watch(CONFIGMAPS, labelSelector="mine", **STREAMED) as stream:
+        first = await stream.take(2)
+        bookmark = await stream.next()
+        await site.configmap("c", mine="")
+        after = await stream.next()
+
+    assert {said(event) for event in first} == {("ADDED", "a"), ("ADDED", "b")}
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"]["annotations"] == {ENDS: "true"}
+    assert bookmark["object"]["kind"] == "ConfigMap"
+    assert version(bookmark) >= int(latest)
+    assert said(after) == ("ADDED", "c")
+
+
+async def test_initial_events_of_nothing(site: Site) -> None:
+    async with site.watch(TRAINS, **STREAMED) as stream:
+        bookmark = await stream.next()
+
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["apiVersion"] == "contract.example.com/v1"
+    assert bookmark["object"]["kind"] == "Train"
+
+
+async def test_initial_events_without_bookmarks(site: Site) -> None:
+    await site.configmap("a", mine="")
+    query = {**STREAMED, "allowWatchBookmarks": "false"}
+    async with site.watch(CONFIGMAPS, labelSelector="mine", **query) as stream:
+        first = await stream.next()
+        await site.configmap("b", mine="")
+        second = await stream.next()
+
+    assert [said(first), said(second)] == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_a_watch_ends_when_its_time_is_up(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, resourceVersion=since, timeoutSeconds="1") as stream:
+        events = await stream.rest()
+
+    assert events == []
+
+
+async def test_a_bookmark_before_the_end(site: Site) -> None:
+    since = await site.configmap("a")
+    query = {"resourceVersion": since, "timeoutSeconds": "4", "allowWatchBookmarks": "true"}
+    async with site.watch(CONFIGMAPS, **query) as stream:
+        events = await stream.rest()
+
+    assert [event["type"] for event in events[-1:]] == ["BOOKMARK"]
+    assert version(events[-1]) >= int(since)
+
+
+async def test_a_forgotten_version(site: Site) -> None:
+    async with site.watch(TRAINS, resourceVersion="1") as stream:
+        (event,) = await stream.rest()
+
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+    assert event["object"]["message"].startswith("too old resource version: 1 (")
+
+
+async def test_metadata_only(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, PARTIAL, resourceVersion=since) as stream:
+        await site.configmap("b", x="y")
+        event = await stream.next()
+
+    assert event["object"]["kind"] == "PartialObjectMetadata"
+    assert event["object"]["metadata"]["labels"] == {"x": "y"}
+    assert "data" not in event["object"]
+
+
+async def test_a_table_grows(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch(CONFIGMAPS, TABLE, resourceVersion=since) as stream:
+        await site.configmap("b")
+        await site.configmap("c")
+        first, second = await stream.take(2)
+
+    assert [event["object"]["kind"] for event in (first, second)] == ["Table", "Table"]
+    assert [column["name"] for column in first["object"]["columnDefinitions"]] == ["Name", "Data", "Age"]
+    assert not second["object"].get("columnDefinitions")
+    assert second["object"]["rows"][0]["cells"][0] == "c"
+
+
+async def test_all_namespaces(site: Site) -> None:
+    since = await site.configmap("a")
+    async with site.watch("/api/v1/configmaps", resourceVersion=since, labelSelector="mine") as stream:
+        await site.configmap("b", mine="")
+        event = await stream.next()
+
+    assert event["object"]["metadata"]["namespace"] == site.at("{ns}")
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        pytest.param({"resourceVersionMatch": "NotOlderThan"}, 422, id="a match without initial events"),
+        pytest.param({"sendInitialEvents": "true"}, 422, id="initial events without a match"),
+        pytest.param({"labelSelector": "a in"}, 400, id="a bad selector"),
+        pytest.param({"fieldSelector": "a=b"}, 400, id="a bad field"),
+        pytest.param({"timeoutSeconds": "x"}, 400, id="no time"),
+    ],
+)
+async def test_refused(embedded: Wire, real: Wire, namespace: str, query: dict[str, str], code: int) -> None:
+    step = Step("GET", CONFIGMAPS.replace("{ns}", namespace), query={"watch": "true", **query})
+    ours, theirs = await embedded.send(step), await real.send(step)
+
+    assert (ours.code, theirs.code) == (code, code)
+    assert ours.body["reason"] == theirs.body["reason"]
+    assert ours.body.get("details") == theirs.body.get("details")
