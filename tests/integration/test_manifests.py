@@ -63,7 +63,7 @@ def may(plane: ControlPlane, verb: str, group: str, resource: str) -> bool:
 @pytest.mark.parametrize(
     ("verbs", "group", "resource"),
     [
-        ("list watch delete", "kubeflow.org", "pytorchjobs"),
+        ("get list watch delete", "kubeflow.org", "pytorchjobs"),
         ("patch", "kubeflow.org", "pytorchjobs/status"),
         ("update", "kubeflow.org", "pytorchjobs/finalizers"),
         ("get list watch create delete", "", "pods"),
