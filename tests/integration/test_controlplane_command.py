@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -45,7 +46,10 @@ def test_up_serves_until_it_is_told_to_end(sent: signal.Signals, tmp_path: Path)
         config = yaml.safe_load(Path(said["kubeconfig of somebody"]).read_text())
         audited = Path(said["audit log"]).stat().st_size
         process.send_signal(sent)
-        code = process.wait(60)
+        killer = threading.Timer(60, process.kill)
+        killer.start()
+        code = process.wait()
+        killer.cancel()
 
     assert code == 130
     assert config["clusters"][0]["cluster"]["server"] == said["server"]

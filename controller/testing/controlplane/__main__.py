@@ -64,7 +64,9 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT as well: a shell lets its background jobs ignore it, and Python would then leave it so.
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, _interrupt)
     plane = ControlPlane(
         users=[User(name) for name in options.user],
         controllers=[name for name in options.controllers.split(",") if name],

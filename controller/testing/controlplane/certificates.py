@@ -33,6 +33,7 @@ class Authority:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("rallypoint-controlplane")
+        self._issuer_key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             _builder(self._name, self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -47,6 +48,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             _builder(_name(name), self._name, key.public_key())
+            .add_extension(self._issuer_key_id, critical=False)
             .add_extension(x509.SubjectAlternativeName(_LOOPBACK), critical=False)
             .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
             .add_extension(_usage(sign_certificates=False), critical=True)
@@ -81,6 +83,7 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

@@ -119,12 +119,13 @@ class ControlPlane:
         return self._write_kubeconfig(file, token, f"{namespace}:{name}", namespace)
 
     def request(self, method: str, path: str, body: Any = None, *, user: str = ADMIN) -> Any:
-        """One request, and the JSON it is answered with.
+        """One request, and the JSON it is answered with; a PATCH is a merge patch.
 
         Raises:
             Refused: with the status code and the server's message.
         """
-        return self._requests(self.users[user].token).send(method, path, body)
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._requests(self.users[user].token).send(method, path, body, content_type=content_type)
 
     def has(self, path: str) -> bool:
         """Whether a GET of this path succeeds."""

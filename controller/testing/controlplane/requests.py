@@ -20,6 +20,10 @@ class Refused(RuntimeError):
         self.code = code
 
 
+class Untrusted(RuntimeError):
+    """The server's certificate is not accepted; waiting will not mend that."""
+
+
 class Requests:
     """Requests of one user."""
 
@@ -43,6 +47,10 @@ class Requests:
         except urllib.error.HTTPError as error:
             with error:
                 raise Refused(error.code, _message(error.read())) from None
+        except urllib.error.URLError as error:
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise Untrusted(str(error.reason)) from error
+            raise
 
     def apply(self, document: Any) -> Any:
         """Server-side apply of one object, whatever its kind: the server's discovery says where it lives."""
