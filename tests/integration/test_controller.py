@@ -1,0 +1,364 @@
+"""The controller as a process of its own against a real kube-apiserver: over TLS, as the shipped ServiceAccount, under its RBAC.
+
+Lives of whole jobs, and what must not disturb them. What exactly is sent is for the recordings to check (tests/parity).
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane.requests import Refused
+from controller.testing.manifests import build
+
+STANDALONE = Path(__file__).parents[2] / "manifests" / "overlays" / "standalone"
+ACCOUNT = ("kubeflow", "training-operator")
+
+
+class Operator:
+    """A running controller, its log and its probes."""
+
+    def __init__(self, plane: ControlPlane, kubeconfig: Path, folder: Path) -> None:
+        self.log_file = folder / "controller.log"
+        self.port = _free_port()
+        address = f"127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
+        command += [f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}"]
+        with self.log_file.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        plane.wait("the controller to be ready", self.is_ready, seconds=60)
+
+    def is_ready(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"the controller ended: {self.log_file.read_text()}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def metric(self, series: str) -> float:
+        """The value of one series of /metrics, 0 if it is not there."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(series)), 0.0)
+
+    def log(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log_file.read_text().splitlines()]
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit status."""
+        self.process.terminate()
+        return self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    documents = [document for document in build(STANDALONE) if document["kind"] != "Deployment"]
+    control_plane.apply(*documents)
+    kubeconfig = control_plane.service_account_kubeconfig(*ACCOUNT)
+    running = Operator(control_plane, kubeconfig, tmp_path_factory.mktemp("operator"))
+    yield running
+    assert running.stop() == 0
+    refused = [line for line in running.log() if " cannot " in str(line.get("error"))]  # RBAC's words
+    assert not refused, "the shipped ClusterRole lacks a right"
+
+
+def test_a_job_lives_from_created_to_succeeded(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("life", job(workers=2))
+    jobs.wait_for("life", "Running")
+
+    assert jobs.pods("life") == ["life-master-0", "life-worker-0", "life-worker-1"]
+    assert jobs.names("services") == jobs.pods("life")
+
+    jobs.end_pod("life-master-0", "Succeeded", 0)
+    jobs.wait_for("life", "Succeeded")
+
+    assert jobs.conditions("life") == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    succeeded = f'training_operator_jobs_successful_total{{framework="pytorch",job_namespace="{namespace}"}}'
+    assert operator.metric(succeeded) == 1
+
+
+def test_a_failed_worker_is_replaced_and_the_job_goes_on(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("again", job(workers=1))
+    jobs.wait_for("again", "Running")
+    first = jobs.uid("again-worker-0")
+
+    jobs.end_pod("again-worker-0", "Failed", 137)
+
+    control_plane.wait("a new pod", lambda: jobs.uid("again-worker-0") not in {"", first}, seconds=30)
+    jobs.wait_for("again", "Running")
+
+
+def test_a_deadline_ends_a_quiet_job(control_plane: ControlPlane, operator: Operator, namespace: str) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("late", job(workers=1, runPolicy={"activeDeadlineSeconds": 3}))
+    jobs.wait_for("late", "Failed")
+
+    assert "longer than specified deadline" in jobs.condition("late", "Failed")["message"]
+    control_plane.wait("the pods to go", lambda: jobs.pods("late") == [], seconds=60)
+
+
+def test_an_expired_job_is_deleted_with_its_children(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("brief", job(workers=0, runPolicy={"ttlSecondsAfterFinished": 1}))
+    jobs.wait_for("brief", "Running")
+    jobs.end_pod("brief-master-0", "Succeeded", 0)
+
+    control_plane.wait("the job to go", lambda: not control_plane.has(jobs.path("brief")), seconds=60)
+    control_plane.wait("its children to go", lambda: jobs.names("services") == [], seconds=60)
+
+
+def test_a_suspended_job_has_no_pods_until_it_is_resumed(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("paused", job(workers=1, runPolicy={"suspend": True}))
+    jobs.wait_for("paused", "Suspended")
+    assert jobs.pods("paused") == []
+
+    jobs.patch("paused", {"spec": {"runPolicy": {"suspend": False}}})
+
+    jobs.wait_for("paused", "Running")
+    assert jobs.condition("paused", "Suspended")["reason"] == "PyTorchJobResumed"
+
+
+CONTAINERS = "spec.pytorchReplicaSpecs[Worker].template.spec.containers"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        pytest.param(
+            {"Worker": {"replicas": "two"}},
+            "spec.pytorchReplicaSpecs.Worker.replicas",
+            id="text where a number belongs",
+        ),
+        pytest.param(
+            {"Worker": {"template": {"spec": {"containers": "pytorch"}}}},
+            "spec.pytorchReplicaSpecs.Worker.template.spec.containers",
+            id="text where a list belongs",
+        ),
+        pytest.param(
+            {"Worker": {"replicas": 2**40}}, "spec.pytorchReplicaSpecs.Worker.replicas", id="2⁴⁰ workers"
+        ),
+    ],
+)
+def test_wrong_types_are_refused_with_their_field(
+    control_plane: ControlPlane, operator: Operator, namespace: str, change: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Refused) as refusal:
+        Jobs(control_plane, namespace).create("wrong", job(workers=1, roles=change))
+
+    assert refusal.value.code == 422
+    assert field in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("roles", "said"),
+    [
+        pytest.param(
+            {
+                "Chief": {
+                    "replicas": 1,
+                    "template": {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}},
+                }
+            },
+            'spec.pytorchReplicaSpecs[Chief]: Unsupported value: "Chief"',
+            id="a role of another kind",
+        ),
+        pytest.param(
+            {"Master": None, "Worker": {"replicas": 0}},
+            "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1",
+            id="no pod at all",
+        ),
+        pytest.param(
+            {"Master": {"replicas": 2}},
+            "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1",
+            id="two masters",
+        ),
+        pytest.param(
+            {"Worker": {"replicas": 2_000_000_000}},
+            "spec.pytorchReplicaSpecs: Invalid value: 2000000001 replicas: must be at most 10000",
+            id="two billion workers",
+        ),
+        pytest.param(
+            {"Worker": {"template": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}},
+            f"{CONTAINERS}: Required value: must have at least one container with name pytorch",
+            id="no container of the kind's name",
+        ),
+        pytest.param(
+            {"Worker": {"restartPolicy": "Sometimes"}},
+            'spec.pytorchReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes"',
+            id="an unknown restart policy",
+        ),
+    ],
+)
+def test_what_cannot_be_run_fails_with_its_field(
+    control_plane: ControlPlane, operator: Operator, namespace: str, roles: dict[str, Any], said: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("wrong", job(workers=1, roles=roles))
+    jobs.wait_for("wrong", "Failed")
+
+    assert jobs.condition("wrong", "Failed")["reason"] == "PyTorchJobFailedValidation"
+    assert said in jobs.condition("wrong", "Failed")["message"]
+    assert jobs.pods("wrong") == []
+
+
+def test_a_template_that_the_server_refuses_fails_the_job_and_leaves_nothing(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    mounts = [{"name": "pytorch", "image": "x", "volumeMounts": [{"name": "nowhere", "mountPath": "/data"}]}]
+    jobs.create("mounts", job(workers=1, roles={"Worker": {"template": {"spec": {"containers": mounts}}}}))
+    jobs.wait_for("mounts", "Failed")
+
+    assert 'volumeMounts[0].name: Not found: "nowhere"' in jobs.condition("mounts", "Failed")["message"]
+    control_plane.wait(
+        "everything to go", lambda: jobs.pods("mounts") + jobs.names("services") == [], seconds=60
+    )
+
+
+def test_a_mebibyte_of_annotations_is_refused_and_others_are_served(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    jobs = Jobs(control_plane, namespace)
+    heavy = job(workers=1)
+    heavy["metadata"] = {"annotations": {"note": "x" * 2**20}}
+    with pytest.raises(Refused) as refusal:
+        jobs.create("heavy", heavy)
+    assert "metadata.annotations" in str(refusal.value)
+
+    jobs.create("light", job(workers=1))
+
+    jobs.wait_for("light", "Running")
+    assert (
+        operator.metric('controller_runtime_reconcile_panics_total{controller="pytorchjob-controller"}') == 0
+    )
+
+
+def test_a_name_that_is_taken_is_told_and_not_touched(
+    control_plane: ControlPlane, operator: Operator, namespace: str
+) -> None:
+    foreign = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
+    foreign["metadata"] = {"name": "taken-worker-0"}
+    path = f"/api/v1/namespaces/{namespace}/services"
+    control_plane.request("POST", path, foreign)
+    jobs = Jobs(control_plane, namespace)
+    jobs.create("taken", job(workers=1))
+
+    control_plane.wait("an event", lambda: "FailedCreateService" in jobs.event_reasons("taken"), seconds=30)
+    assert "ownerReferences" not in control_plane.request("GET", f"{path}/taken-worker-0")["metadata"]
+
+    control_plane.request("DELETE", f"{path}/taken-worker-0")
+    control_plane.wait(
+        "the job's own Service", lambda: jobs.owner(f"{path}/taken-worker-0") == "taken", seconds=60
+    )
+
+
+class Jobs:
+    """PyTorchJobs of one namespace, as a user sees them."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._plane = plane
+        self._namespace = namespace
+
+    def path(self, name: str = "") -> str:
+        base = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/pytorchjobs"
+        return f"{base}/{name}" if name else base
+
+    def create(self, name: str, body: dict[str, Any]) -> None:
+        whole = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **body}
+        whole["metadata"] = {**body.get("metadata", {}), "name": name}
+        self._plane.request("POST", self.path(), whole)
+
+    def patch(self, name: str, change: dict[str, Any]) -> None:
+        self._plane.request("PATCH", self.path(name), change)
+
+    def conditions(self, name: str) -> list[tuple[str, str]]:
+        status = self._plane.request("GET", self.path(name)).get("status", {})
+        return [(one["type"], one["status"]) for one in status.get("conditions", [])]
+
+    def condition(self, name: str, type_: str) -> dict[str, Any]:
+        conditions = self._plane.request("GET", self.path(name))["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == type_)
+
+    def wait_for(self, name: str, type_: str) -> None:
+        self._plane.wait(
+            f"{name} to be {type_}", lambda: (type_, "True") in self.conditions(name), seconds=60
+        )
+
+    def names(self, plural: str) -> list[str]:
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}")["items"]
+        return sorted(item["metadata"]["name"] for item in items)
+
+    def pods(self, job: str) -> list[str]:
+        return [name for name in self.names("pods") if name.startswith(f"{job}-")]
+
+    def uid(self, pod: str) -> str:
+        """The pod's UID, empty while there is none of that name."""
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        return next((str(one["metadata"]["uid"]) for one in items if one["metadata"]["name"] == pod), "")
+
+    def owner(self, path: str) -> str:
+        if not self._plane.has(path):
+            return ""
+        owners = self._plane.request("GET", path)["metadata"].get("ownerReferences", [])
+        return str(owners[0]["name"]) if owners else ""
+
+    def event_reasons(self, job: str) -> set[str]:
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/events")["items"]
+        return {item["reason"] for item in items if item["involvedObject"]["name"] == job}
+
+    def end_pod(self, name: str, phase: str, code: int) -> None:
+        """Let a pod's container end, as a kubelet would say it."""
+        ended = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
+        status = {
+            "phase": phase,
+            "containerStatuses": [
+                {
+                    "name": "pytorch",
+                    "image": "x",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": ended,
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
+        self._plane.request("PATCH", path, {"status": status})
+
+
+def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A job of a master and workers on a simulated node; ``roles`` is merged over them, None removes one."""
+    template = {"spec": {"nodeName": "node-0", "containers": [{"name": "pytorch", "image": "x"}]}}
+    specs: dict[str, Any] = {
+        "Master": {"replicas": 1, "template": template},
+        "Worker": {"replicas": workers, "template": template},
+    }
+    for name, change in (roles or {}).items():
+        specs[name] = None if change is None else {**(specs.get(name) or {}), **change}
+    return {"spec": {"pytorchReplicaSpecs": {k: v for k, v in specs.items() if v is not None}, **spec}}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
