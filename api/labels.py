@@ -1,4 +1,4 @@
-"""Every label and annotation key of the contract. The values are made in ``controller.reconcile.names``.
+"""Every label and annotation key of the contract. The values are made in ``api.names``.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """

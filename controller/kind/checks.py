@@ -6,7 +6,7 @@ Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from api.job import Job, RestartPolicy
@@ -29,11 +29,7 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
     if not specs:
         yield Problem(path, "Required value: must be required")
         return
-    known = {name.lower() for name in kind.role_names}
-    for key in specs:
-        if key.lower() not in known:
-            supported = ", ".join(f'"{name}"' for name in kind.role_names)
-            yield Problem(f"{path}[{key}]", f'Unsupported value: "{key}": supported values: {supported}')
+    yield from role_name_problems(kind.role_names, specs, path)
     roles = kind.roles(job)
     for role in roles.values():
         yield from role_problems(kind, job, role, f"{path}[{role.name}]")
@@ -54,8 +50,28 @@ def name_problems(job: Job) -> Iterator[Problem]:
         )
 
 
+def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) -> Iterator[Problem]:
+    """Each role at most once, and none that the kind does not have.
+
+    Differs: the original's webhook asks for the exact spelling, though its controller does not. See docs/decisions/0002-validation.md.
+    """
+    left = {name.lower() for name in known}
+    for key in given:
+        if key.lower() in left:
+            left.remove(key.lower())
+        elif key.lower() in {name.lower() for name in known}:
+            yield Problem(f"{path}[{key}]", f'Duplicate value: "{key}"')
+        else:
+            supported = ", ".join(f'"{name}"' for name in known)
+            yield Problem(f"{path}[{key}]", f'Unsupported value: "{key}": supported values: {supported}')
+
+
 def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Problem]:
-    """Problems of one replica spec."""
+    """Problems of one replica spec.
+
+    Differs: no replicas at all is allowed (see ``common_problems``), a restart policy that does not exist is not, and the derived
+    names count. See docs/decisions/0002-validation.md.
+    """
     if role.name in kind.single_roles:
         if role.replicas != 1:
             yield Problem(f"{path}.replicas", "Forbidden: must be 1")

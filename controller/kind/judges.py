@@ -20,7 +20,8 @@ def led_by(
 ) -> Verdict:
     """The leader decides if the job has one, else all workers do (or, elastic, the first that succeeds).
 
-    A role without replicas decides nothing: no worker is not the same as all workers done.
+    Differs: a role without replicas decides nothing; in the original no worker is the same as all workers done. Nothing is judged
+    beyond a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
     """
     deciding = leader if leader in roles else "Worker"
     if deciding not in roles:

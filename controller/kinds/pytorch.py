@@ -46,7 +46,10 @@ def judge(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdic
 
 
 def check(job: PyTorchJob, roles: Roles) -> Iterator[Problem]:
-    """What the webhook asks of a PyTorchJob beyond the common, and ranges that torchrun would refuse."""
+    """What the webhook asks of a PyTorchJob beyond the common.
+
+    Differs: bounds that contradict each other, which torchrun would refuse, are refused here. See docs/decisions/0002-validation.md.
+    """
     elastic = job.spec.elastic_policy
     if elastic is None:
         return

@@ -73,7 +73,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
 
 
 def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem, ...]]:
-    """The job as its kind's model; with problems, a job without a spec."""
+    """The job as its kind's model; with problems, a job whose spec holds the run policy at most."""
     whole: dict[str, Any] = {
         "kind": kind,
         "metadata": msgspec.json.decode(row.metadata),
@@ -83,12 +83,16 @@ def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem,
     try:
         return model.model_validate(whole), ()
     except ValidationError as error:
+        places = [one["loc"] for one in error.errors()]
         problems = tuple(
             _problem(one["loc"], one["msg"]) for one in error.errors() if one["loc"][:1] == ("spec",)
         )
         if not problems:
             raise
-        return Job.model_validate({**whole, "spec": {}}), problems
+        # Whose job it is and whether it is suspended still counts, if that much can be read.
+        readable = isinstance(whole["spec"], dict) and all(place[1:2] != ("runPolicy",) for place in places)
+        spec = {"runPolicy": whole["spec"].get("runPolicy")} if readable else {}
+        return model.model_validate({**whole, "spec": spec}), problems
 
 
 def _problem(location: tuple[int | str, ...], message: str) -> Problem:

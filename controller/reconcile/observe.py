@@ -1,12 +1,13 @@
 """What is seen of a job: its children, from the caches.
 
-A child is the job's own if the job is its controller, by UID, and if it has the name that the job would give it. Labels prove nothing.
+A child is the job's own if the job is its controller, by UID, and if it is where the job would put it: in the job's namespace, by the
+name that the job gives. Labels prove nothing, and an owner reference into another namespace is somebody's invention.
 See docs/decisions/0001-ownership.md.
 """
 
 from api.children import Pod, Service
 from api.names import child_name
-from controller.domain import Snapshot
+from controller.domain import Key, Snapshot
 from controller.runtime.store import Store
 
 
@@ -15,13 +16,13 @@ def owner_uid(row: Pod | Service) -> str:
     return row.owner_uid
 
 
-def observe(pods: Store[Pod], services: Store[Service], job: str, uid: str) -> Snapshot:
+def observe(pods: Store[Pod], services: Store[Service], job: Key, uid: str) -> Snapshot:
     """The children of one job at this moment."""
     return Snapshot(
-        pods=tuple(pod for pod in pods.indexed(uid) if _is_named(pod, job)),
-        services=tuple(one for one in services.indexed(uid) if _is_named(one, job)),
+        pods=tuple(pod for pod in pods.indexed(uid) if _is_in_place(pod, job)),
+        services=tuple(one for one in services.indexed(uid) if _is_in_place(one, job)),
     )
 
 
-def _is_named(row: Pod | Service, job: str) -> bool:
-    return row.name == child_name(job, row.role, row.index)
+def _is_in_place(row: Pod | Service, job: Key) -> bool:
+    return row.namespace == job.namespace and row.name == child_name(job.name, row.role, row.index)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from api import conditions
-from api.job import ConditionType, Job, JobCondition
+from api.job import ConditionType, Job, JobCondition, JobStatus
 from api.meta import PODS, SERVICES
 from controller.domain import (
     Child,
@@ -24,6 +24,7 @@ from controller.domain import (
     Severity,
     Snapshot,
     Upkeep,
+    Verdict,
 )
 from controller.kind import JobKind, Options, Roles
 from controller.policy import cleanup, count, limits
@@ -48,13 +49,14 @@ def decide(
     if conditions.is_finished(draft.status):
         return _finished(kind, job, snapshot, draft)
     draft.created()
-    if policy.suspend:
+    stopping = conditions.is_true(draft.status, ConditionType.SUSPENDED) and snapshot.pods
+    if policy.suspend or stopping:
         return _suspended(kind, job, snapshot, draft)
-    problems = [*malformed] or [
-        one for one in kind.problems(job, options) if not (one.at_start and _has_started(job))
-    ]
+    problems = [*malformed] or _problems(kind, job, options)
     if problems:
-        return _unrunnable(job, problems, draft)
+        _tell_of_problems(job, problems, draft)
+    if problems and (malformed or not _is_under_way(draft)):
+        return draft.plan()
     draft.resumed()
     roles = kind.roles(job)
     over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
@@ -63,7 +65,12 @@ def decide(
         return draft.plan()
     draft.started()
     seen = _look(kind, job, roles, snapshot, draft)
-    return _conclude(kind, job, roles, seen, snapshot, draft, options)
+    verdict = kind.judge(job, roles, seen.counts)
+    if _ends(job, seen, verdict, draft):
+        return draft.plan()
+    if problems:
+        return draft.plan(requeue_after_seconds=_deadline_in(job, draft))
+    return _go_on(kind, job, roles, seen, verdict, snapshot, draft, options)
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
@@ -114,28 +121,33 @@ def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft:
     return _Seen(counts, tuple(lost), replace, used, permanent)
 
 
-def _conclude(
+def _ends(job: Job, seen: _Seen, verdict: Verdict, draft: Draft) -> bool:
+    """Whether the job is over. One verdict for the whole pass: success comes before failure.
+
+    Differs: the original walks the roles in random order and may come to both. See docs/decisions/0004-cleanup.md.
+    """
+    if verdict.succeeded:
+        draft.succeeded(verdict.succeeded)
+    elif seen.permanent:
+        text = f'job "{job.metadata.name}" is failing because "{seen.permanent}" replica(s) failed.'
+        draft.failed(text, Severity.WARNING)
+    elif verdict.failed:
+        draft.failed(verdict.failed)
+    return conditions.is_finished(draft.status)
+
+
+def _go_on(
     kind: JobKind[Any],
     job: Job,
     roles: Roles,
     seen: _Seen,
+    verdict: Verdict,
     snapshot: Snapshot,
     draft: Draft,
     options: Options,
 ) -> Plan:
-    """One verdict for the whole pass: success, then failure, then going on."""
-    name, verdict = job.metadata.name, kind.judge(job, roles, seen.counts)
-    if verdict.succeeded:
-        draft.succeeded(verdict.succeeded)
-        return draft.plan()
-    if seen.permanent:
-        draft.failed(
-            f'job "{name}" is failing because "{seen.permanent}" replica(s) failed.', Severity.WARNING
-        )
-        return draft.plan()
-    if verdict.failed:
-        draft.failed(verdict.failed)
-        return draft.plan()
+    """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
+    name = job.metadata.name
     replaced = [f"job {name} is restarting because {role} replica(s) failed." for role in seen.replace]
     for message in replaced:
         draft.tell_restart(message)
@@ -154,8 +166,12 @@ def _conclude(
     return draft.plan(
         create=_missing(kind, job, roles, snapshot, draft, options),
         delete=doomed + _surplus(roles, snapshot),
-        requeue_after_seconds=limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now),
+        requeue_after_seconds=_deadline_in(job, draft),
     )
+
+
+def _deadline_in(job: Job, draft: Draft) -> float | None:
+    return limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now)
 
 
 def _missing(
@@ -210,7 +226,10 @@ def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) ->
 
 
 def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -> Plan:
-    """No pods while suspended. Quota is given back (``active`` falls) as the pods go, not before.
+    """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
+
+    Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
+    terminate for failed ones. See docs/decisions/0008-pods-and-replicas.md.
 
     Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
     """
@@ -225,15 +244,20 @@ def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -
     return draft.plan(delete=cleanup.everything(snapshot) + extras)
 
 
-def _unrunnable(job: Job, problems: Sequence[Problem], draft: Draft) -> Plan:
-    """A job that cannot be run fails with every problem named; one that runs already goes on as it is, and is told."""
-    kind = job.kind
-    text = _unrunnable_text(kind, problems)
-    if _has_started(job):
-        draft.tell(Severity.WARNING, f"{kind}FailedValidation", text, once=text)
+def _problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
+    return [one for one in kind.problems(job, options) if not (one.at_start and _has_started(job.status))]
+
+
+def _tell_of_problems(job: Job, problems: Sequence[Problem], draft: Draft) -> None:
+    """A job that cannot be run fails with every problem named.
+
+    One that has started goes on as it is, and is told: what its pods do still counts, but none is made, replaced or deleted.
+    """
+    text = _unrunnable_text(job.kind, problems)
+    if _has_started(job.status):
+        draft.tell(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
     else:
         draft.failed(text, Severity.WARNING, "FailedValidation")
-    return draft.plan()
 
 
 def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
@@ -271,5 +295,10 @@ def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
     )
 
 
-def _has_started(job: Job) -> bool:
-    return job.status is not None and job.status.start_time is not None
+def _has_started(status: JobStatus | None) -> bool:
+    return status is not None and status.start_time is not None
+
+
+def _is_under_way(draft: Draft) -> bool:
+    """Started and not suspended."""
+    return _has_started(draft.status) and not conditions.is_true(draft.status, ConditionType.SUSPENDED)

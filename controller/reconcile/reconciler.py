@@ -81,7 +81,7 @@ class Reconciler:
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
             return Outcome()
-        snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, row.name, row.uid)
+        snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
         plan = planning.decide(self._kind, job, snapshot, clock.now(), self._options, malformed)
         return await self._carry_out(row, job, plan)
 

@@ -28,11 +28,12 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
 
 
 def on_child(queues: Queues, before: C | None, after: C | None) -> None:
-    """A pod or Service came, changed or went."""
-    row = after or before
-    if row is None or row.owner_kind not in queues or _is_same(before, after):
+    """A pod or Service came, changed or went; if it changed hands, both jobs are told."""
+    if _is_same(before, after):
         return
-    queues[row.owner_kind].add(Key(row.namespace, row.owner_name))
+    for row in (before, after):
+        if row is not None and row.owner_kind in queues:
+            queues[row.owner_kind].add(Key(row.namespace, row.owner_name))
 
 
 def _is_same(before: C | None, after: C | None) -> bool:
