@@ -1,0 +1,103 @@
+"""Small and valid jobs, pods and Services: a test names only what it is about."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from api.children import Exit, Pod, Service
+from api.names import child_name
+from api.v1.pytorchjob import PyTorchJob
+from controller.domain import Snapshot
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+UID = "5f1d0f7e-job"
+
+
+def template(container: str = "pytorch", **container_fields: Any) -> dict[str, Any]:
+    """A pod template of one container."""
+    return {"spec": {"containers": [{"name": container, "image": "img", **container_fields}]}}
+
+
+def pytorch_job(
+    name: str = "train",
+    *,
+    masters: int | None = 1,
+    workers: int | None = 2,
+    master: Mapping[str, Any] | None = None,
+    worker: Mapping[str, Any] | None = None,
+    run_policy: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> PyTorchJob:
+    """A PyTorchJob in the namespace ``ml``.
+
+    None leaves a role out. ``master`` and ``worker`` are laid over that role's replica spec, ``spec`` over the job's spec; all of them
+    are spelled as on the wire.
+    """
+    roles = {
+        role: {"replicas": replicas, "template": template(), **(fields or {})}
+        for role, replicas, fields in (("Master", masters, master), ("Worker", workers, worker))
+        if replicas is not None
+    }
+    return PyTorchJob.model_validate(
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": {"name": name, "namespace": "ml", "uid": UID, "resourceVersion": "1"},
+            "spec": {"pytorchReplicaSpecs": roles, "runPolicy": dict(run_policy or {}), **spec},
+            "status": status,
+        }
+    )
+
+
+def pod(
+    role: str = "worker",
+    index: int = 0,
+    phase: str = "Running",
+    *,
+    job: str = "train",
+    code: int | None = None,
+    container: str = "pytorch",
+    **fields: Any,
+) -> Pod:
+    """A pod of that job; ``code`` is how its container ended."""
+    name = child_name(job, role, index)
+    row = {
+        "namespace": "ml",
+        "name": name,
+        "uid": f"{name}-uid",
+        "resource_version": 1,
+        "owner_kind": "PyTorchJob",
+        "owner_name": job,
+        "owner_uid": UID,
+        "role": role,
+        "index": index,
+        "phase": phase,
+        "exits": () if code is None else (Exit(container, code),),
+    }
+    return Pod(**{**row, **fields})
+
+
+def service(role: str = "worker", index: int = 0, *, job: str = "train", **fields: Any) -> Service:
+    """A Service of that job."""
+    name = child_name(job, role, index)
+    row = {
+        "namespace": "ml",
+        "name": name,
+        "uid": f"{name}-service-uid",
+        "resource_version": 1,
+        "owner_kind": "PyTorchJob",
+        "owner_name": job,
+        "owner_uid": UID,
+        "role": role,
+        "index": index,
+    }
+    return Service(**{**row, **fields})
+
+
+def snapshot(*children: Pod | Service) -> Snapshot:
+    """What is seen of a job that has these children."""
+    return Snapshot(
+        pods=tuple(one for one in children if isinstance(one, Pod)),
+        services=tuple(one for one in children if isinstance(one, Service)),
+    )

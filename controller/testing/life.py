@@ -1,0 +1,187 @@
+"""A job's life in memory: plans come true at once, and tests play the kubelet and the user.
+
+It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from api.children import Exit, Pod, Service, pod_from_json, service_from_json
+from api.job import Job, JobStatus
+from api.meta import PODS, SERVICES
+from controller.domain import Child, Count, Event, Plan, Problem, Snapshot, Upkeep
+from controller.kind import JobKind, Options
+from controller.kinds.pytorch import PYTORCH
+from controller.reconcile.plan import decide
+from controller.reconcile.status import differs
+from controller.testing.builders import NOON
+
+MOST_PASSES = 12
+"""More than any change needs until nothing is left to do."""
+
+
+class Life:
+    """One job with its children. With ``graceful``, deleted pods that have started stay until ``go`` takes them."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        kind: JobKind[Any] = PYTORCH,
+        options: Options | None = None,
+        graceful: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.job = job
+        self.now: datetime = NOON
+        self.pods: dict[str, Pod] = {}
+        self.services: dict[str, Service] = {}
+        self.extras: dict[str, dict[str, Any]] = {}
+        self.events: list[Event] = []
+        self.counts: list[Count] = []
+        self.made: list[str] = []
+        """Names of all pods ever made, in order."""
+        self.is_deleted = False
+        self.malformed: tuple[Problem, ...] = ()
+        self._options = options or Options()
+        self._graceful = graceful
+        self._told: set[tuple[str, str]] = set()
+        self._versions = 1
+
+    @property
+    def status(self) -> JobStatus:
+        return self.job.status or JobStatus()
+
+    @property
+    def conditions(self) -> str:
+        """The conditions in their order, such as ``Created T, Running F``."""
+        return ", ".join(f"{one.type} {one.status[0]}" for one in self.status.conditions or ())
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of the events so far."""
+        return [event.reason for event in self.events]
+
+    def decide(self) -> Plan:
+        """What the next pass would do."""
+        children = Snapshot(tuple(self.pods.values()), tuple(self.services.values()))
+        return decide(self.kind, self.job, children, self.now, self._options, self.malformed)
+
+    def step(self) -> Plan:
+        """One pass, carried out."""
+        plan = self.decide()
+        self.apply(plan)
+        return plan
+
+    def settle(self) -> list[Plan]:
+        """Passes until there is nothing left to do; those that did something.
+
+        Raises:
+            AssertionError: the passes do not come to an end.
+        """
+        done: list[Plan] = []
+        for _ in range(MOST_PASSES):
+            if self.is_deleted or self.is_idle(self.decide()):
+                return done
+            done.append(self.step())
+        raise AssertionError(f"after {MOST_PASSES} passes there is still something to do: {self.decide()}")
+
+    def is_idle(self, plan: Plan) -> bool:
+        """Whether the plan writes and tells nothing."""
+        written = plan.status is not None and differs(self.job, plan.status)
+        acts = [*self._new(plan.create), *(one for one in plan.delete if one.uid or one.name in self.extras)]
+        return not (written or acts or plan.counts or plan.delete_job or self._news(plan.events))
+
+    def apply(self, plan: Plan) -> None:
+        """Let a plan come true."""
+        for doomed in plan.delete:
+            if doomed.resource == PODS:
+                self._delete_pod(doomed.name, doomed.uid)
+            elif doomed.resource == SERVICES and self.services[doomed.name].uid == doomed.uid:
+                del self.services[doomed.name]
+            elif doomed.resource not in {PODS, SERVICES}:
+                self.extras.pop(doomed.name, None)
+        for child in plan.create:
+            self._create(child)
+        if plan.status is not None:
+            self.job = self.job.model_copy(update={"status": plan.status})
+        for event in self._news(plan.events):
+            self.events.append(event)
+            if event.once:
+                self._told.add((event.reason, event.once))
+        self.counts += plan.counts
+        self.is_deleted = plan.delete_job
+
+    def become(self, phase: str, *names: str, code: int | None = None, **fields: Any) -> None:
+        """Play the kubelet: set the phase of these pods, by role and index such as ``worker-0``; of all without names.
+
+        ``code`` is how the kind's container ended.
+        """
+        for name in self._named(names):
+            exits = () if code is None else (Exit(self.kind.container, code),)
+            row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
+            self.pods[name] = row
+
+    def remove(self, *names: str) -> None:
+        """Play the user: ask for the deletion of pods."""
+        for name in self._named(names):
+            self._delete_pod(name, self.pods[name].uid)
+
+    def go(self, *names: str) -> None:
+        """Play the kubelet: pods are gone now."""
+        for name in self._named(names):
+            del self.pods[name]
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def respecify(self, job: Job) -> None:
+        """Play the user: another spec, the same job."""
+        self.job = job.model_copy(update={"status": self.job.status})
+
+    def write(self, **status: Any) -> None:
+        """Lay something over the status, spelled as in the model."""
+        self.job = self.job.model_copy(update={"status": self.status.model_copy(update=status)})
+
+    def _named(self, names: Iterable[str]) -> list[str]:
+        return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
+
+    def _new(self, children: Iterable[Child]) -> list[Child]:
+        return [
+            one for one in children if one.upkeep is Upkeep.ONCE or self.extras.get(one.name) != one.body()
+        ]
+
+    def _news(self, events: Iterable[Event]) -> list[Event]:
+        return [one for one in events if not one.once or (one.reason, one.once) not in self._told]
+
+    def _create(self, child: Child) -> None:
+        self._versions += 1
+        body = child.body()
+        if child.upkeep is Upkeep.EQUAL:
+            self.extras[child.name] = body
+            return
+        meta = {
+            **body["metadata"],
+            "namespace": self.job.metadata.namespace,
+            "uid": f"uid-{self._versions}",
+            "resourceVersion": str(self._versions),
+        }
+        raw = msgspec.json.encode({**body, "metadata": meta, "status": {"phase": "Pending"}})
+        if child.resource == PODS:
+            assert child.name not in self.pods, f"{child.name} exists"
+            self.pods[child.name] = pod_from_json(raw)
+            self.made.append(child.name)
+        else:
+            assert child.name not in self.services, f"{child.name} exists"
+            self.services[child.name] = service_from_json(raw)
+
+    def _delete_pod(self, name: str, uid: str) -> None:
+        pod = self.pods[name]
+        assert pod.uid == uid, f"{name} is another pod by now"
+        if self._graceful and pod.phase != "Pending":
+            self.pods[name] = msgspec.structs.replace(pod, deleting=True)
+        else:
+            del self.pods[name]

@@ -1,0 +1,265 @@
+"""Rows of pods and Services, read from what the API server sends."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.children import NO_INDEX, Exit, Pod, Trouble, pod_from_json, service_from_json
+from controller.testing.builders import pod
+
+LABELS = {
+    "training.kubeflow.org/replica-type": "worker",
+    "training.kubeflow.org/replica-index": "3",
+    "training.kubeflow.org/job-name": "train",
+}
+OWNER = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "name": "train",
+    "uid": "j",
+    "controller": True,
+}
+
+
+def body(status: dict[str, Any] | None = None, **metadata: Any) -> bytes:
+    meta = {
+        "name": "train-worker-3",
+        "namespace": "ml",
+        "uid": "u",
+        "resourceVersion": "42",
+        "labels": LABELS,
+        "ownerReferences": [OWNER],
+        **metadata,
+    }
+    whole: dict[str, Any] = {"kind": "Pod", "metadata": meta, "spec": {"containers": []}}
+    if status is not None:
+        whole["status"] = status
+    return msgspec.json.encode(whole)
+
+
+def container(name: str = "pytorch", restarts: int = 0, **state: Any) -> dict[str, Any]:
+    return {"name": name, "restartCount": restarts, "state": state}
+
+
+def read(**status: Any) -> Pod:
+    return pod_from_json(body({"phase": "Running", **status}))
+
+
+def test_a_pod_is_read_into_a_row() -> None:
+    assert pod_from_json(body({"phase": "Running"})) == Pod(
+        namespace="ml",
+        name="train-worker-3",
+        uid="u",
+        resource_version=42,
+        owner_kind="PyTorchJob",
+        owner_name="train",
+        owner_uid="j",
+        role="worker",
+        index=3,
+        phase="Running",
+    )
+
+
+def test_a_service_is_read_into_a_row() -> None:
+    row = service_from_json(body(deletionTimestamp="2026-01-01T12:00:00Z"))
+
+    assert (row.name, row.role, row.index, row.owner_uid, row.deleting) == (
+        "train-worker-3",
+        "worker",
+        3,
+        "j",
+        True,
+    )
+
+
+def test_a_pod_without_status_has_no_phase() -> None:
+    assert pod_from_json(body()).phase == ""
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param(None, id="null"),
+        pytest.param([], id="none"),
+        pytest.param([{**OWNER, "controller": False}], id="an owner that is no controller"),
+        pytest.param([{"kind": "PyTorchJob", "name": "train", "uid": "j"}], id="an owner that does not say"),
+    ],
+)
+def test_who_is_no_controller_owns_nothing(owners: list[dict[str, Any]] | None) -> None:
+    row = pod_from_json(body(ownerReferences=owners))
+
+    assert (row.owner_kind, row.owner_name, row.owner_uid) == ("", "", "")
+
+
+def test_of_several_owners_the_controller_counts() -> None:
+    other = {"kind": "Other", "name": "x", "uid": "o", "controller": False}
+
+    assert pod_from_json(body(ownerReferences=[other, OWNER])).owner_uid == "j"
+
+
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        pytest.param("0", 0, id="zero"),
+        pytest.param("12", 12, id="two digits"),
+        pytest.param("", NO_INDEX, id="empty"),
+        pytest.param("-1", NO_INDEX, id="negative"),
+        pytest.param("x", NO_INDEX, id="a word"),
+        pytest.param("1.0", NO_INDEX, id="a fraction"),
+        pytest.param("٣", NO_INDEX, id="a digit of another script"),
+        pytest.param("9" * 400, NO_INDEX, id="more digits than any index has"),
+    ],
+)
+def test_index(text: str, index: int) -> None:
+    labels = {**LABELS, "training.kubeflow.org/replica-index": text}
+
+    assert pod_from_json(body(labels=labels)).index == index
+
+
+def test_a_pod_without_labels_has_neither_role_nor_index() -> None:
+    row = pod_from_json(body(labels=None))
+
+    assert (row.role, row.index) == ("", NO_INDEX)
+
+
+def test_restarts_of_all_containers_are_summed() -> None:
+    row = read(
+        containerStatuses=[container(restarts=2), container("sidecar", restarts=1)],
+        initContainerStatuses=[container("init", restarts=4)],
+    )
+
+    assert row.restarts == 7
+
+
+def test_exits_are_those_of_terminated_containers() -> None:
+    row = read(
+        containerStatuses=[
+            container(terminated={"exitCode": 3, "reason": "Error", "message": "m"}),
+            container("running"),
+        ],
+        initContainerStatuses=[container("init", terminated={"exitCode": 0, "reason": "Completed"})],
+    )
+
+    assert row.exits == (
+        Exit("pytorch", 3, "Error", "m"),
+        Exit("init", 0, "Completed", init=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("exits", "found"),
+    [
+        pytest.param((Exit("pytorch", 3),), 3, id="the container of that name"),
+        pytest.param((Exit("sidecar", 3),), None, id="not another container"),
+        pytest.param((Exit("pytorch", 3, init=True),), None, id="not an init container"),
+    ],
+)
+def test_exit_of(exits: tuple[Exit, ...], found: int | None) -> None:
+    done = pod(exits=exits).exit_of("pytorch")
+
+    assert (done.code if done else None) == found
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleting", "active", "finished"),
+    [
+        ("Pending", False, False, False),
+        ("Running", False, True, False),
+        ("Running", True, False, False),
+        ("Succeeded", False, False, True),
+        ("Failed", False, False, True),
+        ("Unknown", False, False, False),
+    ],
+)
+def test_active_and_finished(phase: str, deleting: bool, active: bool, finished: bool) -> None:
+    row = pod(phase=phase, deleting=deleting)
+
+    assert (row.is_active, row.is_finished) == (active, finished)
+
+
+UNSCHEDULED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "no nodes",
+    "lastTransitionTime": "2026-01-01T12:00:00Z",
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "troubles"),
+    [
+        pytest.param({}, (), id="nothing is known of a fresh pod"),
+        pytest.param(
+            {"containerStatuses": [container(waiting={"reason": "ImagePullBackOff", "message": "no image"})]},
+            (
+                Trouble(
+                    "ImagePullBackOff",
+                    "Error pod train-worker-3 container pytorch waiting message: no image",
+                ),
+            ),
+            id="a container waits and says why",
+        ),
+        pytest.param(
+            {"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]},
+            (),
+            id="a container that waits without a message is no trouble",
+        ),
+        pytest.param(
+            {"containerStatuses": [container(terminated={"exitCode": 1, "reason": "Error", "message": "m"})]},
+            (
+                Trouble(
+                    "Error", "Error pod train-worker-3 container pytorch exitCode: 1 terminated message: m"
+                ),
+            ),
+            id="a container has ended badly",
+        ),
+        pytest.param(
+            {"containerStatuses": [container(terminated={"exitCode": 0})]},
+            (),
+            id="a container that ended well is no trouble",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [container(running={})],
+                "initContainerStatuses": [container("init", terminated={"exitCode": 1})],
+            },
+            (),
+            id="init containers are not asked where there are others",
+        ),
+        pytest.param(
+            {"initContainerStatuses": [container("init", waiting={"reason": "R", "message": "m"})]},
+            (Trouble("R", "Error pod train-worker-3 container init waiting message: m"),),
+            id="init containers are asked where there are no others",
+        ),
+        pytest.param(
+            {"conditions": [UNSCHEDULED]},
+            (Trouble("Unschedulable", "Error pod train-worker-3 condition message: no nodes"),),
+            id="without containers the newest condition tells",
+        ),
+        pytest.param(
+            {
+                "conditions": [
+                    UNSCHEDULED,
+                    {"type": "Other", "status": "True", "lastTransitionTime": "2026-01-01T12:00:01Z"},
+                ]
+            },
+            (),
+            id="a newer condition that holds is no trouble",
+        ),
+        pytest.param(
+            {"phase": "Failed", "containerStatuses": [container(terminated={"exitCode": 1})]},
+            (),
+            id="a finished pod is past trouble",
+        ),
+    ],
+)
+def test_troubles(status: dict[str, Any], troubles: tuple[Trouble, ...]) -> None:
+    assert pod_from_json(body({"phase": "Pending", **status})).troubles == troubles
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"metadata": 3}'])
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        pod_from_json(raw)
