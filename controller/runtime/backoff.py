@@ -44,9 +44,14 @@ class Reconnect:
         self._next_seconds = self.FIRST_SECONDS
         self._last = float("-inf")
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether the last failure is long past, or there was none."""
+        return self._time() - self._last > self.CALM_SECONDS
+
     def pause_seconds(self) -> float:
         """The next pause; asking counts as a failure."""
-        if self._time() - self._last > self.CALM_SECONDS:
+        if self.is_calm:
             self._next_seconds = self.FIRST_SECONDS
         pause = self._next_seconds
         self._next_seconds = min(pause * 2, self.LONGEST_SECONDS)

@@ -14,6 +14,7 @@ from typing import Generic
 import aiohttp
 import msgspec
 import structlog
+from aiohttp.http_exceptions import LineTooLong
 
 from api.meta import Resource
 from controller.kube import errors
@@ -25,6 +26,7 @@ PAGE_SIZE = 500
 WATCH_SECONDS = (300, 600)
 """A watch is asked to end after a random time between these, so that watches spread over the servers."""
 SHORT_WATCH_SECONDS = 1.0
+"""A watch that ends sooner is not opened again before."""
 LINES_PER_SLICE = 64
 """Events taken in without giving other tasks a turn; about 1 ms of work."""
 
@@ -100,6 +102,7 @@ class Informer(Generic[R]):
         """Until cancelled. Errors of the server and of the network are waited out."""
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
+            at_once = False
             try:
                 if not self._resource_version:
                     await self._list()
@@ -108,12 +111,13 @@ class Informer(Generic[R]):
             except errors.Gone:
                 self._log.info("watch too old, listing anew")
                 self._resource_version = ""
-                continue
+                at_once = reconnect.is_calm  # but a server that forgets each time is not asked each time
             except errors.ApiError as error:
                 self._log.warning("watch refused", code=error.code, error=error.message)
-            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+            except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
                 self._log.info("watch broken", error=repr(error))
-            await asyncio.sleep(reconnect.pause_seconds())
+            pause = reconnect.pause_seconds()
+            await asyncio.sleep(0 if at_once else pause)
 
     async def _list(self) -> None:
         rows: list[R] = []
@@ -133,7 +137,7 @@ class Informer(Generic[R]):
             params["continue"] = page.metadata.continue_
             await asyncio.sleep(0)
         self._heard()
-        for change in self.store.replace(rows, int(page.metadata.resource_version or 0)):
+        for change in self.store.replace(rows, _number(page.metadata.resource_version)):
             self._on_change(*change)
         self._resource_version = page.metadata.resource_version
         self.synced.set()
@@ -158,12 +162,15 @@ class Informer(Generic[R]):
                 lines += 1
                 if lines % LINES_PER_SLICE == 0:
                     await asyncio.sleep(0)
-        if not lines and loop.time() - started < SHORT_WATCH_SECONDS:
-            raise aiohttp.ClientPayloadError("the watch ended at once without an event")
+        lasted = loop.time() - started
+        if lasted < SHORT_WATCH_SECONDS:
+            if not lines:
+                raise aiohttp.ClientPayloadError("the watch ended at once without an event")
+            await asyncio.sleep(SHORT_WATCH_SECONDS - lasted)
 
     def _take(self, event: _WatchEvent) -> None:
         if event.type == "BOOKMARK":
-            self._resource_version = _decode_bookmark(event.object).metadata.resource_version
+            self._reached(_number(_decode_bookmark(event.object).metadata.resource_version))
             return
         if event.type == "ERROR":
             status = _decode_status(event.object)
@@ -172,9 +179,13 @@ class Informer(Generic[R]):
         if row is None:
             return
         change: Change[R] | None = self.store.remove(row) if event.type == "DELETED" else self.store.put(row)
-        self._resource_version = str(row.resource_version)
+        self._reached(row.resource_version)
         if change is not None:
             self._on_change(*change)
+
+    def _reached(self, resource_version: int) -> None:
+        self.store.advance(resource_version)
+        self._resource_version = str(self.store.horizon)
 
     def _row(self, raw: msgspec.Raw) -> R | None:
         try:
@@ -185,3 +196,9 @@ class Informer(Generic[R]):
 
     def _heard(self) -> None:
         self.last_heard = asyncio.get_running_loop().time()
+
+
+def _number(resource_version: str) -> int:
+    if not resource_version.isdecimal():
+        raise msgspec.DecodeError(f"resourceVersion {resource_version!r} is no number")
+    return int(resource_version)

@@ -27,7 +27,10 @@ class Queue(Generic[K]):
         self._ready: deque[K] = deque()
         self._dirty: dict[K, float] = {}
         """Keys that need work, with the loop time since when."""
-        self._processing: set[K] = set()
+        self._urgent: set[K] = set()
+        """Keys that were added as urgent while they were worked on."""
+        self._processing: dict[K, float] = {}
+        """Keys that are worked on, with the loop time since when."""
         self._delayed: dict[K, asyncio.TimerHandle] = {}
         self._barred: set[K] = set()
         """Keys whose delay is a back-off."""
@@ -45,6 +48,8 @@ class Queue(Generic[K]):
         if self._closed or (key in self._barred and not urgent):
             return
         self._undelay(key)
+        if urgent and key in self._processing:
+            self._urgent.add(key)
         if key in self._dirty:
             return
         self.adds += 1
@@ -67,11 +72,16 @@ class Queue(Generic[K]):
         self._delayed[key] = loop.call_later(seconds, self._due, key)
 
     def add_failed(self, key: K) -> float:
-        """Ask for a pass after the back-off of a key that failed; the seconds until then."""
+        """Ask for a pass after the back-off of a key that failed; the seconds until then.
+
+        What was asked for while the key was worked on has to wait as well, unless it was urgent.
+        """
         seconds = self._backoff.failed(key)
         self.retries += 1
-        if self._closed:
+        if self._closed or key in self._urgent:
             return seconds
+        if key in self._processing:
+            self._dirty.pop(key, None)
         self._undelay(key)
         self._barred.add(key)
         self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
@@ -100,14 +110,23 @@ class Queue(Generic[K]):
                 raise
         key = self._ready.popleft()
         since = self._dirty.pop(key)
-        self._processing.add(key)
-        return key, asyncio.get_running_loop().time() - since
+        now = asyncio.get_running_loop().time()
+        self._processing[key] = now
+        return key, now - since
 
     def done(self, key: K) -> None:
         """The pass is over; if the key was added meanwhile it is ready again."""
-        self._processing.discard(key)
+        self._processing.pop(key, None)
+        self._urgent.discard(key)
         if key in self._dirty:
             self._push(key)
+
+    def working_seconds(self) -> list[float]:
+        """How long each key has been worked on that is being worked on now."""
+        if not self._processing:
+            return []
+        now = asyncio.get_running_loop().time()
+        return [now - since for since in self._processing.values()]
 
     def close(self) -> None:
         """Give out nothing more: what is ready is dropped, what is being worked on may finish."""
@@ -116,6 +135,7 @@ class Queue(Generic[K]):
             handle.cancel()
         self._delayed.clear()
         self._ready.clear()
+        self._dirty.clear()
         while self._waiting:
             self._wake()
 

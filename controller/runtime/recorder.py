@@ -17,7 +17,7 @@ import structlog
 
 from api.meta import EVENTS
 from controller.kube.client import Client
-from controller.kube.errors import ApiError, NotFound, ServerError, TooManyRequests
+from controller.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
 from controller.runtime import clock
 
 LONGEST_MESSAGE = 1024
@@ -115,35 +115,39 @@ class Recorder:
                     self._idle.set()
 
     async def _send(self, note: _Note) -> None:
+        told = self._told.get(note.identity) or _Told(f"{note.subject.name}.{secrets.token_hex(8)}", 0)
+        # Remembered before it is sent, so that a repeat which overtakes this one is counted and not sent twice.
+        told.count += 1
+        _remember(self._told, note.identity, told)
         for attempt in range(1, TRIES + 1):
             try:
-                await self._write(note)
+                await self._write(note, told)
                 return
             except (TooManyRequests, ServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 if attempt == TRIES:
                     log.warning("event given up", reason=note.reason, error=repr(error))
+                    return
             except ApiError as error:
                 # A namespace on its way out takes no events, nor does one whose job is gone: nobody is left to read them.
                 log.info("event refused", reason=note.reason, code=error.code, error=error.message)
                 return
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _write(self, note: _Note) -> None:
-        told = self._told.get(note.identity)
+    async def _write(self, note: _Note, told: _Told) -> None:
+        """Make the event, or raise its count. The name is fixed, so that doing it twice changes nothing."""
         namespace = note.subject.namespace
-        if told is not None:
-            told.count += 1
+        if told.count > 1:
             change = orjson.dumps({"count": told.count, "lastTimestamp": _wire(note.at)})
             try:
                 await self._client.patch(EVENTS, namespace, told.name, change)
             except NotFound:
-                del self._told[note.identity]
+                pass  # it has expired on the server, or was never made
             else:
                 return
-        name = f"{note.subject.name}.{secrets.token_hex(8)}"
-        # Remembered before it is sent, so that a repeat which overtakes this one is counted and not sent twice.
-        _remember(self._told, note.identity, _Told(name, 1))
-        await self._client.create(EVENTS, namespace, orjson.dumps(_body(name, note)))
+        try:
+            await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)))
+        except AlreadyExists:
+            pass  # made by a try whose answer was lost, or by a repeat that was quicker
 
     def _known(self, uid: str, once: str) -> bool:
         known = (uid, once) in self._once
@@ -158,12 +162,12 @@ def _remember(memory: "OrderedDict[Any, Any]", key: object, value: object) -> No
         memory.popitem(last=False)
 
 
-def _body(name: str, note: _Note) -> dict[str, Any]:
+def _body(told: _Told, note: _Note) -> dict[str, Any]:
     subject, at = note.subject, _wire(note.at)
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": subject.namespace},
+        "metadata": {"name": told.name, "namespace": subject.namespace},
         "involvedObject": {
             "apiVersion": subject.api_version,
             "kind": subject.kind,
@@ -179,7 +183,7 @@ def _body(name: str, note: _Note) -> dict[str, Any]:
         "reportingInstance": "",
         "firstTimestamp": at,
         "lastTimestamp": at,
-        "count": 1,
+        "count": told.count,
     }
 
 

@@ -31,6 +31,8 @@ class Store(Generic[R]):
     """Rows by (namespace, name), and by ``index`` of each row if one is given."""
 
     def __init__(self, index: Callable[[R], str] | None = None) -> None:
+        self.horizon = 0
+        """The resourceVersion up to which the watch has told everything."""
         self._rows: dict[tuple[str, str], R] = {}
         self._index = index
         self._by_index: defaultdict[str, dict[tuple[str, str], R]] = defaultdict(dict)
@@ -49,13 +51,22 @@ class Store(Generic[R]):
         return tuple(self._by_index[value].values()) if value in self._by_index else ()
 
     def put(self, row: R) -> Change[R] | None:
-        """Take a row from a watch or from the answer to a write; None if it is not newer than what is known."""
+        """Take a row from a watch or from the answer to a write; None if it is not newer than what is known.
+
+        A row that is not there although the watch has come further has been removed again: an answer that comes late must not
+        bring it back, nor must an event that comes twice.
+        """
         key = (row.namespace, row.name)
         before = self._rows.get(key)
-        if before is not None and before.resource_version >= row.resource_version:
+        known = self.horizon if before is None else before.resource_version
+        if row.resource_version <= known:
             return None
         self._set(key, before, row)
         return before, row
+
+    def advance(self, resource_version: int) -> None:
+        """The watch has come so far."""
+        self.horizon = max(self.horizon, resource_version)
 
     def amend(self, row: R) -> None:
         """Replace a row by a variant of itself that says more than the server has told yet."""
@@ -77,13 +88,18 @@ class Store(Generic[R]):
         A row that is newer than the list was written by this process meanwhile, and stays.
         """
         listed = {(row.namespace, row.name): row for row in rows}
-        gone = [
-            row
-            for key, row in self._rows.items()
-            if key not in listed and row.resource_version <= resource_version
-        ]
-        changes = [self.remove(row) for row in gone] + [self.put(row) for row in listed.values()]
-        return [change for change in changes if change is not None]
+        changes: list[Change[R]] = []
+        for key, before in list(self._rows.items()):
+            if key not in listed and before.resource_version <= resource_version:
+                changes.append((before, None))
+                self._set(key, before, None)
+        for key, row in listed.items():
+            known = self._rows.get(key)
+            if known is None or known.resource_version < row.resource_version:
+                changes.append((known, row))
+                self._set(key, known, row)
+        self.horizon = resource_version
+        return changes
 
     def _set(self, key: tuple[str, str], before: R | None, after: R | None) -> None:
         if after is None:

@@ -1,0 +1,91 @@
+"""A server that says exactly what a test wants said, byte by byte, for what no API server would say on purpose."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+from aiohttp import web
+
+from controller.kube.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request that arrived, and the loop time when it did."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    at: float
+
+
+Answer = Callable[[web.Request, Seen], Awaitable[web.StreamResponse]]
+
+
+class ScriptedServer:
+    """Serves on loopback while the block runs; ``answer`` is asked for each request."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.seen: list[Seen] = []
+        self.url = ""
+        self._answer = answer
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return Connection(self.url)
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        at = asyncio.get_running_loop().time()
+        seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), body, at)
+        self.seen.append(seen)
+        return await self._answer(request, seen)
+
+
+def answer_json(value: Any, status: int = 200, **headers: str) -> web.Response:
+    """A whole answer; underscores in the names of headers stand for hyphens."""
+    return web.Response(
+        body=orjson.dumps(value),
+        status=status,
+        content_type="application/json",
+        headers={name.replace("_", "-"): text for name, text in headers.items()},
+    )
+
+
+def refusal(code: int, reason: str, message: str = "no", **details: Any) -> dict[str, Any]:
+    """A Status object."""
+    return {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
+
+
+async def answer_lines(
+    request: web.Request, lines: Iterable[Any], *, silence_seconds: float = 0.0, cut: bool = False
+) -> web.StreamResponse:
+    """A watch that sends lines (bytes go out as they are), is silent for a while, and ends well or is cut."""
+    response = web.StreamResponse()
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    for line in lines:
+        await response.write(line if isinstance(line, bytes) else orjson.dumps(line) + b"\n")
+    await asyncio.sleep(silence_seconds)
+    if cut and request.transport is not None:
+        request.transport.abort()
+    return response

@@ -1,0 +1,302 @@
+"""The stretch between a change and a worker: which key is handed out, to whom, and when."""
+
+import asyncio
+from typing import Any
+
+import looptime
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from typing_extensions import override
+
+from controller.runtime.backoff import PerKey
+from controller.runtime.queue import Closed, Queue
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_keys_come_out_in_the_order_they_went_in() -> None:
+    queue = Queue[str]()
+    for key in ("b", "a", "c", "a"):
+        queue.add(key)
+
+    assert [(await queue.get())[0] for _ in range(3)] == ["b", "a", "c"]
+    assert (len(queue), queue.adds) == (0, 3)
+
+
+async def test_a_key_added_while_it_is_worked_on_is_handed_out_again_afterwards() -> None:
+    queue = Queue[str]()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+
+    assert len(queue) == 0
+    queue.done("a")
+    assert len(queue) == 1
+
+
+async def test_the_wait_of_a_key_is_told() -> None:
+    queue = Queue[str]()
+    queue.add("a")
+    await asyncio.sleep(3)
+    queue.add("a")
+
+    assert await queue.get() == ("a", 3)
+
+
+async def test_work_under_way_is_timed() -> None:
+    queue = Queue[str]()
+    for key in ("a", "b"):
+        queue.add(key)
+        await queue.get()
+        await asyncio.sleep(2)
+
+    assert queue.working_seconds() == [4, 2]
+    queue.done("a")
+    queue.done("b")
+    assert queue.working_seconds() == []
+
+
+@pytest.mark.parametrize(
+    ("delays", "at"),
+    [
+        pytest.param((5,), 5, id="one delay"),
+        pytest.param((5, 9), 5, id="a later one changes nothing"),
+        pytest.param((9, 5), 5, id="an earlier one replaces it"),
+        pytest.param((9, 0), 0, id="none is at once"),
+        pytest.param((9, -1), 0, id="neither is one in the past"),
+    ],
+)
+async def test_the_earliest_delay_wins(delays: tuple[float, ...], at: float) -> None:
+    queue, started = Queue[str](), now()
+    for seconds in delays:
+        queue.add_after("a", seconds)
+    await queue.get()
+
+    assert now() - started == at
+    queue.done("a")
+    await asyncio.sleep(60)
+    assert len(queue) == 0
+
+
+async def test_a_plain_add_overtakes_a_delay() -> None:
+    queue, started = Queue[str](), now()
+    queue.add_after("a", 100)
+    queue.add("a")
+    await queue.get()
+    queue.done("a")
+    await asyncio.sleep(200)
+
+    assert (now() - started, len(queue)) == (200, 0)
+
+
+async def test_failures_of_a_key_double_its_pause_until_it_succeeds() -> None:
+    queue = Queue[str](PerKey(first_seconds=1, longest_seconds=5))
+    queue.add("a")
+    pauses = []
+    for _ in range(5):
+        await queue.get()
+        pauses.append(queue.add_failed("a"))
+        queue.done("a")
+    await queue.get()
+    queue.forget("a")
+    pauses.append(queue.add_failed("a"))
+
+    assert pauses == [1, 2, 4, 5, 5, 1]
+    assert queue.retries == 6
+
+
+@pytest.mark.parametrize(
+    ("moment", "urgent", "expected"),
+    [
+        pytest.param("afterwards", False, 8, id="a plain add waits for the back-off"),
+        pytest.param("afterwards", True, 0, id="an urgent add ends it"),
+        pytest.param("meanwhile", False, 8, id="a plain add during the failing pass waits as well"),
+        pytest.param("meanwhile", True, 0, id="an urgent add during the failing pass is not held up"),
+    ],
+)
+async def test_back_off(moment: str, urgent: bool, expected: float) -> None:
+    queue, started = Queue[str](PerKey(first_seconds=8)), now()
+    queue.add("a")
+    await queue.get()
+    if moment == "meanwhile":
+        queue.add("a", urgent=urgent)
+    queue.add_failed("a")
+    queue.done("a")
+    if moment == "afterwards":
+        queue.add("a", urgent=urgent)
+    queue.add_after("a", 1)
+    await queue.get()
+
+    assert now() - started == expected
+
+
+async def test_urgency_does_not_outlive_its_pass() -> None:
+    queue, started = Queue[str](PerKey(first_seconds=8)), now()
+    queue.add("a")
+    for urgent in (True, False):
+        await queue.get()
+        queue.add("a", urgent=urgent)
+        queue.add_failed("a")
+        queue.done("a")
+    await queue.get()
+
+    assert now() - started == 16
+
+
+async def test_a_cancelled_taker_passes_its_wake_up_on() -> None:
+    queue = Queue[str]()
+    takers = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    takers[0].cancel()
+
+    assert await takers[1] == ("a", 0)
+    assert takers[0].cancelled()
+
+
+async def test_a_closed_queue_gives_out_nothing() -> None:
+    queue = Queue[str](PerKey(first_seconds=1))
+    waiting = asyncio.create_task(Queue[str]().get())
+    for key in ("worked on", "ready"):
+        queue.add(key)
+    await queue.get()
+    queue.add("worked on")
+    queue.add_after("delayed", 1)
+    queue.close()
+    queue.add("late")
+    queue.add_after("later", 1)
+    queue.add_failed("worked on")
+    queue.done("worked on")
+    await asyncio.sleep(10)
+
+    assert len(queue) == 0
+    with pytest.raises(Closed):
+        await queue.get()
+    waiting.cancel()
+
+
+async def test_closing_wakes_all_takers() -> None:
+    queue = Queue[str]()
+    takers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.close()
+
+    assert [type(one) for one in await asyncio.gather(*takers, return_exceptions=True)] == [Closed] * 3
+
+
+KEYS = st.sampled_from("abcd")
+SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 7.5])
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Any order of calls, against a model of what each key is owed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = looptime.new_event_loop(start=0)
+        self.queue = self.run(self.make())
+        self.ready: set[str] = set()
+        self.again: set[str] = set()
+        """Worked on, and owed a pass afterwards."""
+        self.hurried: set[str] = set()
+        self.working: set[str] = set()
+        self.timers: dict[str, float] = {}
+        self.barred: set[str] = set()
+
+    async def make(self) -> Queue[str]:
+        return Queue(PerKey(first_seconds=1, longest_seconds=4))
+
+    def run(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def call(self, method: Any, *args: Any, **options: Any) -> Any:
+        async def inside() -> Any:
+            return method(*args, **options)
+
+        return self.run(inside())
+
+    def owe(self, key: str) -> None:
+        self.timers.pop(key, None)
+        self.barred.discard(key)
+        (self.again if key in self.working else self.ready).add(key)
+
+    @rule(key=KEYS, urgent=st.booleans())
+    def add(self, key: str, urgent: bool) -> None:
+        self.call(self.queue.add, key, urgent=urgent)
+        if urgent or key not in self.barred:
+            self.owe(key)
+            if urgent and key in self.working:
+                self.hurried.add(key)
+
+    @rule(key=KEYS, seconds=SECONDS)
+    def add_after(self, key: str, seconds: float) -> None:
+        self.call(self.queue.add_after, key, seconds)
+        if key in self.barred:
+            return
+        if seconds == 0:
+            self.owe(key)
+        else:
+            at = self.loop.time() + seconds
+            self.timers[key] = min(self.timers.get(key, at), at)
+
+    @precondition(lambda self: self.ready)
+    @rule()
+    def take(self) -> None:
+        key, _ = self.run(self.queue.get())
+        assert key not in self.working, "never in two workers"
+        assert key in self.ready, "never without being owed a pass"
+        self.ready.discard(key)
+        self.working.add(key)
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data(), failed=st.booleans())
+    def finish(self, data: st.DataObject, failed: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        if failed:
+            pause = self.call(self.queue.add_failed, key)
+            if key not in self.hurried:
+                self.again.discard(key)
+                self.timers[key] = self.loop.time() + pause
+                self.barred.add(key)
+        else:
+            self.call(self.queue.forget, key)
+        self.call(self.queue.done, key)
+        self.working.discard(key)
+        self.hurried.discard(key)
+        if key in self.again:
+            self.again.discard(key)
+            self.ready.add(key)
+
+    @rule(seconds=SECONDS)
+    def wait(self, seconds: float) -> None:
+        until = self.loop.time() + seconds
+        self.run(asyncio.sleep(seconds + 1e-4))
+        for key, at in sorted(self.timers.items()):
+            if at <= until:
+                self.owe(key)
+
+    @invariant()
+    def owes_what_the_model_owes(self) -> None:
+        assert set(self.queue._ready) == self.ready
+        assert len(self.queue) == len(self.ready), "no key twice"
+
+    @override
+    def teardown(self) -> None:
+        """Nothing is lost: once all is quiet, every key that is owed a pass can be taken."""
+        for key in sorted(self.working):
+            self.call(self.queue.done, key)
+            self.ready |= self.again & {key}
+        self.run(asyncio.sleep(1000))
+        owed = self.ready | self.timers.keys()
+        taken = {self.run(self.queue.get())[0] for _ in range(len(self.queue))}
+        self.loop.close()
+        assert taken == owed
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
