@@ -1,0 +1,43 @@
+"""The HorizontalPodAutoscaler of an elastic job."""
+
+from api.meta import HORIZONTAL_POD_AUTOSCALERS
+from api.v1.pytorchjob import RESOURCE
+from controller.domain import Upkeep
+from controller.kind.autoscaler import autoscaler
+from controller.testing.builders import UID, pytorch_job
+
+METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
+
+
+def test_it_scales_the_job_that_owns_it() -> None:
+    child = autoscaler(RESOURCE, pytorch_job("elastic"), 1, 3, METRICS)
+
+    assert child.body() == {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": "elastic",
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubeflow.org/v1",
+                    "kind": "PyTorchJob",
+                    "name": "elastic",
+                    "uid": UID,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "elastic"},
+            "minReplicas": 1,
+            "maxReplicas": 3,
+            "metrics": METRICS,
+        },
+    }
+
+
+def test_it_is_kept_equal() -> None:
+    child = autoscaler(RESOURCE, pytorch_job("elastic"), 1, 3, METRICS)
+
+    assert (child.resource, child.name, child.upkeep) == (HORIZONTAL_POD_AUTOSCALERS, "elastic", Upkeep.EQUAL)

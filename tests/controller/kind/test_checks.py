@@ -1,0 +1,165 @@
+"""What is refused before the first pod, in the words of the original's webhook."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from controller.kind import Options
+from controller.kinds.pytorch import PYTORCH
+from controller.testing.builders import pytorch_job, template
+
+MAP = "spec.pytorchReplicaSpecs"
+DNS = "should match: a DNS-1035 label"
+
+
+def problems(name: str = "train", options: Options | None = None, **fields: Any) -> list[str]:
+    return [str(one) for one in PYTORCH.problems(pytorch_job(name, **fields), options or Options())]
+
+
+def containers(*given: dict[str, Any]) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": list(given)}}}
+
+
+def test_a_plain_job_has_none() -> None:
+    assert problems() == []
+
+
+@pytest.mark.parametrize("name", ["a", "a-1", "train", "x" * 54])
+def test_names_of_services_are_taken(name: str) -> None:
+    assert problems(name) == []
+
+
+@pytest.mark.parametrize("name", ["", "1st", "Train", "a.b", "a_b", "a-", "-a", "tränen", "a" * 64])
+def test_other_names_are_not(name: str) -> None:
+    (problem,) = problems(name)
+
+    assert problem.startswith(f'metadata.name: Invalid value: "{name}": {DNS}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {"pytorchReplicaSpecs": None}, [f"{MAP}: Required value: must be required"], id="no replica map"
+        ),
+        pytest.param(
+            {"pytorchReplicaSpecs": {}}, [f"{MAP}: Required value: must be required"], id="an empty map"
+        ),
+        pytest.param(
+            {"pytorchReplicaSpecs": {"Chief": {}}},
+            [f'{MAP}[Chief]: Unsupported value: "Chief": supported values: "Master", "Worker"'],
+            id="an unknown role",
+        ),
+        pytest.param(
+            {"pytorchReplicaSpecs": {"Worker": {"template": template()}, "worker": {}}},
+            [
+                f'{MAP}[worker]: Duplicate value: "worker"',
+                f"{MAP}[Worker].template.spec.containers: Required value: must be specified",
+                f"{MAP}[Worker].template.spec.containers: Required value: must have at least one container with name pytorch",
+            ],
+            id="one role under two spellings",
+        ),
+        pytest.param(
+            {"master": {"template": None}},
+            [
+                f"{MAP}[Master].template.spec.containers: Required value: must be specified",
+                f"{MAP}[Master].template.spec.containers: Required value: must have at least one container with name pytorch",
+            ],
+            id="no template",
+        ),
+        pytest.param(
+            {"worker": containers()},
+            [
+                f"{MAP}[Worker].template.spec.containers: Required value: must be specified",
+                f"{MAP}[Worker].template.spec.containers: Required value: must have at least one container with name pytorch",
+            ],
+            id="no containers",
+        ),
+        pytest.param(
+            {"worker": containers({"name": "pytorch", "image": "img"}, {"name": "sidecar"})},
+            [f"{MAP}[Worker].template.spec.containers[1].image: Required value: must be required"],
+            id="a container without an image",
+        ),
+        pytest.param(
+            {"worker": containers({"name": "main", "image": "img"})},
+            [
+                f"{MAP}[Worker].template.spec.containers: Required value: must have at least one container with name pytorch"
+            ],
+            id="no container of the kind's name",
+        ),
+        pytest.param({"masters": 2}, [f"{MAP}[Master].replicas: Forbidden: must be 1"], id="two masters"),
+        pytest.param({"masters": 0}, [f"{MAP}[Master].replicas: Forbidden: must be 1"], id="no master"),
+        pytest.param({"master": {"replicas": None}}, [], id="a master that is not counted is one"),
+        pytest.param(
+            {"workers": -1}, [f"{MAP}[Worker].replicas: Forbidden: must be at least 1"], id="less than none"
+        ),
+        pytest.param({"workers": 0}, [], id="no workers beside a master"),
+        pytest.param(
+            {"masters": None, "workers": 0},
+            [f"{MAP}[Worker].replicas: Forbidden: must be at least 1"],
+            id="a job of nothing",
+        ),
+        pytest.param(
+            {"worker": {"restartPolicy": "Sometimes"}},
+            [
+                f'{MAP}[Worker].restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never", "ExitCode"'
+            ],
+            id="a restart policy that does not exist",
+        ),
+    ],
+)
+def test_problem(fields: dict[str, Any], expected: list[str]) -> None:
+    assert problems(**fields) == expected
+
+
+def test_all_problems_are_named_at_once() -> None:
+    found = problems("Train", masters=2, worker={**containers({"name": "x"}), "restartPolicy": "y"})
+
+    assert [one.split(":")[0] for one in found] == [
+        "metadata.name",
+        f"{MAP}[Master].replicas",
+        f"{MAP}[Worker].restartPolicy",
+        f"{MAP}[Worker].template.spec.containers[0].image",
+        f"{MAP}[Worker].template.spec.containers",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("length", "workers", "fits"),
+    [
+        pytest.param(54, 10, True, id="one digit fits"),
+        pytest.param(54, 11, False, id="two digits do not"),
+        pytest.param(53, 100, True, id="two digits fit a shorter name"),
+        pytest.param(53, 101, False, id="three do not"),
+    ],
+)
+def test_the_longest_derived_name_counts(length: int, workers: int, fits: bool) -> None:
+    name = "a" * length
+
+    found = problems(name, workers=workers)
+
+    longest = f"{name}-worker-{workers - 1}"
+    text = f'metadata.name: Invalid value: "{longest}": pod names must be no more than 63 characters'
+    assert found == ([] if fits else [text])
+
+
+@pytest.mark.parametrize(
+    ("workers", "fits"), [pytest.param(9, True, id="the most"), pytest.param(10, False, id="one more")]
+)
+def test_the_most_replicas_are_a_setting(workers: int, fits: bool) -> None:
+    found = problems(options=Options(max_replicas=10), workers=workers)
+
+    assert found == ([] if fits else [f"{MAP}: Invalid value: 11 replicas: must be at most 10"])
+
+
+def test_an_absurd_number_is_refused_without_counting_to_it() -> None:
+    assert problems(workers=2**31 - 1)[-1].startswith(f"{MAP}: Invalid value: {2**31} replicas")
+
+
+def test_only_a_job_of_nothing_is_a_problem_of_the_start() -> None:
+    def at_start(**fields: Any) -> Sequence[bool]:
+        return [one.at_start for one in PYTORCH.problems(pytorch_job(**fields), Options())]
+
+    assert at_start(masters=None, workers=0) == [True]
+    assert at_start(masters=2, workers=-1) == [False, False]

@@ -1,0 +1,101 @@
+"""Roles with their defaults, and the children that a replica kind wants, in order."""
+
+from typing import Any
+
+import pytest
+
+from controller.kind import Options
+from controller.kinds.pytorch import PYTORCH
+from controller.testing.builders import pytorch_job, template
+
+
+def specs(**roles: Any) -> Any:
+    return PYTORCH.roles(pytorch_job(pytorchReplicaSpecs=roles))
+
+
+def test_the_master_comes_first_whatever_the_order_of_the_map() -> None:
+    assert list(specs(Worker={}, Master={})) == ["Master", "Worker"]
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas"),
+    [
+        pytest.param({}, 1, id="one where none are named"),
+        pytest.param({"replicas": 0}, 0, id="zero is a number"),
+        pytest.param({"replicas": 3}, 3, id="as many as are named"),
+    ],
+)
+def test_replicas(given: dict[str, Any], replicas: int) -> None:
+    assert specs(Worker=given)["Worker"].replicas == replicas
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        pytest.param({}, "OnFailure", id="the kind's own where none is named"),
+        pytest.param({"restartPolicy": ""}, "OnFailure", id="empty is none"),
+        pytest.param({"restartPolicy": "Never"}, "Never", id="the one that is named"),
+    ],
+)
+def test_restart_policy(given: dict[str, Any], policy: str) -> None:
+    assert specs(Worker=given)["Worker"].restart_policy == policy
+
+
+@pytest.mark.parametrize("key", ["worker", "WORKER", "wOrKeR"])
+def test_a_role_is_known_by_any_case_and_keeps_its_right_name(key: str) -> None:
+    (role,) = specs(**{key: {}}).values()
+
+    assert (role.name, role.label) == ("Worker", "worker")
+
+
+def test_an_unknown_role_is_none() -> None:
+    assert specs(Chief={}) == {}
+
+
+@pytest.mark.parametrize("given", [{}, None], ids=["an empty map", "no map"])
+def test_no_map_means_no_roles(given: Any) -> None:
+    assert PYTORCH.roles(pytorch_job(pytorchReplicaSpecs=given)) == {}
+
+
+def test_a_role_without_template_has_an_empty_one() -> None:
+    assert specs(Worker={})["Worker"].template == {}
+
+
+def test_children_come_role_by_role_each_pod_before_its_service() -> None:
+    job = pytorch_job(masters=1, workers=2)
+
+    wanted = [
+        (role.name, index, child.resource.kind, child.name)
+        for role, index, child in PYTORCH.wanted(job, PYTORCH.roles(job), Options())
+    ]
+
+    assert wanted == [
+        ("Master", 0, "Pod", "train-master-0"),
+        ("Master", 0, "Service", "train-master-0"),
+        ("Worker", 0, "Pod", "train-worker-0"),
+        ("Worker", 0, "Service", "train-worker-0"),
+        ("Worker", 1, "Pod", "train-worker-1"),
+        ("Worker", 1, "Service", "train-worker-1"),
+    ]
+
+
+def test_a_role_of_zero_wants_nothing() -> None:
+    job = pytorch_job(masters=None, workers=0)
+
+    assert list(PYTORCH.wanted(job, PYTORCH.roles(job), Options())) == []
+
+
+def test_the_controller_is_named_after_the_kind() -> None:
+    assert PYTORCH.controller_name == "pytorchjob-controller"
+
+
+def test_common_problems_come_before_those_of_the_kind() -> None:
+    job = pytorch_job("Train", masters=1, workers=None, elasticPolicy={}, master={"template": template("x")})
+
+    fields = [problem.field for problem in PYTORCH.problems(job, Options())]
+
+    assert fields == [
+        "metadata.name",
+        "spec.pytorchReplicaSpecs[Master].template.spec.containers",
+        "spec.pytorchReplicaSpecs[Worker]",
+    ]
