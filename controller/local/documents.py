@@ -3,6 +3,7 @@
 A document is refused by the server, never here, except when it is no object at all or of a kind nobody serves.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
 from controller.local.manifest import Manifest
+
+_UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]*)"')
+"""How an API server names fields in a strict decoding error; it gives no causes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,30 +138,43 @@ async def create(client: Client, document: Document, resource: Resource, namespa
         Refused: the server refuses it.
     """
     try:
-        created: Manifest = orjson.loads(await _post(client, document, resource, namespace, dry_run=False))
+        created: Manifest = orjson.loads(
+            await _post(client, document, resource, namespace, "Strict", dry_run=False)
+        )
     except ApiError as error:
         raise Refused(_problems(document, error)) from error
     return created
 
 
 async def _refusals(client: Client, document: Document, resource: Resource, namespace: str) -> list[Problem]:
-    try:
-        await _post(client, document, resource, namespace, dry_run=True)
-    except ApiError as error:
-        return _problems(document, error)
-    return []
+    """Every reason at once: unknown fields are reported before anything else is looked at, so look again without."""
+    problems: list[Problem] = []
+    for validation in ("Strict", "Ignore"):
+        try:
+            await _post(client, document, resource, namespace, validation, dry_run=True)
+        except ApiError as error:
+            problems += _problems(document, error)
+            if not _UNKNOWN.search(error.message):
+                break
+        else:
+            break
+    return problems
 
 
 def _problems(document: Document, error: ApiError) -> list[Problem]:
-    return [document.problem(message, path) for path, message in error.causes or (("", error.message),)]
+    unknown = _UNKNOWN.findall(error.message)
+    if unknown:
+        return [document.problem(f"{what} field", path) for what, path in unknown]
+    causes = [(path, message) for path, message in error.causes if path not in ("", "<nil>")]
+    return [document.problem(message, path) for path, message in causes or (("", error.message),)]
 
 
 async def _post(
-    client: Client, document: Document, resource: Resource, namespace: str, *, dry_run: bool
+    client: Client, document: Document, resource: Resource, namespace: str, validation: str, *, dry_run: bool
 ) -> bytes:
     meta = document.manifest.get("metadata")
     own = meta.get("namespace") if isinstance(meta, dict) else None
-    params = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+    params = {"fieldValidation": validation} | ({"dryRun": "All"} if dry_run else {})
     path = resource.path(own or namespace)
     body = orjson.dumps(document.manifest, option=orjson.OPT_NON_STR_KEYS)
     return await client.request("POST", path, resource=resource.plural, params=params, body=body)

@@ -71,7 +71,7 @@ def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Distributed training on scikit-learn's digits.")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=32, help="images per process and step")
     parser.add_argument("--target", type=float, default=0.95, help="least accuracy on the held-out images")
     args = parser.parse_args()

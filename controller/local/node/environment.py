@@ -1,4 +1,4 @@
-"""The variables, command and arguments of a container, by the kubelet's rules. Pure.
+"""The variables of a container, by the kubelet's rules. Pure.
 
 What ConfigMaps and Secrets hold is an argument (``Sources``); ``references`` says which ones are needed. What the
 person's own environment adds underneath belongs to ``launch``.
@@ -83,14 +83,6 @@ def variables(
         if variable is not None:
             found[variable.name] = variable
     return found
-
-
-def command(container: Mapping[str, Any], found: Mapping[str, Variable]) -> list[str]:
-    """The command and its arguments; empty when the manifest leaves both to the image."""
-    values = {name: variable.value for name, variable in found.items()}
-    return [
-        expand(part, values) for part in (*(container.get("command") or ()), *(container.get("args") or ()))
-    ]
 
 
 def _variable(

@@ -1,8 +1,9 @@
 """What separates the pods of one machine: the contract. ``loopback`` keeps it with plain processes alone."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from controller.local.manifest import Manifest
 from controller.local.node.environment import Variable
 from controller.local.node.network import Network
 from controller.local.node.process import Launch
@@ -23,38 +24,34 @@ class Isolation(Protocol):
     @property
     def node_address(self) -> str: ...
 
-    def pod_address(self, pod: Mapping[str, Any]) -> str: ...
+    def pod_address(self, pod: Manifest) -> str: ...
 
-    def refusal(self, pod: Mapping[str, Any]) -> str:
+    def refusal(self, pod: Manifest) -> str:
         """Why this pod can never run here; empty when it can."""
         ...
 
-    async def obstacle(self, pod: Mapping[str, Any]) -> str:
-        """Why this pod cannot run just now; empty when it can."""
-        ...
-
-    def rewrite(self, pod: Mapping[str, Any], text: str) -> str:
+    def rewrite(self, pod: Manifest, text: str) -> str:
         """A text that the pod is given as a file, such as a ConfigMap's."""
         ...
 
-    def place(
-        self,
-        pod: Mapping[str, Any],
-        launch: Launch,
-        variables: Mapping[str, Variable],
-        mounts: Sequence[Mount],
-    ) -> Launch:
+    def variables(
+        self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
+    ) -> dict[str, str]:
+        """The values of a container's variables inside the pod."""
+        ...
+
+    def place(self, pod: Manifest, launch: Launch) -> Launch:
         """``launch`` as it has to be started to run inside the pod."""
         ...
 
-    def joined(self, pod: Mapping[str, Any], group: int) -> None:
-        """A process group of the pod has begun."""
+    def paths(self, text: str, mounts: Sequence[Mount]) -> str:
+        """A text of the manifest with the mounts' paths as the process sees them."""
         ...
 
-    def left(self, pod: Mapping[str, Any], group: int) -> None:
-        """A process group of the pod has ended."""
+    def forget(self, pod: Manifest) -> None:
+        """The pod's object is gone."""
         ...
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Give back what was taken from the machine."""
         ...

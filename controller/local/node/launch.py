@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from controller.local.node.environment import Place, Sources, command, variables
+from controller.local.node.environment import Place, Sources, variables
+from controller.local.node.expansion import expand
 from controller.local.node.isolation import Isolation
 from controller.local.node.process import CannotStart, Launch
 from controller.local.node.volumes import Mount
@@ -27,17 +28,17 @@ def launch(
         Unresolved: a variable has no value (yet).
         CannotStart: the manifest leaves the command to the image.
     """
-    found = variables(pod, container, place, sources)
-    argv = command(container, found)
     if not container.get("command"):
         image = container.get("image", "")
         raise CannotStart(
             f"image {image} is not pulled, so its own command is unknown: give the container a command"
         )
+    values = isolation.variables(pod, variables(pod, container, place, sources), mounts)
+    written = [*container["command"], *(container.get("args") or ())]
+    argv = [expand(isolation.paths(part, mounts), values) for part in written]
     host_name = pod["spec"].get("hostname") or pod["metadata"]["name"]
-    given = {"HOSTNAME": host_name} | {name: variable.value for name, variable in found.items()}
-    plain = Launch(argv, {**person, **given}, container.get("workingDir") or str(Path.cwd()))
-    return isolation.place(pod, plain, found, mounts)
+    folder = isolation.paths(container.get("workingDir") or str(Path.cwd()), mounts)
+    return isolation.place(pod, Launch(argv, {**person, "HOSTNAME": host_name, **values}, folder))
 
 
 def of_person(environment: Mapping[str, str], python: str) -> dict[str, str]:

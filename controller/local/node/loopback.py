@@ -1,13 +1,11 @@
 """Isolation with plain processes: an address of 127.0.0.0/8 for each pod, names and mount paths replaced in the manifest.
 
-A process sees the whole machine. It gets along with its neighbours as long as it listens on its own address; a
-listener on all addresses (0.0.0.0, ::) takes its port from every pod, so a pod of another job that declares the same
-port waits until it is free. Where a volume's path is not spelled in the manifest it cannot be provided, and the pod is
-refused.
+A process sees the whole machine. Where a port is already taken, by another pod or by anything else, another one is
+written in its place (``ports``); what programs do not read from the manifest but have built in, such as a port to
+listen on with all addresses, they cannot share, and the second one is told so by the kernel. Where a volume's path is
+not spelled in the manifest it cannot be provided, and the pod is refused.
 """
 
-import asyncio
-import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +18,12 @@ from controller.local.node import names, volumes
 from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Variable
 from controller.local.node.network import Network
+from controller.local.node.ports import Ports
 from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount
 
-EVERY_ADDRESS = ("0.0.0.0", "::", "*")
+HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
+"""How variables end that hold the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
 
 
 class Loopback:
@@ -31,7 +31,7 @@ class Loopback:
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-        self._groups: dict[int, Manifest] = {}
+        self._ports = Ports()
         self._interface = loopback_interface()
         self.network = Network(addresses)
 
@@ -47,46 +47,60 @@ class Loopback:
             (reason for container in _containers(pod) if (reason := self._unseen(pod, container))), ""
         )
 
-    async def obstacle(self, pod: Manifest) -> str:
-        wanted = {port["containerPort"] for c in _containers(pod) for port in c.get("ports") or ()}
-        others = {group: other for group, other in self._groups.items() if _job(other) != _job(pod)}
-        if not wanted or not others:
-            return ""
-        for group, port in await asyncio.to_thread(_takes_every_address, frozenset(others)):
-            if port in wanted and group in others:
-                other = others[group]["metadata"]
-                return (
-                    f"pod {other['namespace']}/{other['name']} listens on port {port} of all addresses, which "
-                    "loopback isolation cannot share; this pod declares that port and waits"
-                )
-        return ""
-
     def rewrite(self, pod: Manifest, text: str) -> str:
-        return names.replace(text, lambda word: self.network.address_of(pod, word))
+        return names.replace(text, lambda name, port: self._find(pod, name, port))
 
-    def place(
-        self, pod: Manifest, launch: Launch, variables: Mapping[str, Variable], mounts: Sequence[Mount]
-    ) -> Launch:
+    def variables(
+        self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
+    ) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for name, variable in found.items():
+            if not variable.written:
+                values[name] = variable.value
+            elif port := self._port_variable(pod, variable, found):
+                values[name] = str(port)
+            else:
+                values[name] = self.rewrite(pod, self.paths(variable.value, mounts))
+        return values
+
+    def paths(self, text: str, mounts: Sequence[Mount]) -> str:
         moved = {mount.path: str(mount.place) for mount in mounts if not _is_there(mount)}
+        return names.replace_paths(text, moved)
 
-        def text(written: str) -> str:
-            return names.replace_paths(self.rewrite(pod, written), moved)
-
-        written = {name: text(variable.value) for name, variable in variables.items() if variable.written}
+    def place(self, pod: Manifest, launch: Launch) -> Launch:
         return replace(
             launch,
-            argv=[text(part) for part in launch.argv],
-            env={**self._hints(self.pod_address(pod)), **launch.env, **written},
-            folder=names.replace_paths(launch.folder, moved),
+            argv=[self.rewrite(pod, part) for part in launch.argv],
+            env={**self._hints(self.pod_address(pod)), **launch.env},
         )
 
-    def joined(self, pod: Manifest, group: int) -> None:
-        self._groups[group] = pod
+    def forget(self, pod: Manifest) -> None:
+        """Ports are given back with a job's last pod: as long as one is left, it knows the others by them."""
+        if any(_job(other) == _job(pod) for other in self.network.pods.values()):
+            return
+        self._ports.release(_job(pod))
 
-    def left(self, pod: Manifest, group: int) -> None:
-        self._groups.pop(group, None)
+    def _find(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
+        address = self.network.address_of(pod, name)
+        if address is None:
+            return None
+        if port is not None and self.network.is_sibling(pod, name):
+            port = self._ports.of(_job(pod), address, port)
+        return address, port
 
-    async def close(self) -> None:
+    def _port_variable(self, pod: Manifest, variable: Variable, found: Mapping[str, Variable]) -> int | None:
+        """The port for a variable such as MASTER_PORT, which belongs to the host that MASTER_ADDR names."""
+        stem, _, word = variable.name.rpartition("_")
+        if word != "PORT" or not variable.value.isdigit():
+            return None
+        for suffix in HOST_SUFFIXES:
+            host = found.get(f"{stem}_{suffix}")
+            if host is not None and (place := self._find(pod, host.value, int(variable.value))):
+                return place[1]
+        return None
+
+    def close(self) -> None:
+        self._ports.close()
         self._addresses.close()
 
     def _hints(self, address: str) -> dict[str, str]:
@@ -151,17 +165,3 @@ def _job(pod: Manifest) -> str:
     """The uid of what a pod belongs to; its own when it stands alone."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return str(next((o["uid"] for o in owners if o.get("controller")), pod["metadata"]["uid"]))
-
-
-def _takes_every_address(groups: frozenset[int]) -> list[tuple[int, int]]:
-    """The (process group, port) of each listener of ``groups`` on all addresses. Reads /proc, some milliseconds."""
-    found: list[tuple[int, int]] = []
-    for process in psutil.process_iter():
-        try:
-            group = os.getpgid(process.pid)
-            if group in groups:
-                listening = [c for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
-                found += [(group, c.laddr.port) for c in listening if c.laddr.ip in EVERY_ADDRESS]
-        except (psutil.Error, ProcessLookupError, PermissionError):
-            continue
-    return found

@@ -12,14 +12,27 @@ CLUSTER_DOMAIN = "cluster.local"
 
 _WORD = re.compile(
     r"(?<![A-Za-z0-9_.\-])(?<!(?<!/)/)"  # A word begins here; a single slash before it makes it part of a path.
-    r"[a-z0-9](?:[a-z0-9.\-]*[a-z0-9])?"
+    r"(?P<name>[a-z0-9](?:[a-z0-9.\-]*[a-z0-9])?)"
     r"(?![A-Za-z0-9_\-])"
+    r"(?::(?P<port>[0-9]{1,5})(?![0-9]))?"
 )
 
+Find = Callable[[str, int | None], tuple[str, int | None] | None]
+"""(name, port or None) to (address, port); None for a word that is no name."""
 
-def replace(text: str, address_of: Callable[[str], str | None]) -> str:
-    """``text`` with each word that ``address_of`` knows replaced by its answer."""
-    return _WORD.sub(lambda match: address_of(match.group()) or match.group(), text)
+
+def replace(text: str, find: Find) -> str:
+    """``text`` with each word that ``find`` knows, and the port after it, replaced by the answer."""
+
+    def found(match: re.Match[str]) -> str:
+        port = match.group("port")
+        answer = find(match.group("name"), None if port is None else int(port))
+        if answer is None:
+            return match.group()
+        address, moved = answer
+        return address if moved is None else f"{address}:{moved}"
+
+    return _WORD.sub(found, text)
 
 
 def split(word: str, namespace: str, namespaces: Iterable[str]) -> tuple[str, str]:

@@ -50,6 +50,10 @@ class Network:
             return next((self._of(chosen) for chosen in self._selected(service)), None)
         return next((self._of(chosen) for chosen in self._with_subdomain(owner, name)), None)
 
+    def is_sibling(self, pod: Manifest, word: str) -> bool:
+        """Whether ``word`` names a pod of the same job, there or yet to come."""
+        return self._is_sibling(pod, *self._split(pod["metadata"]["namespace"], word))
+
     def _of(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 

@@ -94,7 +94,7 @@ class Node:
                 self.ready.set()
         finally:
             await asyncio.shield(guard.stop())
-            await self.isolation.close()
+            self.isolation.close()
 
     async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS) -> None:
         """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled."""
@@ -135,6 +135,7 @@ class Node:
         self._bound.discard(uid)
         self._refused.pop(uid, None)
         self.logs.forget(pod)
+        self.isolation.forget(pod)
 
     def _present(self, pod: Manifest) -> None:
         meta = pod["metadata"]

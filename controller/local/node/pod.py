@@ -20,7 +20,7 @@ from controller.local.node.logs import Log, Logs
 from controller.local.node.process import START_ERROR, CannotStart, Process
 
 RETRY_SECONDS = 5.0
-"""How often a start that was not possible (a missing ConfigMap, a port that is taken) is tried again."""
+"""How often a start that was not possible (a ConfigMap is missing) is tried again."""
 DEFAULT_GRACE_SECONDS = 30
 
 
@@ -47,10 +47,6 @@ class Surroundings(Protocol):
             Unresolved: something that it needs does not exist.
             CannotStart: it can never start.
         """
-        ...
-
-    def ended(self, pod: Manifest, process: Process) -> None:
-        """A process that was started for the pod is gone."""
         ...
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
@@ -128,21 +124,19 @@ class PodTask:
                 await self._changed.wait()
 
     async def _can_start(self, names: tuple[str, ...]) -> bool:
-        """Whether the pod's volumes are there and nobody is in the way; if not, the containers are put off."""
-        problem, reason = await self._node.isolation.obstacle(self._pod), "PortTaken"
-        if not problem and not self._prepared:
-            try:
-                await self._node.prepare(self._pod)
-                self._prepared = True
-            except Unresolved as error:
-                problem, reason = str(error), "FailedMount"
-        if not problem:
+        """Whether the pod's volumes are there; if not, the containers are put off."""
+        if self._prepared:
             return True
-        if any(self._containers[name].not_before is None for name in names):
-            self._node.tell(self._pod, reason, problem, warning=True)
-        for name in names:
-            self._put_off(name, "ContainerCreating", problem)
-        return False
+        try:
+            await self._node.prepare(self._pod)
+        except Unresolved as error:
+            if any(self._containers[name].not_before is None for name in names):
+                self._node.tell(self._pod, "FailedMount", str(error), warning=True)
+            for name in names:
+                self._put_off(name, "ContainerCreating", str(error))
+            return False
+        self._prepared = True
+        return True
 
     def _put_off(self, name: str, reason: str, message: str) -> None:
         until = self._node.now() + timedelta(seconds=RETRY_SECONDS)
@@ -180,7 +174,6 @@ class PodTask:
         finally:
             self._node.logs.close(self._pod, name, log)
             self._processes.pop(name, None)
-            self._node.ended(self._pod, process)
         self._containers[name] = records.terminated(self._containers[name], code, self._node.now())
         self._changed.set()
 

@@ -73,13 +73,7 @@ class Workplace:
         if wait is not None:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
             return NameWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
-        group = await Group.start(await self._launch(pod, container), self._guard, output)
-        self.isolation.joined(pod, group.pid)
-        return group
-
-    def ended(self, pod: Manifest, process: Process) -> None:
-        if isinstance(process, Group):
-            self.isolation.left(pod, process.pid)
+        return await Group.start(await self._launch(pod, container), self._guard, output)
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
         meta = pod["metadata"]

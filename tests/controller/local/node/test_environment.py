@@ -1,11 +1,11 @@
-"""A container's variables and command line: the kubelet's rules, case by case."""
+"""A container's variables: the kubelet's rules, case by case."""
 
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from controller.local.node.environment import Place, Reference, Unresolved, command, references, variables
+from controller.local.node.environment import Place, Reference, Unresolved, references, variables
 
 PLACE = Place("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 POD: dict[str, Any] = {
@@ -150,21 +150,6 @@ def test_what_cannot_be_resolved_is_named(source: dict[str, Any], words: str) ->
         values(from_(**source))
 
     assert str(raised.value) == words
-
-
-def test_command_and_arguments_know_all_variables() -> None:
-    container = {
-        "name": "main",
-        "command": ["sh", "-c"],
-        "args": ["echo $(A) $(LATER) $HOME $$(A)"],
-        "env": [{"name": "A", "value": "1"}, {"name": "LATER", "value": "2"}],
-    }
-
-    assert command(container, variables(POD, container, PLACE, SOURCES)) == [
-        "sh",
-        "-c",
-        "echo 1 2 $HOME $(A)",
-    ]
 
 
 def test_references_name_every_object() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from controller.local.node import volumes
 from controller.local.node.addresses import Addresses
-from controller.local.node.environment import Place, Reference, Unresolved, Variable
+from controller.local.node.environment import Place, Reference, Unresolved
 from controller.local.node.launch import launch, of_person
 from controller.local.node.loopback import Loopback, loopback_interface
 from controller.local.node.process import CannotStart, Launch
@@ -21,8 +21,9 @@ OWNER = [{"name": "job", "uid": "j", "controller": True}]
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
     addresses = Addresses(9, socket.socket())
-    yield Loopback(addresses)
-    addresses.close()
+    loopback = Loopback(addresses)
+    yield loopback
+    loopback.close()
 
 
 def pod(*, volumes_: list[dict[str, Any]] | None = None, **container: Any) -> dict[str, Any]:
@@ -158,43 +159,59 @@ def test_a_volume_that_cannot_be_seen_is_refused(
     assert bool(words) == bool(reason)
 
 
-async def test_a_port_of_all_addresses_is_taken_from_other_jobs(loopback: Loopback) -> None:
-    import os
-
+def test_a_port_that_is_taken_is_another_one_in_the_manifest(loopback: Loopback) -> None:
+    """MASTER_PORT goes with MASTER_ADDR, and both pods of the job are told the same."""
     with socket.socket() as listener:
         listener.bind(("0.0.0.0", 0))
         listener.listen()
-        port = listener.getsockname()[1]
-        mine, other = pod(ports=[{"containerPort": port}]), pod(ports=[{"containerPort": port}])
-        other["metadata"] = {
-            "name": "other-master-0",
-            "namespace": "default",
-            "uid": "o",
-            "ownerReferences": [],
-        }
-        loopback.joined(other, os.getpgid(0))
+        taken = str(listener.getsockname()[1])
+        env = [
+            {"name": "MASTER_PORT", "value": taken},
+            {"name": "MASTER_ADDR", "value": "job-master-0"},
+            {"name": "OTHER_PORT", "value": taken},
+        ]
+        worker = started(loopback, pod(env=env, args=[f"job-master-0:{taken}", "--port=$(MASTER_PORT)"]))
+        manifest = pod(env=env)
+        manifest["metadata"]["name"] = "job-master-0"
+        master = started(loopback, manifest)
+    moved = worker.env["MASTER_PORT"]
 
-        assert (
-            f"pod default/other-master-0 listens on port {port} of all addresses"
-            in await loopback.obstacle(mine)
-        )
-        loopback.left(other, os.getpgid(0))
-        assert await loopback.obstacle(mine) == ""
-        loopback.joined(mine, os.getpgid(0))
-        assert await loopback.obstacle(mine) == "", "one job's own pods are not in each other's way"
+    assert moved != taken
+    assert master.env["MASTER_PORT"] == moved
+    assert worker.env["OTHER_PORT"] == taken
+    assert worker.argv == ["run", f"{worker.env['MASTER_ADDR']}:{moved}", f"--port={moved}"]
 
 
-async def test_a_port_of_one_address_is_nobodys_trouble(loopback: Loopback) -> None:
-    import os
+def test_a_port_is_its_jobs_until_the_job_has_no_pod_left(loopback: Loopback) -> None:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
 
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        mine, other = pod(ports=[{"containerPort": listener.getsockname()[1]}]), pod()
-        other["metadata"] = {"name": "other-master-0", "namespace": "default", "uid": "o"}
-        loopback.joined(other, os.getpgid(0))
+    def ports(*jobs: str) -> list[str]:
+        return [started(loopback, job_pod(job, port)).argv[1].rpartition(":")[2] for job in jobs]
 
-        assert await loopback.obstacle(mine) == ""
+    first, second = ports("a", "b")
+    loopback.network.pods["default", "a-worker-0"] = job_pod("a", port)
+    loopback.forget(job_pod("a", port))
+    assert (first, second != port, ports("a", "b")) == (port, True, [first, second])
+    loopback.network.pods.clear()
+    loopback.forget(job_pod("a", port))
+    assert ports("c") == [port]
+
+
+def job_pod(job: str, port: str) -> dict[str, Any]:
+    manifest = pod(args=[f"{job}-master-0:{port}"])
+    owners = [{"name": job, "uid": job, "controller": True}]
+    manifest["metadata"] |= {"name": f"{job}-worker-0", "uid": job, "ownerReferences": owners}
+    return manifest
+
+
+def test_command_and_arguments_know_all_variables(loopback: Loopback) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "JOB", "value": "job"}]
+    manifest = pod(command=["sh", "-c"], args=["echo $(A) $HOME $$(A) $(JOB)-master-0"], env=env)
+    master = loopback.network.address_of(manifest, "job-master-0")
+
+    assert started(loopback, manifest).argv == ["sh", "-c", f"echo 1 $HOME $(A) {master}"]
 
 
 CONTENTS = {
@@ -260,7 +277,3 @@ def test_a_sub_path_is_a_part_of_the_volume(tmp_path: Path) -> None:
 
     assert volumes.mounts(container, {"v": tmp_path}) == [Mount("v", "/x", tmp_path / "part")]
     assert (tmp_path / "part").is_dir()
-
-
-def test_variables_keep_whether_they_are_written() -> None:
-    assert Variable("A", "b").written

@@ -13,6 +13,9 @@ KNOWN = {"job-master-0": "127.9.1.1", "job-worker-1": "127.9.1.2", "job-master-0
         pytest.param("job-master-0", "127.9.1.1", id="the whole text"),
         pytest.param("tcp://job-master-0:23456", "tcp://127.9.1.1:23456", id="in a URL"),
         pytest.param("job-master-0:1,job-worker-1:1", "127.9.1.1:1,127.9.1.2:1", id="in a list"),
+        pytest.param("job-worker-1:2222", "127.9.1.2:20000", id="with a port that is another one"),
+        pytest.param("other:2222", "other:2222", id="another name with that port"),
+        pytest.param('{"worker": ["job-worker-1:2222"]}', '{"worker": ["127.9.1.2:20000"]}', id="in JSON"),
         pytest.param("--addr=job-master-0", "--addr=127.9.1.1", id="in a flag"),
         pytest.param("ssh me@job-worker-1 date", "ssh me@127.9.1.2 date", id="after a user"),
         pytest.param("job-master-0.default.svc:80", "127.9.1.1:80", id="a long form"),
@@ -26,7 +29,13 @@ KNOWN = {"job-master-0": "127.9.1.1", "job-worker-1": "127.9.1.2", "job-master-0
     ],
 )
 def test_replace(text: str, replaced: str) -> None:
-    assert names.replace(text, KNOWN.get) == replaced
+    assert names.replace(text, find) == replaced
+
+
+def find(name: str, port: int | None) -> tuple[str, int | None] | None:
+    """Port 2222 is another one here."""
+    address = KNOWN.get(name)
+    return None if address is None else (address, 20000 if port == 2222 else port)
 
 
 @pytest.mark.parametrize(

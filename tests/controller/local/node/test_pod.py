@@ -45,15 +45,13 @@ class Workplace:
     """Surroundings that keep what a pod does."""
 
     def __init__(self, folder: Path) -> None:
+        self.refused = ""
         self.logs = Logs(folder)
         self.isolation: Any = SimpleNamespace(
             node_address="127.9.0.1",
             pod_address=lambda _: "127.9.1.3",
             refusal=lambda _: self.refused,
-            obstacle=self._obstacle,
         )
-        self.refused = ""
-        self.in_the_way = ""
         self.missing = ""
         self.unstartable = ""
         self.stubborn = False
@@ -62,9 +60,6 @@ class Workplace:
         self.statuses: list[dict[str, Any]] = []
         self.events: list[tuple[str, str]] = []
         self.forgotten = False
-
-    async def _obstacle(self, _: Any) -> str:
-        return self.in_the_way
 
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
@@ -79,9 +74,6 @@ class Workplace:
             raise CannotStart(self.unstartable)
         self.processes.append(Pretended(stubborn=self.stubborn))
         return self.processes[-1]
-
-    def ended(self, pod: Any, process: Any) -> None:
-        return None
 
     async def report(self, pod: Any, pod_status: dict[str, Any]) -> None:
         self.statuses.append(pod_status)
@@ -192,18 +184,6 @@ async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
 
     assert place.phases[-1] == "Succeeded"
     assert place.events == [("FailedMount", 'configmap "c" not found')]
-
-
-async def test_a_taken_port_is_waited_for(place: Workplace) -> None:
-    place.in_the_way = "port 1 is taken"
-    async with running(place, pod()):
-        await asyncio.sleep(60)
-        assert place.started == []
-        place.in_the_way = ""
-        await asyncio.sleep(5)
-        assert [name for name, _ in place.started] == ["main"]
-
-    assert place.events == [("PortTaken", "port 1 is taken")]
 
 
 async def test_a_pod_that_can_never_run_is_refused(place: Workplace) -> None:
