@@ -5,6 +5,7 @@ key is remembered. Source: client-go, tools/record.
 """
 
 import asyncio
+import contextlib
 import secrets
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -144,10 +145,9 @@ class Recorder:
                 pass  # it has expired on the server, or was never made
             else:
                 return
-        try:
+        # There already: made by a try whose answer was lost, or by a repeat that was quicker.
+        with contextlib.suppress(AlreadyExists):
             await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)))
-        except AlreadyExists:
-            pass  # made by a try whose answer was lost, or by a repeat that was quicker
 
     def _known(self, uid: str, once: str) -> bool:
         known = (uid, once) in self._once

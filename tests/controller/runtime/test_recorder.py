@@ -1,0 +1,233 @@
+"""Events on their way to the server: sent once, counted up when they repeat, and in nobody's way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from api.meta import EVENTS
+from controller.kube.client import Client
+from controller.kube.connect import Connection
+from controller.local.apiserver import ApiServer
+from controller.runtime import recorder as module
+from controller.runtime.recorder import LONGEST_MESSAGE, PAUSE_SECONDS, TRIES, WAITING, Recorder, Subject
+from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
+
+JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", "uid-1", "pytorchjob-controller")
+
+
+class Stage:
+    def __init__(self, client: Client, recorder: Recorder, faults: Faults) -> None:
+        self.recorder = recorder
+        self.faults = faults
+        self._client = client
+
+    def tell(self, message: str = "something", once: str = "", uid: str = "uid-1") -> None:
+        subject = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", uid, "pytorchjob-controller")
+        self.recorder.record(subject, "Normal", "Reason", message, once)
+
+    async def events(self) -> list[dict[str, Any]]:
+        await self.recorder.flushed()
+        items: list[dict[str, Any]] = orjson.loads(await self._client.list(EVENTS, "default"))["items"]
+        return items
+
+    async def counts(self) -> dict[str, int]:
+        return {one["message"]: one["count"] for one in await self.events()}
+
+    async def remove_all(self) -> None:
+        for one in await self.events():
+            await self._client.delete(EVENTS, "default", one["metadata"]["name"])
+
+
+@asynccontextmanager
+async def recording(*rules: Rule, **options: Any) -> AsyncIterator[Stage]:
+    server = ApiServer(front=(faults := Faults(rules)))
+    await server.start()
+    async with Client(Connection(server.url, token=lambda: server.token)) as client:
+        recorder = Recorder(client, **options)
+        task = asyncio.create_task(recorder.run())
+        try:
+            yield Stage(client, recorder, faults)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await server.stop()
+
+
+async def test_what_an_event_says() -> None:
+    async with recording() as stage:
+        stage.recorder.record(JOB, "Warning", "FailedCreatePod", "Error creating: no")
+        (event,) = await stage.events()
+
+    assert event["involvedObject"] == {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "namespace": "default",
+        "name": "job",
+        "uid": "uid-1",
+    }
+    assert (event["type"], event["reason"], event["message"], event["count"]) == (
+        "Warning",
+        "FailedCreatePod",
+        "Error creating: no",
+        1,
+    )
+    assert event["source"] == {"component": "pytorchjob-controller"}
+    assert event["firstTimestamp"] == event["lastTimestamp"]
+    assert event["metadata"]["name"].startswith("job.")
+
+
+async def test_a_repeat_is_counted_up() -> None:
+    async with recording() as stage:
+        for message in ("a", "b", "a", "a"):
+            stage.tell(message)
+
+        assert await stage.counts() == {"a": 3, "b": 1}
+        assert stage.faults.count("create", "events") == 2
+
+
+async def test_jobs_of_one_name_are_told_apart() -> None:
+    async with recording() as stage:
+        stage.tell(uid="1")
+        stage.tell(uid="2")
+
+        assert [one["count"] for one in await stage.events()] == [1, 1]
+
+
+async def test_what_is_told_once_is_not_told_again() -> None:
+    async with recording() as stage:
+        for once in ("pod exited", "pod exited", "another", ""):
+            stage.tell(once=once)
+        stage.tell(once="pod exited", uid="2")
+
+        assert sorted(one["count"] for one in await stage.events()) == [1, 3]
+
+
+async def test_a_repeat_of_an_expired_event_is_made_anew() -> None:
+    async with recording() as stage:
+        stage.tell()
+        await stage.remove_all()
+        stage.tell()
+
+        assert await stage.counts() == {"something": 2}
+
+
+@pytest.mark.parametrize(
+    ("length", "told"),
+    [
+        pytest.param(LONGEST_MESSAGE, LONGEST_MESSAGE, id="as long as may be"),
+        pytest.param(LONGEST_MESSAGE + 1, LONGEST_MESSAGE, id="longer"),
+    ],
+)
+async def test_long_messages_are_cut(length: int, told: int) -> None:
+    async with recording() as stage:
+        stage.tell("x" * length)
+        (message,) = await stage.counts()
+
+    assert len(message) == told
+    assert message.endswith("…") == (length > told)
+
+
+async def test_nothing_is_told_when_events_are_off() -> None:
+    async with recording(enabled=False) as stage:
+        stage.tell()
+
+        assert await stage.events() == []
+        assert stage.faults.count("create") == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Refuse(429, "TooManyRequests"), id="429"),
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+        pytest.param(Reset(), id="the connection breaks"),
+        pytest.param(Reset(committed=True), id="the answer is lost"),
+        pytest.param(Delay(60), id="no answer in time"),
+        pytest.param(Delay(60, committed=True), id="an answer that comes too late"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["create", "patch"])
+async def test_a_failing_try_is_repeated(fault: Fault, verb: str) -> None:
+    """Neither is the event lost, nor counted twice."""
+    async with recording(Rule(fault, verb=verb, plural="events", times=2)) as stage:
+        stage.tell()
+        await asyncio.sleep(0)
+        stage.tell()
+
+        assert await stage.counts() == {"something": 2}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        pytest.param(403, "Forbidden", id="the namespace is on its way out"),
+        pytest.param(404, "NotFound", id="the namespace is gone"),
+        pytest.param(422, "Invalid", id="the server does not like it"),
+    ],
+)
+async def test_a_refused_event_is_let_go(code: int, reason: str) -> None:
+    async with recording(Rule(Refuse(code, reason), verb="create", plural="events", times=1)) as stage:
+        with capture_logs() as logs:
+            stage.tell("refused")
+            stage.tell("next")
+
+            assert await stage.counts() == {"next": 1}
+    assert [(one["event"], one["code"]) for one in logs] == [("event refused", code)]
+
+
+async def test_an_event_is_given_up_in_the_end() -> None:
+    loop = asyncio.get_running_loop()
+    async with recording(Rule(Refuse(500), verb="create", plural="events")) as stage:
+        started = loop.time()
+        with capture_logs() as logs:
+            stage.tell()
+            await stage.recorder.flushed()
+
+    assert stage.faults.count("create", "events") == TRIES
+    assert loop.time() - started == (TRIES - 1) * PAUSE_SECONDS
+    assert [one["event"] for one in logs] == ["event given up"]
+
+
+async def test_one_that_hangs_does_not_hold_up_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    async with recording(Rule(Delay(20), verb="create", plural="events", times=3)) as stage:
+        started = loop.time()
+        for number in range(40):
+            stage.tell(f"event {number}")
+        while stage.faults.count("create", "events") < 40:
+            await asyncio.sleep(0.1)
+
+        assert loop.time() - started < 10
+        assert len(await stage.counts()) == 40
+
+
+async def test_when_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
+    recorder = Recorder(Client(Connection("http://nowhere.invalid")))
+    for number in range(WAITING + 3):
+        recorder.record(JOB, "Normal", "Reason", str(number))
+
+    assert recorder.dropped == 3
+    assert recorder._waiting[0].message == "3"
+    await recorder._client.close()
+
+
+async def test_memory_is_bounded() -> None:
+    async with recording() as stage:
+        for number in range(module.REMEMBERED + 10):
+            stage.recorder._known("uid", str(number))
+
+        assert len(stage.recorder._once) == module.REMEMBERED
+        assert not stage.recorder._known("uid", "0"), "the oldest is forgotten"
+
+
+async def test_flushing_nothing_takes_no_time() -> None:
+    async with recording() as stage:
+        async with asyncio.timeout(0.001):
+            await stage.recorder.flushed()
+
+        assert await stage.events() == []

@@ -1,0 +1,168 @@
+"""The stretch from the queue to a pass, and from its outcome back to the queue."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from controller.kube import errors
+from controller.runtime.backoff import PerKey
+from controller.runtime.queue import Queue
+from controller.runtime.workers import Outcome, Result, Workers
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+        self.ended_with: list[tuple[Result, float]] = []
+        self.panics = 0
+
+    def started(self, waited: float) -> None:
+        self.waited.append(waited)
+
+    def ended(self, result: Result, took: float) -> None:
+        self.ended_with.append((result, took))
+
+    def panicked(self) -> None:
+        self.panics += 1
+
+
+@asynccontextmanager
+async def working(
+    work: Callable[[str], Awaitable[Outcome]], count: int = 1, first_pause: float = 10.0
+) -> AsyncIterator[tuple[Queue[str], Observer]]:
+    queue, observer = Queue[str](PerKey(first_seconds=first_pause)), Observer()
+    task = asyncio.create_task(Workers(queue, work, count=count, name="test", observer=observer).run())
+    try:
+        yield queue, observer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def failing(*outcomes: Exception | Outcome) -> tuple[Callable[[str], Awaitable[Outcome]], list[float]]:
+    """Work with these outcomes one after the other, and the loop times of its passes."""
+    coming, times = iter(outcomes), list[float]()
+
+    async def work(key: str) -> Outcome:
+        times.append(asyncio.get_running_loop().time())
+        outcome = next(coming, Outcome())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return work, times
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [round(after - before, 6) for before, after in zip(times, times[1:], strict=False)]
+
+
+async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
+    work, times = failing(Outcome(30), Outcome(0), Outcome())
+    async with working(work) as (queue, observer):
+        queue.add("a")
+        await asyncio.sleep(100)
+
+    assert gaps(times) == [30, 0]
+    assert [result for result, _ in observer.ended_with] == ["requeue_after", "requeue_after", "success"]
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "panics"),
+    [
+        pytest.param(errors.ServerError(500, "InternalError", "no"), "warning", 0, id="the server failed"),
+        pytest.param(errors.Forbidden(403, "Forbidden", "quota"), "warning", 0, id="it is forbidden"),
+        pytest.param(
+            errors.Conflict(409, "Conflict", "changed"), "info", 0, id="somebody else was quicker, no drama"
+        ),
+        pytest.param(aiohttp.ServerDisconnectedError(), "warning", 0, id="the connection broke"),
+        pytest.param(TimeoutError(), "warning", 0, id="no answer in time"),
+        pytest.param(OSError("no route"), "warning", 0, id="no network"),
+        pytest.param(KeyError("defect"), "error", 1, id="a defect of ours"),
+    ],
+)
+async def test_a_failed_pass_is_logged_counted_and_tried_again(
+    error: Exception, level: str, panics: int
+) -> None:
+    work, times = failing(error, error, Outcome())
+    with capture_logs() as logs:
+        async with working(work) as (queue, observer):
+            queue.add("a")
+            await asyncio.sleep(100)
+
+    assert gaps(times) == [10, 20]
+    assert [result for result, _ in observer.ended_with] == ["error", "error", "success"]
+    assert observer.panics == 2 * panics
+    assert [(one["log_level"], one["key"], one["controller"]) for one in logs] == [(level, "a", "test")] * 2
+
+
+async def test_a_success_forgets_the_failures() -> None:
+    work, times = failing(OSError(), OSError(), Outcome(1), OSError(), Outcome())
+    async with working(work) as (queue, _):
+        queue.add("a")
+        await asyncio.sleep(200)
+
+    assert gaps(times) == [10, 20, 1, 10]
+
+
+async def test_one_key_is_in_one_worker_and_others_go_on() -> None:
+    running: list[str] = []
+    most: dict[str, int] = {}
+
+    async def work(key: str) -> Outcome:
+        running.append(key)
+        most[key] = max(most.get(key, 0), running.count(key))
+        await asyncio.sleep(5)
+        running.remove(key)
+        return Outcome()
+
+    async with working(work, count=4) as (queue, observer):
+        for moment in range(20):
+            queue.add("busy")
+            queue.add(f"other {moment}")
+            await asyncio.sleep(1)
+        await asyncio.sleep(60)
+
+    assert max(most.values()) == 1
+    assert len(most) == 21
+    assert all(took == pytest.approx(5) for _, took in observer.ended_with)
+
+
+async def test_a_slow_job_does_not_hold_up_the_others() -> None:
+    done: list[str] = []
+
+    async def work(key: str) -> Outcome:
+        await asyncio.sleep(1000 if key == "slow" else 1)
+        done.append(key)
+        return Outcome()
+
+    async with working(work, count=2) as (queue, observer):
+        for key in ("slow", "a", "b", "c"):
+            queue.add(key)
+        await asyncio.sleep(4)
+
+    assert done == ["a", "b", "c"]
+    assert observer.waited == pytest.approx([0, 0, 1, 2])
+
+
+async def test_when_the_queue_closes_the_workers_end_after_their_pass() -> None:
+    done: list[str] = []
+
+    async def work(key: str) -> Outcome:
+        await asyncio.sleep(10)
+        done.append(key)
+        return Outcome(1)
+
+    queue = Queue[str]()
+    task = asyncio.create_task(Workers(queue, work, count=2, name="test").run())
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    await asyncio.sleep(1)
+    queue.close()
+    await task
+
+    assert done == ["a", "b"]
