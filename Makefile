@@ -50,7 +50,7 @@ controlplane:
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
 lock:
 	$(STEPS) "make lock" $(ENVIRONMENT) \

@@ -1,0 +1,51 @@
+"""The targets of the Makefile: that each is a list of steps, and that its own set-up comes first."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.steps import Step, parse
+
+ROOT = Path(__file__).parents[2]
+TARGETS = ("test", "demo", "lint", "fmt", "crds", "bench", "controlplane", "lock")
+
+
+def steps(target: str) -> list[Step]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", "--dry-run", target, "PYTHON=python3"],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    interpreter, script, title, *texts = shlex.split(done.stdout)
+    assert [interpreter, script, title] == ["python3", "tools/steps.py", f"make {target}"]
+    return [parse(text) for text in texts]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_makes_its_environment_first(target: str) -> None:
+    first, *rest = steps(target)
+
+    folder, lock = first.command[2:]
+    assert (first.name, first.needed) == ("environment", True)
+    assert (ROOT / lock).is_file()
+    assert rest
+    assert all(folder in step.command[0] for step in rest)
+
+
+def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
+    checks = [step.name for step in steps("test") if not step.needed]
+
+    assert checks == ["lint", "format", "types", "layers", "types, second opinion", "tests"]
+
+
+def test_only_these_targets_are_offered() -> None:
+    declared = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith(".PHONY:")]
+
+    assert [line.split()[1:] for line in declared] == [list(TARGETS)]
