@@ -23,7 +23,7 @@ def steps(target: str) -> list[Step]:
         text=True,
         check=True,
     )
-    interpreter, script, title, *texts = shlex.split(done.stdout)
+    interpreter, script, title, *texts = shlex.split(done.stdout.replace("\\\n", " "))
     assert [interpreter, script, title] == ["python3", "tools/steps.py", f"make {target}"]
     return [parse(text) for text in texts]
 
