@@ -1,0 +1,206 @@
+"""Laws that hold for every kind. A new kind is under them as soon as it is in ``ALL``."""
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.job import Job, RestartPolicy
+from api.meta import PODS
+from controller.crds import all_crds
+from controller.domain import Counts
+from controller.kind import Options, ReplicaKind
+from controller.kinds import ALL
+from controller.testing.builders import template
+from controller.testing.life import Life
+
+ROOT = Path(__file__).parents[3]
+LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+
+Kind = ReplicaKind[Any]
+every_kind = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.resource.kind)
+
+
+def job_of(kind: Kind, sizes: dict[str, int], policy: str = "OnFailure", **spec: Any) -> Job:
+    """A small valid job of any kind."""
+    replicas = {
+        name: {
+            "replicas": 1 if name in kind.single_roles else sizes.get(name, 1),
+            "restartPolicy": policy,
+            "template": template(kind.container),
+        }
+        for name in kind.role_names
+        if name in sizes
+    }
+    job: Job = kind.model.model_validate(
+        {
+            "apiVersion": kind.resource.api_version,
+            "kind": kind.resource.kind,
+            "metadata": {"name": "law", "namespace": "ml", "uid": "law-uid"},
+            "spec": {kind.replicas_field: replicas, **spec},
+        }
+    )
+    return job
+
+
+@st.composite
+def jobs(draw: st.DrawFn, kind: Kind, smallest: int = 1) -> Job:
+    """Jobs with any of the kind's roles, at least one."""
+    names = draw(st.sets(st.sampled_from(kind.role_names), min_size=1))
+    sizes = {name: draw(st.integers(smallest, 4)) for name in kind.role_names if name in names}
+    return job_of(kind, sizes, draw(st.sampled_from(RestartPolicy)))
+
+
+def bodies(kind: Kind, job: Job) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (child.resource.kind, child.name, child.body())
+        for _, _, child in kind.wanted(job, kind.roles(job), Options())
+    ]
+
+
+def examples() -> Iterator[tuple[Path, dict[str, Any]]]:
+    for path in sorted(ROOT.glob("examples/**/*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["apiVersion"].startswith("kubeflow.org/"):
+                yield path, document
+
+
+@every_kind
+@given(data=st.data())
+def test_names_of_children_are_dns_labels_and_unique(kind: Kind, data: st.DataObject) -> None:
+    made = bodies(kind, data.draw(jobs(kind)))
+
+    assert len({(resource, name) for resource, name, _ in made}) == len(made)
+    for _, name, body in made:
+        assert LABEL.fullmatch(name)
+        assert body["metadata"]["name"] == name
+
+
+@every_kind
+@given(data=st.data())
+def test_what_is_wanted_depends_on_the_job_alone(kind: Kind, data: st.DataObject) -> None:
+    job = data.draw(jobs(kind))
+    before = copy.deepcopy(job.to_wire())
+    again = kind.model.model_validate_json(orjson.dumps(before))
+
+    assert bodies(kind, job) == bodies(kind, again)
+    assert job.to_wire() == before
+
+
+@every_kind
+@given(data=st.data())
+def test_every_pod_says_whose_it_is(kind: Kind, data: st.DataObject) -> None:
+    job = data.draw(jobs(kind))
+
+    for resource, name, body in bodies(kind, job):
+        meta = body["metadata"]
+        assert [owner["uid"] for owner in meta["ownerReferences"]] == ["law-uid"]
+        assert meta["labels"]["training.kubeflow.org/operator-name"] == kind.controller_name
+        assert meta["labels"]["training.kubeflow.org/job-name"] == "law"
+        if resource == PODS.kind:
+            names = [one["name"] for one in body["spec"]["containers"]]
+            assert kind.container in names, name
+
+
+@every_kind
+@given(data=st.data())
+def test_a_valid_job_has_no_problems(kind: Kind, data: st.DataObject) -> None:
+    assert list(kind.problems(data.draw(jobs(kind)), Options())) == []
+
+
+@every_kind
+@given(data=st.data())
+def test_a_plan_that_has_come_true_leaves_nothing_to_do(kind: Kind, data: st.DataObject) -> None:
+    life = Life(data.draw(jobs(kind)), kind=kind)
+    life.settle()
+    for name in list(life.pods):
+        life.become(data.draw(st.sampled_from(PHASES)), name.removeprefix("law-"))
+    life.settle()
+
+    assert life.is_idle(life.decide())
+
+
+@every_kind
+@given(data=st.data())
+def test_every_combination_of_counts_has_a_verdict(kind: Kind, data: st.DataObject) -> None:
+    job = data.draw(jobs(kind, smallest=0))
+    roles = kind.roles(job)
+    number = st.integers(0, 4)
+    counts = {name: data.draw(st.builds(Counts, number, number, number, number)) for name in roles}
+
+    verdict = kind.judge(job, roles, counts)
+
+    assert not (verdict.succeeded and verdict.failed)
+
+
+@every_kind
+def test_unknown_fields_survive_a_round_trip(kind: Kind) -> None:
+    job = job_of(kind, dict.fromkeys(kind.role_names, 1), fromTheFuture={"a": [None]})
+    wire = {**job.to_wire(), "odd": 1, "status": {"byAnother": True, "conditions": []}}
+
+    assert kind.model.model_validate(wire).to_wire() == wire
+
+
+@every_kind
+def test_a_spec_of_nothing_can_be_read(kind: Kind) -> None:
+    job = kind.model.model_validate({"spec": {}})
+
+    assert not kind.roles(job)
+    assert [one.field for one in kind.problems(job, Options())][1:] == [f"spec.{kind.replicas_field}"]
+
+
+@every_kind
+def test_the_kind_is_defined_as_a_custom_resource(kind: Kind) -> None:
+    names = [(one["spec"]["names"]["kind"], one["spec"]["names"]["plural"]) for one in all_crds()]
+
+    assert (kind.resource.kind, kind.resource.plural) in names
+
+
+@every_kind
+def test_the_controller_s_role_allows_what_a_pass_does(kind: Kind) -> None:
+    role = yaml.safe_load((ROOT / "manifests/base/rbac/cluster-role.yaml").read_text())
+    granted = {
+        (resource, verb)
+        for rule in role["rules"]
+        if kind.resource.group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    plural = kind.resource.plural
+
+    assert {(plural, verb) for verb in ("get", "list", "watch", "delete")} <= granted
+    assert (f"{plural}/status", "patch") in granted
+    assert (f"{plural}/finalizers", "update") in granted
+
+
+@every_kind
+def test_the_kind_has_examples_without_problems(kind: Kind) -> None:
+    found = [(path, one) for path, one in examples() if one["kind"] == kind.resource.kind]
+
+    assert found
+    for path, document in found:
+        job = kind.model.model_validate(document)
+        assert list(kind.problems(job, Options())) == [], path
+
+
+def test_every_example_is_of_a_known_kind() -> None:
+    known = {kind.resource.kind for kind in ALL}
+
+    assert {document["kind"] for _, document in examples()} <= known
+
+
+def test_kinds_do_not_share_names() -> None:
+    for names in (
+        [kind.resource.kind for kind in ALL],
+        [kind.controller_name for kind in ALL],
+        [kind.framework for kind in ALL],
+    ):
+        assert len(set(names)) == len(names)

@@ -1,0 +1,435 @@
+"""PyTorchJob whole: the worked examples of its contract, and the rules that they do not show."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from api.v1.pytorchjob import PyTorchJob
+from controller.domain import Counts
+from controller.kind import Options
+from controller.kind.pods import pod
+from controller.kinds.pytorch import PYTORCH, init_containers
+from controller.testing.builders import pytorch_job, template
+
+METRICS = [
+    {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+]
+
+BERT = pytorch_job(
+    "bert",
+    nprocPerNode="2",
+    master={
+        "template": {
+            "spec": {
+                "containers": [
+                    {"name": "pytorch", "image": "img", "env": [{"name": "RANK", "value": "99"}]},
+                    {"name": "sidecar", "image": "sc"},
+                ]
+            }
+        }
+    },
+    worker={"restartPolicy": "ExitCode"},
+)
+ELASTIC = pytorch_job(
+    "elastic",
+    masters=None,
+    elasticPolicy={
+        "minReplicas": 1,
+        "maxReplicas": 3,
+        "maxRestarts": 10,
+        "rdzvConf": [{"key": "timeout", "value": "900"}, {"key": "join_timeout", "value": "600"}],
+        "metrics": METRICS,
+    },
+)
+
+
+def body(job: PyTorchJob, role: str, index: int, options: Options | None = None) -> dict[str, Any]:
+    roles = PYTORCH.roles(job)
+    return pod(PYTORCH, job, roles, roles[role], index, options or Options())
+
+
+def env(job: PyTorchJob, role: str = "Worker", index: int = 0) -> list[str]:
+    """What is injected into a pod, as ``NAME=value`` in order."""
+    roles = PYTORCH.roles(job)
+    return [f"{name}={value}" for name, value in PYTORCH.env(job, roles, roles[role], index)]
+
+
+def value(name: str, variables: Sequence[str]) -> str | None:
+    """The value of a variable that is there once at most."""
+    found = [one.removeprefix(f"{name}=") for one in variables if one.startswith(f"{name}=")]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    ("role", "index", "rank"),
+    [
+        pytest.param("Master", 0, "0", id="the master has rank 0"),
+        pytest.param("Worker", 0, "1", id="workers come after the master"),
+        pytest.param("Worker", 1, "2", id="in the order of their index"),
+    ],
+)
+def test_example_13_1_environment(role: str, index: int, rank: str) -> None:
+    assert env(BERT, role, index) == [
+        "PYTHONUNBUFFERED=1",
+        "MASTER_PORT=23456",
+        "PET_MASTER_PORT=23456",
+        "MASTER_ADDR=bert-master-0",
+        "PET_MASTER_ADDR=bert-master-0",
+        "WORLD_SIZE=6",
+        f"RANK={rank}",
+        f"PET_NODE_RANK={rank}",
+        "PET_NPROC_PER_NODE=2",
+        "PET_NNODES=3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "job_role", "policy", "init"),
+    [
+        pytest.param("Master", "master", "OnFailure", [], id="the master"),
+        pytest.param("Worker", None, "Never", ["init-pytorch"], id="a worker"),
+    ],
+)
+def test_example_13_1_pods(role: str, job_role: str | None, policy: str, init: list[str]) -> None:
+    made = body(BERT, role, 0)
+    spec = made["spec"]
+
+    assert made["metadata"]["labels"].get("training.kubeflow.org/job-role") == job_role
+    assert spec["restartPolicy"] == policy
+    assert [one["name"] for one in spec.get("initContainers", ())] == init
+    assert spec["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23456}]
+
+
+def test_example_13_1_the_sidecar_has_the_environment_and_no_port() -> None:
+    pytorch, sidecar = body(BERT, "Master", 0)["spec"]["containers"]
+
+    assert pytorch["env"] == [{"name": "RANK", "value": "99"}, *sidecar["env"]]
+    assert len(sidecar["env"]) == 10
+    assert "ports" not in sidecar
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_example_13_2_environment(index: int) -> None:
+    assert env(ELASTIC, "Worker", index) == [
+        "PYTHONUNBUFFERED=1",
+        "PET_NPROC_PER_NODE=auto",
+        "PET_RDZV_ENDPOINT=elastic-worker-0:23456",
+        "PET_RDZV_BACKEND=c10d",
+        "PET_NNODES=1:3",
+        "PET_MAX_RESTARTS=10",
+        "PET_RDZV_CONF=timeout=900,join_timeout=600",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("index", "job_role"),
+    [
+        pytest.param(0, "master", id="the first worker leads where there is no master"),
+        pytest.param(1, None, id="the second does not"),
+    ],
+)
+def test_example_13_2_pods(index: int, job_role: str | None) -> None:
+    made = body(ELASTIC, "Worker", index)
+
+    assert made["metadata"]["labels"].get("training.kubeflow.org/job-role") == job_role
+    assert "initContainers" not in made["spec"]
+
+
+def test_example_13_2_autoscaler() -> None:
+    (child,) = PYTORCH.extras(ELASTIC)
+    spec = child.body()["spec"]
+
+    assert child.name == "elastic"
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (1, 3, METRICS)
+    assert (spec["scaleTargetRef"]["kind"], spec["scaleTargetRef"]["name"]) == ("PyTorchJob", "elastic")
+
+
+@pytest.mark.parametrize(
+    ("job", "role", "index", "expected"),
+    [
+        pytest.param(
+            pytorch_job("both", elasticPolicy={"nProcPerNode": 4, "standalone": True, "rdzvId": "x"}),
+            "Worker",
+            1,
+            [
+                "PYTHONUNBUFFERED=1",
+                "MASTER_PORT=23456",
+                "PET_MASTER_PORT=23456",
+                "MASTER_ADDR=both-master-0",
+                "PET_MASTER_ADDR=both-master-0",
+                "WORLD_SIZE=3",
+                "RANK=2",
+                "PET_NODE_RANK=2",
+                "PET_RDZV_ENDPOINT=both-worker-0:23456",
+                "PET_RDZV_BACKEND=c10d",
+                "PET_NNODES=2:2",
+                "PET_NPROC_PER_NODE=4",
+                "PET_RDZV_ID=x",
+                "PET_STANDALONE=1",
+            ],
+            id="a master beside elastic workers (standalone is 1, not empty)",
+        ),
+        pytest.param(
+            pytorch_job(masters=None, nprocPerNode="-3"),
+            "Worker",
+            0,
+            ["PYTHONUNBUFFERED=1", "PET_NPROC_PER_NODE=-3", "PET_NNODES=2"],
+            id="workers only",
+        ),
+        pytest.param(
+            pytorch_job(workers=None, nprocPerNode="+3"),
+            "Master",
+            0,
+            [
+                "PYTHONUNBUFFERED=1",
+                "MASTER_PORT=23456",
+                "PET_MASTER_PORT=23456",
+                "MASTER_ADDR=train-master-0",
+                "PET_MASTER_ADDR=train-master-0",
+                "WORLD_SIZE=3",
+                "RANK=0",
+                "PET_NODE_RANK=0",
+                "PET_NPROC_PER_NODE=+3",
+                "PET_NNODES=1",
+            ],
+            id="a master only",
+        ),
+    ],
+)
+def test_example_13_3(job: PyTorchJob, role: str, index: int, expected: list[str]) -> None:
+    assert env(job, role, index) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        pytest.param(
+            {"rdzvHost": "etcd-client", "rdzvPort": 2379, "rdzvBackend": "etcd-v2"},
+            ["PET_RDZV_ENDPOINT=etcd-client:2379", "PET_RDZV_BACKEND=etcd-v2", "PET_NNODES=2:2"],
+            id="a store elsewhere",
+        ),
+        pytest.param(
+            {"rdzvPort": 1},
+            ["PET_RDZV_ENDPOINT=train-worker-0:1", "PET_RDZV_BACKEND=c10d", "PET_NNODES=2:2"],
+            id="a port of its own",
+        ),
+        pytest.param(
+            {"rdzvConf": []},
+            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=2:2"],
+            id="an empty rdzvConf is left out",
+        ),
+        pytest.param(
+            {"standalone": False, "maxRestarts": 0},
+            [
+                "PET_RDZV_ENDPOINT=train-worker-0:23456",
+                "PET_RDZV_BACKEND=c10d",
+                "PET_NNODES=2:2",
+                "PET_MAX_RESTARTS=0",
+            ],
+            id="zero restarts are told, a false standalone is not",
+        ),
+        pytest.param(
+            {"minReplicas": 1},
+            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=1:1"],
+            id="the least alone is also the most",
+        ),
+        pytest.param(
+            {"maxReplicas": 4},
+            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=4:4"],
+            id="the most alone is also the least",
+        ),
+    ],
+)
+def test_elastic_environment(policy: dict[str, Any], expected: list[str]) -> None:
+    job = pytorch_job(masters=None, elasticPolicy=policy)
+
+    assert env(job) == ["PYTHONUNBUFFERED=1", "PET_NPROC_PER_NODE=auto", *expected]
+
+
+@pytest.mark.parametrize(
+    ("nproc", "text", "processes"),
+    [
+        pytest.param(None, "auto", 1, id="none is auto"),
+        pytest.param("auto", "auto", 1, id="auto counts as one"),
+        pytest.param("cpu", "cpu", 1, id="cpu counts as one"),
+        pytest.param("gpu", "gpu", 1, id="gpu counts as one"),
+        pytest.param("junk", "junk", 1, id="any word counts as one"),
+        pytest.param("", "", 1, id="the empty word too"),
+        pytest.param("4", "4", 4, id="a number"),
+        pytest.param("+4", "+4", 4, id="a number with a plus"),
+        pytest.param("-4", "-4", -4, id="a negative number"),
+        pytest.param("0", "0", 0, id="zero"),
+        pytest.param("4.0", "4.0", 1, id="a fraction is a word"),
+        pytest.param(" 4", " 4", 1, id="a number with a space is a word"),
+        pytest.param("1_0", "1_0", 1, id="a number with an underscore is a word"),
+        pytest.param("٤", "٤", 1, id="a digit of another script is a word"),
+        pytest.param("9" * 30, "9" * 30, 1, id="a number beyond 64 bits is a word"),
+    ],
+)
+def test_matrix_6_1(nproc: str | None, text: str, processes: int) -> None:
+    job = pytorch_job() if nproc is None else pytorch_job(nprocPerNode=nproc)
+    variables = env(job)
+
+    assert value("PET_NPROC_PER_NODE", variables) == text
+    assert value("WORLD_SIZE", variables) == str(3 * processes)
+
+
+def test_matrix_6_1_the_deprecated_field_does_not_count_in_the_world_size() -> None:
+    variables = env(pytorch_job(elasticPolicy={"nProcPerNode": 4}))
+
+    assert value("PET_NPROC_PER_NODE", variables) == "4"
+    assert value("WORLD_SIZE", variables) == "3"
+
+
+def test_ports_of_master_and_worker_may_differ() -> None:
+    def with_port(number: int) -> dict[str, Any]:
+        ports = [{"name": "pytorchjob-port", "containerPort": number}]
+        return {"template": template(ports=ports)}
+
+    job = pytorch_job(master=with_port(1), worker=with_port(2), elasticPolicy={})
+    variables = env(job)
+
+    assert value("MASTER_PORT", variables) == "1"
+    assert value("PET_RDZV_ENDPOINT", variables) == "train-worker-0:2"
+
+
+@pytest.mark.parametrize(
+    ("job", "role", "count"),
+    [
+        pytest.param(pytorch_job(), "Worker", 1, id="a worker with a master waits"),
+        pytest.param(pytorch_job(elasticPolicy={}), "Worker", 1, id="elastic or not"),
+        pytest.param(pytorch_job(), "Master", 0, id="the master does not"),
+        pytest.param(pytorch_job(masters=None), "Worker", 0, id="workers alone do not"),
+    ],
+)
+def test_who_waits_for_the_master(job: PyTorchJob, role: str, count: int) -> None:
+    roles = PYTORCH.roles(job)
+
+    assert len(init_containers(job, roles, roles[role], Options())) == count
+
+
+def test_the_wait_for_the_master() -> None:
+    options = Options(init_container_image="mirror/alpine:3", init_container_max_tries=7)
+
+    (made,) = body(BERT, "Worker", 0, options)["spec"]["initContainers"]
+
+    assert made == {
+        "name": "init-pytorch",
+        "image": "mirror/alpine:3",
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "sh",
+            "-c",
+            "err=1;for i in $(seq 7); do if nslookup bert-master-0; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err",
+        ],
+        "resources": {
+            "limits": {"cpu": "100m", "memory": "20Mi"},
+            "requests": {"cpu": "50m", "memory": "10Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def test_the_wait_can_be_left_out() -> None:
+    assert "initContainers" not in body(BERT, "Worker", 0, Options(init_container=False))["spec"]
+
+
+def test_a_template_file_replaces_the_wait() -> None:
+    text = """
+- name: one
+  image: {{.InitContainerImage}}
+  command: [sh, -c, "echo '<&+>' {{ .MasterAddr }} {{.Unknown}}"]
+- name: two
+  args: ["{{.MaxTries}}"]
+"""
+    options = Options(init_container_template=text, init_container_image="img&1", init_container_max_tries=3)
+
+    made = body(BERT, "Worker", 0, options)["spec"]["initContainers"]
+
+    assert made == [
+        {
+            "name": "one",
+            "image": "img&1",
+            "command": ["sh", "-c", "echo '<&+>' bert-master-0 {{.Unknown}}"],
+        },
+        {"name": "two", "args": ["3"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({}, id="no elastic policy"),
+        pytest.param({"elasticPolicy": {}}, id="no metrics"),
+        pytest.param({"elasticPolicy": {"metrics": []}}, id="an empty list of metrics"),
+    ],
+)
+def test_no_autoscaler(fields: dict[str, Any]) -> None:
+    assert list(PYTORCH.extras(pytorch_job(**fields))) == []
+
+
+def test_the_bounds_of_the_autoscaler_default_to_the_workers() -> None:
+    (child,) = PYTORCH.extras(pytorch_job(workers=4, elasticPolicy={"metrics": METRICS}))
+    spec = child.body()["spec"]
+
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"elasticPolicy": {}}, [], id="an elastic job with workers"),
+        pytest.param(
+            {"workers": None, "elasticPolicy": {}},
+            [
+                "spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"
+            ],
+            id="an elastic job without workers",
+        ),
+        pytest.param(
+            {"nprocPerNode": "1", "elasticPolicy": {"nProcPerNode": 1}},
+            ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"],
+            id="processes per node named twice",
+        ),
+        pytest.param({"elasticPolicy": {"nProcPerNode": 1}}, [], id="the deprecated field alone"),
+        pytest.param(
+            {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
+            ["spec.elasticPolicy.minReplicas: Invalid value: 3: must be at most maxReplicas (2)"],
+            id="bounds that contradict each other",
+        ),
+        pytest.param({"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}}, [], id="equal bounds"),
+    ],
+)
+def test_problems_of_elastic_jobs(fields: dict[str, Any], expected: list[str]) -> None:
+    assert [str(one) for one in PYTORCH.problems(pytorch_job(**fields), Options())] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "succeeded"),
+    [
+        pytest.param({"masters": None}, False, id="not elastic: all workers"),
+        pytest.param({"masters": None, "elasticPolicy": {}}, True, id="elastic: the first worker"),
+        pytest.param({"elasticPolicy": {}}, False, id="elastic with a master: the master"),
+    ],
+)
+def test_who_ends_a_job(fields: dict[str, Any], succeeded: bool) -> None:
+    job = pytorch_job(**fields)
+    roles = PYTORCH.roles(job)
+    counts = {name: Counts(succeeded=1) if name == "Worker" else Counts(active=1) for name in roles}
+
+    assert bool(PYTORCH.judge(job, roles, counts).succeeded) is succeeded
+
+
+def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:
+    assert PYTORCH.ttl_event_reasons == ("SuccessfulDeletePod", "FailedDeletePod")
