@@ -13,6 +13,7 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
+MEASURED = ("api", "controller", "manifests")
 PACKAGES = ("aiohttp", "kubernetes-asyncio", "msgspec", "orjson", "pydantic", "uvloop")
 
 
@@ -35,9 +36,10 @@ def load() -> float:
 
 
 def commit() -> dict[str, Any]:
-    """The commit of this checkout, and whether it was changed since; unknown outside of a checkout."""
+    """The commit of this checkout, and whether what is measured was changed since; unknown outside of a checkout."""
     try:
-        return {"id": _git("rev-parse", "HEAD"), "changed": _git("status", "--porcelain", "-uno") != ""}
+        changed = _git("status", "--porcelain", "--", *MEASURED) != ""
+        return {"id": _git("rev-parse", "HEAD"), "changed": changed}
     except (OSError, subprocess.CalledProcessError):
         return {"id": "unknown", "changed": True}
 
