@@ -1,0 +1,84 @@
+"""What is left of a job that has finished or is suspended."""
+
+from datetime import timedelta
+
+import pytest
+
+from api.job import JobStatus, RunPolicy
+from controller.policy.cleanup import after_finish, everything, expires_in
+from controller.testing.builders import NOON, pod, service, snapshot
+
+SEEN = snapshot(
+    pod("master", phase="Succeeded"),
+    service("master"),
+    pod(index=0, phase="Running"),
+    service(index=0),
+    pod(index=1, phase="Pending"),
+    service(index=1),
+    pod(index=2, phase="Failed"),
+    service(index=2),
+    service(index=3),
+)
+BOTH_OF_WORKERS_0_AND_1 = [
+    "Pod train-worker-0",
+    "Pod train-worker-1",
+    "Service train-worker-0",
+    "Service train-worker-1",
+]
+
+
+def cleaned(policy: str | None) -> list[str]:
+    doomed = after_finish(RunPolicy(clean_pod_policy=policy), SEEN)
+    return [f"{one.resource.kind} {one.name}" for one in doomed]
+
+
+@pytest.mark.parametrize("policy", [None, "None"], ids=["unset", "by name"])
+def test_none_is_the_default_and_keeps_all(policy: str | None) -> None:
+    assert cleaned(policy) == []
+
+
+def test_running_takes_what_runs_or_waits_with_its_services() -> None:
+    assert cleaned("Running") == BOTH_OF_WORKERS_0_AND_1
+
+
+@pytest.mark.parametrize("policy", ["All", "", "running", "Sometimes"])
+def test_all_and_every_unknown_word_take_everything(policy: str) -> None:
+    assert len(cleaned(policy)) == len(SEEN.pods) + len(SEEN.services)
+
+
+def test_everything_is_taken_by_uid() -> None:
+    assert [(one.name, one.uid) for one in everything(snapshot(pod(), service()))] == [
+        ("train-worker-0", "train-worker-0-uid"),
+        ("train-worker-0", "train-worker-0-service-uid"),
+    ]
+
+
+def test_what_is_on_its_way_out_is_left_to_go() -> None:
+    assert everything(snapshot(pod(deleting=True), service(deleting=True))) == ()
+
+
+@pytest.mark.parametrize(
+    ("ttl", "after", "left"),
+    [
+        pytest.param(60, 20, 40, id="some time is left"),
+        pytest.param(60, 60, 0, id="the time has come"),
+        pytest.param(60, 90, -30, id="the time has passed"),
+        pytest.param(0, 0, 0, id="at once"),
+        pytest.param(None, 10**6, None, id="kept for ever"),
+        pytest.param(60, -10, 70, id="a completion in the future waits longer"),
+    ],
+)
+def test_expires_in(ttl: int | None, after: float, left: float | None) -> None:
+    policy, status = RunPolicy(ttl_seconds_after_finished=ttl), JobStatus(completion_time=NOON)
+
+    assert expires_in(policy, status, NOON + timedelta(seconds=after)) == left
+
+
+def test_a_suspended_job_does_not_expire() -> None:
+    policy = RunPolicy(ttl_seconds_after_finished=1, suspend=True)
+
+    assert expires_in(policy, JobStatus(completion_time=NOON), NOON + timedelta(days=1)) is None
+
+
+def test_a_job_without_completion_time_does_not_expire() -> None:
+    assert expires_in(RunPolicy(ttl_seconds_after_finished=1), JobStatus(), NOON) is None

@@ -1,0 +1,96 @@
+"""How many pods of a role do what."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.children import Pod
+from api.job import ReplicaStatus
+from controller.domain import Counts, Role
+from controller.policy.count import counts, slots
+from controller.testing.builders import pod
+
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown", "")
+
+
+def worker(replicas: int) -> Role:
+    return Role(name="Worker", replicas=replicas, restart_policy="OnFailure", template={})
+
+
+def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
+    role = worker(replicas)
+    return counts(role, slots(role, pods), ReplicaStatus(**before) if before else None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleting", "expected"),
+    [
+        pytest.param("Pending", False, Counts(), id="a pending pod is nothing yet"),
+        pytest.param("Unknown", False, Counts(), id="an unknown one is nothing"),
+        pytest.param("Running", False, Counts(active=1), id="a running pod is active"),
+        pytest.param("Running", True, Counts(failed=1), id="a running pod that somebody removes has failed"),
+        pytest.param("Pending", True, Counts(), id="a pending pod that somebody removes is nothing"),
+        pytest.param("Succeeded", False, Counts(succeeded=1), id="a succeeded pod"),
+        pytest.param("Succeeded", True, Counts(succeeded=1), id="also on its way out"),
+        pytest.param("Failed", False, Counts(failed=1), id="a failed pod"),
+        pytest.param("Failed", True, Counts(failed=1), id="also on its way out, once"),
+    ],
+)
+def test_a_pod_counts_as(phase: str, deleting: bool, expected: Counts) -> None:
+    assert counted(pod(phase=phase, deleting=deleting)) == expected
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        pytest.param(pod("master"), id="another role"),
+        pytest.param(pod(index=1), id="an index beyond the replicas"),
+        pytest.param(pod(index=-1), id="no index"),
+    ],
+)
+def test_who_fills_no_place_is_not_counted(stranger: Pod) -> None:
+    assert counted(stranger) == Counts()
+
+
+@pytest.mark.parametrize(
+    ("pods", "before", "vanished"),
+    [
+        pytest.param([], {"active": 1}, 1, id="it was active and is gone"),
+        pytest.param([], {}, 0, id="it was never there"),
+        pytest.param([], {"active": 0, "failed": 1}, 0, id="it had failed before it went"),
+        pytest.param([pod(phase="Pending")], {"active": 1}, 0, id="its place is filled again"),
+        pytest.param([pod(phase="Succeeded")], {"active": 1}, 0, id="it has succeeded"),
+        pytest.param([pod(phase="Failed")], {"active": 1}, 0, id="it has failed"),
+    ],
+)
+def test_vanished(pods: list[Pod], before: dict[str, int], vanished: int) -> None:
+    assert counted(*pods, **before).vanished == vanished
+
+
+def test_scaling_up_makes_nothing_vanish() -> None:
+    running = [pod(index=0), pod(index=1)]
+
+    assert counted(*running, replicas=4, active=2) == Counts(active=2)
+
+
+def test_scaling_down_makes_nothing_vanish_or_fail() -> None:
+    seen = [pod(index=0), pod(index=1, deleting=True)]
+
+    assert counted(*seen, replicas=1, active=2) == Counts(active=1)
+
+
+@given(
+    phases=st.lists(st.tuples(st.sampled_from(PHASES), st.booleans()), max_size=5),
+    replicas=st.integers(0, 5),
+    active=st.integers(0, 5),
+    failed=st.integers(0, 5),
+)
+def test_no_place_is_counted_twice(
+    phases: list[tuple[str, bool]], replicas: int, active: int, failed: int
+) -> None:
+    pods = [pod(index=at, phase=phase, deleting=gone) for at, (phase, gone) in enumerate(phases)]
+
+    found = counted(*pods, replicas=replicas, active=active, failed=failed)
+
+    assert found.active + found.succeeded + found.failed + found.vanished <= replicas
+    assert min(found.active, found.succeeded, found.failed, found.vanished) >= 0

@@ -1,0 +1,150 @@
+"""The active deadline and the backoff limit, with what counts for them."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.children import Pod
+from api.job import JobStatus, RunPolicy
+from controller.kinds.pytorch import PYTORCH
+from controller.policy import limits
+from controller.testing.builders import NOON, pod, pytorch_job
+
+OUT_OF_TRIES = "Job train has failed because it has reached the specified backoff limit"
+OUT_OF_TIME = "Job train has failed because it was active longer than specified deadline"
+
+
+def restarts(*pods: Pod, policy: str = "OnFailure", used: dict[str, int] | None = None) -> int:
+    fields = {"restartPolicy": policy}
+    roles = PYTORCH.roles(pytorch_job(master=fields, worker=fields))
+    replica_statuses = {role: {"restarts": count} for role, count in (used or {}).items()}
+    status = JobStatus.model_validate({"replicaStatuses": replica_statuses} if used else {})
+    return limits.restarts(roles, pods, status)
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "reached"),
+    [
+        pytest.param(None, 10**6, False, id="no limit is never reached"),
+        pytest.param(-1, 0, True, id="a negative one at once"),
+        pytest.param(0, 0, False, id="0 tolerates none, and none has happened"),
+        pytest.param(0, 1, True, id="0 tolerates none"),
+        pytest.param(1, 0, False, id="1 has not happened"),
+        pytest.param(1, 1, True, id="1 tolerates none"),
+        pytest.param(3, 2, False, id="3 tolerates two"),
+        pytest.param(3, 3, True, id="3 is reached by the third"),
+        pytest.param(3, 9, True, id="and by any more"),
+    ],
+)
+def test_out_of_tries(limit: int | None, count: int, reached: bool) -> None:
+    assert limits.out_of_tries(RunPolicy(backoff_limit=limit), count) is reached
+
+
+@pytest.mark.parametrize(
+    ("pods", "count"),
+    [
+        pytest.param([], 0, id="no pods"),
+        pytest.param([pod(restarts=2), pod(index=1, restarts=1)], 3, id="restarts in place are summed"),
+        pytest.param([pod("master", restarts=1), pod(restarts=1)], 2, id="of all roles"),
+        pytest.param([pod(phase="Pending", restarts=2)], 2, id="also of pods that do not run now"),
+        pytest.param([pod(phase="Failed")], 1, id="a failed pod is one, since it is to be replaced"),
+        pytest.param([pod(phase="Failed", restarts=2)], 3, id="and so is each restart before"),
+        pytest.param([pod(phase="Failed", deleting=True)], 0, id="a failed pod on its way out was counted"),
+        pytest.param([pod(restarts=1, deleting=True)], 1, id="a running pod on its way out was not"),
+        pytest.param([pod("chief", phase="Failed")], 0, id="a pod of no role is not counted"),
+    ],
+)
+def test_restarts(pods: list[Pod], count: int) -> None:
+    assert restarts(*pods) == count
+
+
+def test_what_replaced_pods_have_used_counts() -> None:
+    assert restarts(pod(restarts=1), used={"Worker": 2, "Master": 1}) == 4
+
+
+def test_under_never_nothing_restarts() -> None:
+    assert restarts(pod(phase="Failed", restarts=3), policy="Never", used={"Worker": 5}) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["Running", "Failed"]), st.integers(0, 5)), max_size=2))
+def test_replacing_a_failed_pod_does_not_change_the_count(pods: list[tuple[str, int]]) -> None:
+    before = [pod(index=at, phase=phase, restarts=n) for at, (phase, n) in enumerate(pods)]
+    failed = [one for one in before if one.phase == "Failed"]
+    used = {"Worker": sum(1 + one.restarts for one in failed)}
+
+    assert restarts(*(one for one in before if one not in failed), used=used) == restarts(*before)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "late"),
+    [
+        pytest.param(9.999, False, id="just before"),
+        pytest.param(10, True, id="exactly then"),
+        pytest.param(10.001, True, id="just after"),
+    ],
+)
+def test_past_deadline(seconds: float, late: bool) -> None:
+    policy, now = RunPolicy(active_deadline_seconds=10), NOON + timedelta(seconds=seconds)
+
+    assert limits.past_deadline(policy, NOON, now) is late
+
+
+@pytest.mark.parametrize(
+    ("deadline", "started"),
+    [
+        pytest.param(10, None, id="a job that has not started"),
+        pytest.param(None, NOON, id="a job without a deadline"),
+    ],
+)
+def test_never_late(deadline: int | None, started: datetime | None) -> None:
+    policy, now = RunPolicy(active_deadline_seconds=deadline), NOON + timedelta(days=1)
+
+    assert limits.deadline_in(policy, started, now) is None
+    assert not limits.past_deadline(policy, started, now)
+
+
+def test_the_time_that_is_left() -> None:
+    policy, now = RunPolicy(active_deadline_seconds=10), NOON + timedelta(seconds=4)
+
+    assert limits.deadline_in(policy, NOON, now) == 6
+
+
+@pytest.mark.parametrize("deadline", [0, -5])
+def test_a_deadline_of_nothing_is_over_at_the_start(deadline: int) -> None:
+    assert limits.past_deadline(RunPolicy(active_deadline_seconds=deadline), NOON, NOON)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        pytest.param({}, "", id="no limits"),
+        pytest.param({"backoff_limit": 2}, OUT_OF_TRIES, id="out of tries"),
+        pytest.param({"active_deadline_seconds": 1}, OUT_OF_TIME, id="out of time"),
+        pytest.param(
+            {"backoff_limit": 2, "active_deadline_seconds": 1}, OUT_OF_TRIES, id="tries are told first"
+        ),
+        pytest.param({"backoff_limit": 3, "active_deadline_seconds": 9}, "", id="neither is reached"),
+    ],
+)
+def test_exceeded(policy: dict[str, Any], message: str) -> None:
+    roles, now = PYTORCH.roles(pytorch_job()), NOON + timedelta(seconds=5)
+    pods, status = (pod(restarts=2),), JobStatus(start_time=NOON)
+
+    assert limits.exceeded(RunPolicy(**policy), "train", roles, pods, status, now) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (OUT_OF_TRIES, True),
+        (OUT_OF_TIME, True),
+        ("PyTorchJob train is failed because 1 Worker replica(s) failed.", False),
+        (OUT_OF_TIME.replace("train", "other"), False),
+        (None, False),
+    ],
+)
+def test_a_limit_is_known_by_its_message(message: str | None, told: bool) -> None:
+    assert limits.was_exceeded("train", message) is told

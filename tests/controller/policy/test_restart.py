@@ -1,0 +1,48 @@
+"""What one failed pod calls for: the matrix of restart policies and exit codes."""
+
+import pytest
+
+from api.children import Exit
+from controller.policy.restart import Reaction, reaction
+from controller.testing.builders import pod
+
+KEEP, REPLACE, FAIL = Reaction.KEEP, Reaction.REPLACE, Reaction.FAIL
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "expected"),
+    [
+        pytest.param("Never", 1, KEEP, id="Never keeps it for the verdict"),
+        pytest.param("Never", 137, KEEP, id="Never does not look at the code"),
+        pytest.param("OnFailure", 1, REPLACE, id="OnFailure replaces it"),
+        pytest.param("OnFailure", 0, REPLACE, id="OnFailure does not look at the code"),
+        pytest.param("Always", 1, REPLACE, id="Always replaces it"),
+        pytest.param("ExitCode", 0, FAIL, id="a sidecar failed: 0 is the program's own word"),
+        pytest.param("ExitCode", 1, FAIL, id="1 is the program's own word"),
+        pytest.param("ExitCode", 127, FAIL, id="127 is the last of them"),
+        pytest.param("ExitCode", 128, REPLACE, id="128 is the first worth another try"),
+        pytest.param("ExitCode", 137, REPLACE, id="killed"),
+        pytest.param("ExitCode", 255, REPLACE, id="255 is worth another try"),
+        pytest.param("ExitCode", None, REPLACE, id="evicted, without an exit code"),
+        pytest.param("Sometimes", 1, KEEP, id="a policy that does not exist touches nothing"),
+    ],
+)
+def test_reaction_to_a_failed_pod(policy: str, code: int | None, expected: Reaction) -> None:
+    assert reaction(policy, pod(phase="Failed", code=code), "pytorch") is expected
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Succeeded", "Unknown", ""])
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
+def test_any_other_pod_is_kept(policy: str, phase: str) -> None:
+    assert reaction(policy, pod(phase=phase, code=1), "pytorch") is KEEP
+
+
+@pytest.mark.parametrize(
+    "exits",
+    [
+        pytest.param((Exit("sidecar", 1),), id="of a sidecar"),
+        pytest.param((Exit("pytorch", 1, init=True),), id="of an init container"),
+    ],
+)
+def test_only_the_kind_s_container_has_a_say_in_exit_codes(exits: tuple[Exit, ...]) -> None:
+    assert reaction("ExitCode", pod(phase="Failed", exits=exits), "pytorch") is REPLACE
