@@ -1,11 +1,12 @@
 """From a body to an object that may be stored: of the right kind, well typed, pruned, defaulted, validated."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from controller.local.apiserver import metadata, refusals, validation
 from controller.local.apiserver.refusals import FieldError, Json, Refusal, bad_request, quoted
 from controller.local.apiserver.requests import WriteOptions
-from controller.local.apiserver.resources import Served
+from controller.local.apiserver.resources import Scale, Served, read_path
 from controller.local.apiserver.schema import mistyped, shape
 from controller.local.apiserver.validation import json_type
 
@@ -100,7 +101,8 @@ def check(served: Served, new: Json, old: Json | None = None, part: str = "") ->
     before = None if old is None else old["metadata"]
     errors = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
     if served.custom:
-        errors += validation.problems(served.schema, new, old, part=part, earlier=errors)
+        scale = () if served.scale is None else tuple(_scale_problems(served.scale, new))
+        errors += validation.problems(served.schema, new, old, part=part, earlier=errors, later=scale)
     else:
         errors += validation.enumerated(served.schema, new)
     errors += served.rules.validate(new)
@@ -108,6 +110,43 @@ def check(served: Served, new: Json, old: Json | None = None, part: str = "") ->
         errors += served.rules.validate_update(new, old)
     if errors:
         raise refusals.invalid(served.group, served.kind, new["metadata"].get("name", ""), errors)
+
+
+def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
+    """The replicas of a custom resource must be a count wherever they are."""
+    for path in (scale.spec, scale.status):
+        place = "." + ".".join(path)
+        for depth in range(1, len(path)):
+            holder = read_path(obj, path[:depth])
+            if holder is not None and not isinstance(holder, dict):
+                reached = "." + ".".join(path[: depth + 1])
+                yield _unreadable(place, reached, holder, "map[string]interface{}")
+                return
+        value = read_path(obj, path)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            yield _unreadable(place, place, value, "int64")
+        elif value is not None and value < 0:
+            yield refusals.bad_value(place, value, "should be a non-negative integer")
+        elif value is not None and value > LARGEST_SCALE:
+            yield refusals.bad_value(place, value, f"should be less than or equal to {LARGEST_SCALE}")
+
+
+LARGEST_SCALE = 2**31 - 1
+
+GO_TYPES = {
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    str: "string",
+    bool: "bool",
+    float: "float64",
+}
+
+
+def _unreadable(place: str, reached: str, value: Any, wanted: str) -> FieldError:
+    given = GO_TYPES.get(type(value), "int64")
+    shown = value if isinstance(value, str) else quoted(value)
+    detail = f"{reached} accessor error: {shown} is of the type {given}, expected {wanted}"
+    return refusals.bad_value(place, 0, detail)
 
 
 def immutable(field: str, value: object) -> FieldError:

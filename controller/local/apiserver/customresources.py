@@ -5,6 +5,7 @@ Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apise
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from controller.local.apiserver import refusals
@@ -153,7 +154,10 @@ def _schema(schema: Json, metadata: Node) -> Node:
     """A resource's schema with the fields that every object has."""
     root = Compiler().compile(schema)
     text = Node(type="string")
-    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": metadata}
+    own = root.properties.get("metadata", metadata).properties
+    limited: dict[str, Node] = {name: own[name] for name in ("name", "generateName") if name in own}
+    shown = replace(metadata, properties={**metadata.properties, **limited})
+    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": shown}
     return root
 
 

@@ -75,7 +75,10 @@ class Handlers:
         call = _call(request, found, body)
         if self._front is not None and (instead := await self._front.before(call)) is not None:
             return instead
-        response = await self._serve(request, found, call)
+        try:
+            response = await self._serve(request, found, call)
+        except Refusal as refusal:
+            response = _json(refusal.status, refusal.code)
         if self._front is not None:
             await self._front.after(call)
         if self.audit is not None and not response.prepared:

@@ -84,6 +84,13 @@ class Scale:
     selector: tuple[str, ...] = ()
 
 
+def read_path(obj: Any, path: tuple[str, ...]) -> Any:
+    """The value at a path of names; None when it is not there."""
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Served:
     """One resource in one API version."""

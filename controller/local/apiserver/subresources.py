@@ -6,17 +6,11 @@ from controller.local.apiserver import metadata, refusals
 from controller.local.apiserver.deletion import delete
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.requests import Answer, DeleteOptions, Target, WriteOptions
-from controller.local.apiserver.resources import Scale
+from controller.local.apiserver.resources import Scale, read_path
 from controller.local.apiserver.store import Entry
 from controller.local.apiserver.writing import Edit, Writer
 
 SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-
-
-def _read(obj: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        obj = obj.get(name) if isinstance(obj, dict) else None
-    return obj
 
 
 def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
@@ -29,11 +23,16 @@ def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
 def scale_of(obj: Json, paths: Scale) -> Json:
     """The Scale object of a custom resource."""
     shown = {key: obj["metadata"][key] for key in SHOWN_METADATA if key in obj["metadata"]}
-    status: Json = {"replicas": _read(obj, paths.status) or 0}
-    selector = _read(obj, paths.selector) if paths.selector else None
+    status: Json = {"replicas": read_path(obj, paths.status) or 0}
+    selector = read_path(obj, paths.selector) if paths.selector else None
     if selector:
         status["selector"] = selector
-    spec = {"replicas": wanted} if (wanted := _read(obj, paths.spec)) else {}
+    wanted = read_path(obj, paths.spec)
+    if wanted is None:
+        message = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
+        details = {"causes": [{"message": message}]}
+        raise refusals.Refusal(500, "InternalError", f"Internal error occurred: {message}", details)
+    spec = {"replicas": wanted} if wanted else {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -63,8 +62,8 @@ def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, option
 
 def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> Answer:
     """Put a pod on a node, once."""
-    node = _read(body, ("target", "name"))
-    kind = _read(body, ("target", "kind"))
+    node = read_path(body, ("target", "name"))
+    kind = read_path(body, ("target", "kind"))
     if not node or (kind and kind != "Node"):
         raise refusals.Refusal(500, "", refusals.required("target.name").text)
     entry = writer.find(target)
@@ -100,7 +99,7 @@ def _bound(writer: Writer, entry: Entry, node: str) -> Json:
 
 def evict(writer: Writer, target: Target, body: Any) -> Answer:
     """Delete a pod on behalf of who drains its node; nothing here has a disruption budget."""
-    options = DeleteOptions.read({}, _read(body, ("deleteOptions",)))
+    options = DeleteOptions.read({}, read_path(body, ("deleteOptions",)))
     delete(writer, target, options)
     return Answer(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201

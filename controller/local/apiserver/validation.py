@@ -29,12 +29,19 @@ BLOCKING = {
 
 
 def problems(
-    node: Node, value: Json, old: Json | None, *, part: str = "", earlier: Sequence[FieldError] = ()
+    node: Node,
+    value: Json,
+    old: Json | None,
+    *,
+    part: str = "",
+    earlier: Sequence[FieldError] = (),
+    later: Sequence[FieldError] = (),
 ) -> list[FieldError]:
     """All that is wrong with an object; ``old`` is what it replaces.
 
     What an update does not touch is not asked again, so that a schema may become stricter than the objects it finds.
-    With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already.
+    With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already,
+    ``later`` what is told between the schema and the rules.
     """
     before = NO_OLD if old is None else old
     if part:
@@ -43,6 +50,7 @@ def problems(
         found = [FieldError(error.reason, _join(part, error.field), error.message) for error in errors]
     else:
         found = _structural(node, value, before)
+    found += later
     if any(error.reason in BLOCKING for error in (*earlier, *found)):
         return [*found, UNCHECKED] if _has_rules(node) else found
     return [*found, *_rules(node, value, before, "")]
@@ -73,9 +81,9 @@ def _join(path: str, name: str) -> str:
 def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value == old:
         return
-    wrong = _type_error(node, value, path)
-    if wrong is not None:
-        yield wrong
+    wrong = list(_type_errors(node, value, path))
+    yield from wrong
+    if any(error.reason == "FieldValueTypeInvalid" for error in wrong):
         return
     if value is None:
         return
@@ -119,42 +127,54 @@ def json_type(value: Any) -> str:
             return "object"
 
 
-def _type_error(node: Node, value: Any, path: str) -> FieldError | None:
+def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    """Why a value is not of the type of its field; of a number also, why it does not fit its format."""
     given = json_type(value)
-    if node.int_or_string:
-        wanted = "integer,string"
-        if given in ("integer", "string") or (value is None and node.nullable):
-            return None
-    else:
-        wanted = node.type
-        whole = node.type == "integer" and isinstance(value, float) and value.is_integer()
-        fits = not wanted or given == wanted or (wanted == "number" and given == "integer") or whole
-        if fits or (value is None and node.nullable):
-            return None
-    return refusals.wrong_type(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+    wanted = "integer,string" if node.int_or_string else node.type
+    whole = wanted == "integer" and isinstance(value, float) and value.is_integer()
+    number = wanted == "number" and given == "integer"
+    fits = not wanted or given in wanted.split(",") or number or whole or (value is None and node.nullable)
+    if wanted == "integer" and given == "number" and node.format:
+        given, wanted = "float64", node.format
+    if not fits:
+        yield refusals.wrong_type(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+    if node.type == "integer" and isinstance(value, int | float) and not _in_format(node, value, whole=whole):
+        form = f"with format {node.format}" if node.format else "(default format)"
+        text = f'Invalid value: "": Checked value must be of type integer {form} in {path}'
+        yield FieldError("FieldValueInvalid", "<nil>", text)
+
+
+WHOLE = {"int32": 2**31, "int64": 2**63}
+
+
+def _in_format(node: Node, value: float, *, whole: bool) -> bool:
+    bound = WHOLE.get(node.format, math.inf)
+    return (isinstance(value, int) or whole) and -bound <= value < bound
 
 
 def _limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
-    if node.pattern is not None and isinstance(value, str) and not node.pattern.search(value):
-        yield refusals.bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'")
     limits = node.limits
-    if not limits:
-        return
     if isinstance(value, str):
-        if len(value) < limits.get("minLength", 0):
-            least = limits["minLength"]
-            yield refusals.bad_value(path, value, f"{path} in body should be at least {least} chars long")
-        if len(value) > limits.get("maxLength", math.inf):
-            yield refusals.too_long(path, limits["maxLength"])
+        yield from _text(node, value, path)
     elif isinstance(value, list):
-        yield from _count(
-            path, len(value), limits.get("minItems", 0), limits.get("maxItems", math.inf), "items"
-        )
+        least, most = limits.get("minItems", 0), limits.get("maxItems", math.inf)
+        yield from _count(path, len(value), least, most, "items")
     elif isinstance(value, dict):
         least, most = limits.get("minProperties", 0), limits.get("maxProperties", math.inf)
         yield from _count(path, len(value), least, most, "properties")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _range(limits, value, path)
+
+
+def _text(node: Node, value: str, path: str) -> Iterator[FieldError]:
+    """The first thing that is wrong with a text."""
+    least, most = node.limits.get("minLength", 0), node.limits.get("maxLength", math.inf)
+    if len(value) > most:
+        yield refusals.too_long(path, most)
+    elif len(value) < least:
+        yield refusals.bad_value(path, value, f"{path} in body should be at least {least} chars long")
+    elif node.pattern is not None and not node.pattern.search(value):
+        yield refusals.bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'")
 
 
 def _count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:

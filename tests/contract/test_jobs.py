@@ -1,0 +1,132 @@
+"""Our own definitions on both servers: every recorded job is taken alike, and bad ones are refused alike."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import yaml
+
+from controller.crds import all_crds
+from controller.local.apiserver import ApiServer
+from controller.testing.controlplane import ControlPlane
+from controller.testing.wire import MERGE, Step
+
+GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "pytorchjob"
+CASES = sorted(GOLDEN.glob("*/case.yaml"))
+JOBS = "/apis/kubeflow.org/v1/namespaces/{ns}/pytorchjobs"
+J = f"{JOBS}/j"
+
+
+class Both(Protocol):
+    async def agree(self, steps: Sequence[Step]) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def defined(control_plane: ControlPlane, embedded_server: ApiServer) -> None:
+    """Our definitions, in both servers."""
+    for definition in all_crds():
+        control_plane.apply(definition)
+        embedded_server.define(definition)
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    manifests = yaml.safe_load(path.read_text())["job"]
+    listed = manifests if isinstance(manifests, list) else [manifests]
+    job: dict[str, Any] = next(manifest for manifest in listed if manifest["kind"] == "PyTorchJob")
+    job["metadata"].pop("namespace", None)
+    return job
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.parent.name for path in CASES])
+async def test_recorded_jobs(both: Both, path: Path) -> None:
+    job = recorded(path)
+    name = job["metadata"]["name"]
+
+    counted = "replicas" in job["spec"].get("pytorchReplicaSpecs", {}).get("Worker", {})
+    scale = Step("GET", f"{JOBS}/{name}/scale", code=200 if counted else 500)
+    await both.agree([Step("POST", JOBS, job, 201), Step("GET", f"{JOBS}/{name}"), scale])
+
+
+CONTAINER = {"name": "pytorch", "image": "train:1"}
+ROLES = ("spec", "pytorchReplicaSpecs")
+WORKER = (*ROLES, "Worker")
+SPEC = (*WORKER, "template", "spec")
+
+
+def job(changes: Mapping[tuple[Any, ...], Any]) -> dict[str, Any]:
+    """A small valid job, with the values at these paths changed."""
+    template = {"spec": {"containers": [dict(CONTAINER)]}}
+    made: dict[str, Any] = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j"},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
+    }
+    for path, value in changes.items():
+        place: Any = made
+        for step in path[:-1]:
+            place = place[step] if isinstance(place, list) else place.setdefault(step, {})
+        place[path[-1]] = value
+    return made
+
+
+UNUSUAL: dict[str, tuple[int, dict[tuple[Any, ...], Any]]] = {
+    "nothing but the least": (201, {}),
+    "no replicas": (201, {(*WORKER, "replicas"): 0}),
+    "very many replicas": (201, {(*WORKER, "replicas"): 2**31 - 1}),
+    "too many replicas for a number": (422, {(*WORKER, "replicas"): 2**31}),
+    "negative replicas": (422, {(*WORKER, "replicas"): -1}),
+    "replicas in words": (422, {(*WORKER, "replicas"): "two"}),
+    "an unknown role": (201, {(*ROLES, "Chief"): {"replicas": 1, "template": {"spec": {"containers": [CONTAINER]}}}}),
+    "no roles": (201, {ROLES: {}}),
+    "roles as a list": (422, {ROLES: []}),
+    "no containers": (201, {(*SPEC, "containers"): []}),
+    "another container": (201, {(*SPEC, "containers"): [{"name": "main", "image": "train:1"}]}),
+    "a misspelt field": (201, {(*SPEC, "restartPolcy"): "Never"}),
+    "a number for a command": (422, {(*SPEC, "containers", 0, "command"): [1]}),
+    "an unknown restart policy": (201, {(*WORKER, "restartPolicy"): "Sometimes"}),
+    "an unknown clean-up": (201, {("spec", "runPolicy"): {"cleanPodPolicy": "Some"}}),
+    "a deadline in words": (422, {("spec", "runPolicy"): {"activeDeadlineSeconds": "soon"}}),
+    "a limit as a number": (201, {(*SPEC, "containers", 0, "resources"): {"limits": {"nvidia.com/gpu": 1, "cpu": "2"}}}),
+    "a port by a word": (422, {(*SPEC, "containers", 0, "ports"): [{"containerPort": "http"}]}),
+    "the number of processes": (201, {("spec", "nprocPerNode"): "auto"}),
+    "the number of processes as a number": (422, {("spec", "nprocPerNode"): 2}),
+    "elastic": (201, {("spec", "elasticPolicy"): {"minReplicas": 1, "maxReplicas": 3}}),
+    "elastic in words": (422, {("spec", "elasticPolicy"): {"minReplicas": "one"}}),
+    "annotations of 1 MiB": (422, {("metadata", "annotations"): {"a": "x" * 2**20}}),
+    "a name that is too long for its pods": (422, {("metadata", "name"): "j" * 200}),
+    "a name with capitals": (422, {("metadata", "name"): "Job"}),
+    "a spec as text": (422, {("spec",): "x"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "changes"), UNUSUAL.values(), ids=UNUSUAL.keys())
+async def test_unusual_jobs(both: Both, code: int, changes: Mapping[tuple[Any, ...], Any]) -> None:
+    await both.agree([Step("POST", JOBS, job(changes), code)])
+
+
+async def test_what_stays_as_it_was(both: Both) -> None:
+    await both.agree(
+        [
+            Step(
+                "POST",
+                JOBS,
+                job({("spec", "runPolicy"): {"managedBy": "kubeflow.org/training-operator"}}),
+                201,
+            ),
+            Step("PATCH", J, {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}}, 422, MERGE),
+            Step("PATCH", J, {"spec": {"runPolicy": {"suspend": True}}}, 200, MERGE),
+        ]
+    )
+
+
+async def test_scale_of_a_job(both: Both) -> None:
+    await both.agree(
+        [
+            Step("POST", JOBS, job({}), 201),
+            Step("GET", f"{J}/scale"),
+            Step("PATCH", f"{J}/scale", {"spec": {"replicas": 3}}, 200, MERGE),
+            Step("GET", J),
+        ]
+    )
