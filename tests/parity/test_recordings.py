@@ -1,0 +1,56 @@
+"""The controller beside recordings of the Go operators: same jobs, same steps, same API server, same outcome.
+
+All cases are played at once, before the first test; each test then looks at one of them.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.kinds import ALL
+from controller.testing.parity import differs
+from controller.testing.parity.case import Case, load
+from controller.testing.parity.run import play_all
+from controller.testing.parity.stage import OPERATOR, stage
+from controller.testing.parity.verdict import Outcome, judge, unused
+from controller.testing.service import service
+
+FOLDER = Path(__file__).parent
+GOLDEN = FOLDER / "golden"
+PROFILES: dict[str, list[str]] = {"default": []}
+"""How the controller is started for the cases of a profile."""
+
+KINDS = {kind.resource for kind in ALL}
+CASES = {case.id: case for case in load(GOLDEN) if case.resource in KINDS and case.profile in PROFILES}
+DECLARED = differs.load(FOLDER / "differs")
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
+    """What came of the cases whose tests were chosen, or of all when none was."""
+    items = (item for item in request.session.items if isinstance(item, pytest.Function))
+    chosen = [CASES[item.callspec.id] for item in items if item.originalname == test_recording.__name__]
+    outcomes: dict[str, Outcome] = {}
+    with stage([GOLDEN / "crds" / "podgroups.yaml"]) as plane:
+        for profile, flags in PROFILES.items():
+            cases = [case for case in chosen or CASES.values() if case.profile == profile]
+            with service(plane, OPERATOR, flags) as process:
+                outcomes |= asyncio.run(play_all(plane, cases))
+                process.check()
+    return outcomes
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES.values()])
+def test_recording(case: Case, outcomes: dict[str, Outcome]) -> None:
+    complaints = judge(case, outcomes[case.id], DECLARED).complaints
+
+    assert not complaints, "\n".join(complaints)
+
+
+def test_every_declared_difference_is_one(outcomes: dict[str, Outcome]) -> None:
+    """An entry for cases that were all played and differ nowhere says something that is no longer so."""
+    verdicts = [judge(CASES[name], outcome, DECLARED) for name, outcome in outcomes.items()]
+    used = {entry for verdict in verdicts for entry in verdict.used}
+
+    assert unused(DECLARED, used, outcomes, CASES) == []
