@@ -1,0 +1,326 @@
+"""``rallypoint run`` as people call it: whole processes, judged by what they print, their exit status and what they leave."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from controller.cli import main
+from controller.cli.run import run_folder, seconds
+
+pytestmark = pytest.mark.looptime(False)
+
+ROOT = Path(__file__).parents[3]
+COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "run"]
+
+
+def job(name: str = "job", *, master: str = "true", worker: str = "", **worker_spec: Any) -> dict[str, Any]:
+    def replica(script: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
+        container = {"name": "pytorch", "image": "none", "command": ["sh", "-c", script]}
+        return {"replicas": replicas, "template": {"spec": {"containers": [container]}}, **spec}
+
+    replicas = {"Master": replica(master)} | ({"Worker": replica(worker, **worker_spec)} if worker else {})
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {"pytorchReplicaSpecs": replicas},
+    }
+
+
+def write(folder: Path, *documents: Any, name: str = "job.yaml") -> str:
+    file = folder / name
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+async def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr."""
+    async with started(folder, *arguments) as process:
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def started(folder: Path, *arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "--run-dir", str(folder / "run"), *arguments, cwd=ROOT, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def told(process: Process, text: str) -> str:
+    """The first line with ``text``."""
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while text not in (line := (await process.stdout.readline()).decode()):
+            assert line, f"it ended without {text!r}"
+    return line
+
+
+async def test_a_job_that_succeeds(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    master = f"echo hello from $MASTER_ADDR; until [ -e {done} ]; do sleep 0.05; done"
+    file = write(tmp_path, job(master=master, worker=f"echo I am $RANK of $WORLD_SIZE; touch {done}"))
+    status, out, _ = await run(tmp_path, file)
+
+    assert status == 0
+    assert "[master-0] hello from 127." in out
+    assert "[worker-0] I am 1 of 2\n" in out
+    assert "PyTorchJob default/job: Succeeded" in out
+    assert "images are not pulled" in out
+    logs = sorted(path.read_text() for path in (tmp_path / "run" / "logs").rglob("pytorch/0.log"))
+    assert logs[1] == "I am 1 of 2\n"
+    assert "caches filled" in (tmp_path / "run" / "controller.log").read_text()
+
+
+async def test_a_job_that_fails_for_machines(tmp_path: Path) -> None:
+    file = write(tmp_path, job(master="sleep 1000", worker="exit 3", restartPolicy="Never"))
+    status, out, err = await run(tmp_path, "--output", "json", file)
+    document = json.loads(out)
+    (failed,) = document["jobs"]
+
+    assert (status, document["outcome"], document["exitStatus"]) == (1, "Failed", 1)
+    assert (failed["condition"], failed["reason"]) == ("Failed", "PyTorchJobFailed")
+    assert {one["name"]: (one["phase"], one["exitCode"]) for one in failed["replicas"]} == {
+        "job-master-0": ("Stopped", None),
+        "job-worker-0": ("Failed", 3),
+    }
+    assert "worker-0: Failed (exit code 3)" in err
+
+
+async def test_the_example_with_exit_codes(tmp_path: Path) -> None:
+    """A retryable code replaces the worker, a permanent one fails the job."""
+    status, out, err = await run(tmp_path, "--output", "json", "examples/pytorch/exit-codes.yaml")
+    (failed,) = json.loads(out)["jobs"]
+    worker = failed["replicas"][1]
+
+    assert (status, failed["condition"]) == (1, "Failed")
+    assert (worker["restarts"], worker["exitCode"], len(worker["logs"])) == (1, 3, 2)
+    assert "worker-0: Failed (exit code 143)" in err
+    assert failed["message"] == 'job "exit-codes" is failing because "Worker" replica(s) failed.'
+
+
+async def test_several_files_and_documents(tmp_path: Path) -> None:
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"LR": "0.1"}}
+    first = job("first", master="echo lr $LR")
+    container = first["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    container["envFrom"] = [{"configMapRef": {"name": "c"}}]
+    one = write(tmp_path, first, settings, name="one.yaml")
+    two = write(tmp_path, job("second"), name="two.yaml")
+    status, out, _ = await run(tmp_path, one, two, "--namespace", "team")
+
+    assert status == 0
+    assert "[first/master-0] lr 0.1\n" in out
+    assert "PyTorchJob team/first: Succeeded" in out
+    assert "PyTorchJob team/second: Succeeded" in out
+
+
+def bad(change: Any) -> dict[str, Any]:
+    manifest = job()
+    change(manifest["spec"]["pytorchReplicaSpecs"]["Master"])
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("documents", "problems"),
+    [
+        pytest.param(
+            [bad(lambda master: master.update(replicas="one"))],
+            ["spec.pytorchReplicaSpecs.Master.replicas: Invalid value"],
+            id="a wrong type",
+        ),
+        pytest.param(
+            [bad(lambda master: master.update(replicsa=1, replicas="one"))],
+            [
+                "spec.pytorchReplicaSpecs.Master.replicsa: unknown field",
+                "spec.pytorchReplicaSpecs.Master.replicas: ",
+            ],
+            id="an unknown field beside a wrong type",
+        ),
+        pytest.param(
+            [{"apiVersion": "kubeflow.org/v1", "kind": "TrainJob", "metadata": {"name": "x"}}],
+            ["TrainJob x: no kind TrainJob in kubeflow.org/v1 is served here"],
+            id="an unknown kind",
+        ),
+        pytest.param(
+            [{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}}, job()],
+            ["Thing x: no kind Thing in example.com/v1 is served here"],
+            id="an unknown group",
+        ),
+        pytest.param(
+            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
+            ["none of the documents is a job"],
+            id="no job",
+        ),
+        pytest.param(
+            [{**job(), "metadata": {"name": "Not_A_Name"}}], ["metadata.name: Invalid value"], id="a bad name"
+        ),
+        pytest.param([job(), job()], ["already exists"], id="the same job twice"),
+    ],
+)
+async def test_a_manifest_that_is_refused(tmp_path: Path, documents: list[Any], problems: list[str]) -> None:
+    status, out, err = await run(tmp_path, write(tmp_path, *documents))
+
+    assert status == 2
+    for problem in problems:
+        assert problem in err
+    assert "[master-0]" not in out
+
+
+async def test_a_refusal_for_machines(tmp_path: Path) -> None:
+    file = write(tmp_path, bad(lambda master: master.update(replicsa=1)))
+    status, out, _ = await run(tmp_path, "-o", "json", file)
+    document = json.loads(out)
+
+    assert (status, document["outcome"], document["jobs"]) == (2, "Refused", [])
+    assert [(one["field"], one["message"]) for one in document["problems"]] == [
+        ("spec.pytorchReplicaSpecs.Master.replicsa", "unknown field")
+    ]
+
+
+async def test_a_fault_that_only_the_controller_sees_fails_the_job(tmp_path: Path) -> None:
+    manifest = job()
+    manifest["spec"]["pytorchReplicaSpecs"]["Boss"] = manifest["spec"]["pytorchReplicaSpecs"]["Master"]
+    status, out, _ = await run(tmp_path, write(tmp_path, manifest))
+
+    assert status == 1
+    assert 'spec.pytorchReplicaSpecs[Boss]: Unsupported value: "Boss"' in out
+
+
+async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    status, _, err = await run(tmp_path, str(tmp_path / "none.yaml"))
+
+    assert status == 2
+    assert err == f"{tmp_path}/none.yaml: No such file or directory\n"
+
+
+async def test_a_timeout(tmp_path: Path) -> None:
+    status, out, _ = await run(
+        tmp_path, "--timeout", "1s", write(tmp_path, job(master="echo $$$$; sleep 1000"))
+    )
+
+    assert status == 124
+    assert "\nTimeout\n" in out
+    assert ended(int(written(tmp_path)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_an_interruption_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    async with started(
+        tmp_path, write(tmp_path, job(master="setsid sleep 1000 & echo pid $!; sleep 1000"))
+    ) as process:
+        escaped = int((await told(process, "pid")).split()[-1])
+        process.send_signal(number)
+        out, _ = await process.communicate()
+
+    assert process.returncode == 130
+    assert b"\nInterrupted\n" in out
+    assert ended(escaped)
+
+
+async def test_a_second_interruption_does_not_wait(tmp_path: Path) -> None:
+    script = "trap 'echo asked' TERM; echo pid $$$$; while :; do sleep 0.05; done"
+    async with started(tmp_path, write(tmp_path, job(master=script))) as process:
+        pid = int((await told(process, "pid")).split()[-1])
+        process.send_signal(signal.SIGINT)
+        await until(lambda: "asked" in written(tmp_path))
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+    assert process.returncode == 130
+    assert ended(pid)
+
+
+async def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
+    async with started(
+        tmp_path, write(tmp_path, job(master="setsid sleep 1000 & echo pid $!; sleep 1000"))
+    ) as process:
+        escaped = int((await told(process, "pid")).split()[-1])
+        process.kill()
+        await process.communicate()
+    await until(lambda: ended(escaped))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 - it cannot tell us
+
+
+def written(folder: Path) -> str:
+    (log,) = (folder / "run" / "logs").rglob("0.log")
+    return log.read_text()
+
+
+def ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("90s", 90), ("1.5", 1.5), ("15m", 900), ("1h30m", 5400)]
+)
+def test_times(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "m", "1d", "5 m", "-1"])
+def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["run", f"--timeout={text}", "job.yaml"])
+
+    assert raised.value.code == 2
+    assert "is not a time such as" in capsys.readouterr().err
+
+
+def test_a_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, two = run_folder(None), run_folder(None)
+
+    assert one != two
+    assert one.parent == Path(".rallypoint/runs")
+    assert one.is_dir()
+
+
+def test_where_the_working_directory_is_read_only_the_persons_state_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".rallypoint").write_text("in the way")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    assert run_folder(None).is_relative_to(tmp_path / "state" / "rallypoint" / "runs")
+
+
+def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
+    """As with ``| head -1``."""
+    file = write(tmp_path, job(master="while :; do echo line; sleep 0.02; done"))
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [*COMMAND, "--run-dir", str(tmp_path / "run"), file], cwd=ROOT, stdout=writing
+    ) as process:
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
+        assert process.wait(timeout=60) == 130

@@ -1,0 +1,330 @@
+"""Pods on a site: the embedded API server and the node together, with real processes and real sockets."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from api.meta import EVENTS, PODS, SERVICES, Resource
+from controller.kube.errors import ApiError, NotFound
+from controller.local.manifest import Manifest, Row, decode
+from controller.local.node.node import NODES
+from controller.local.node.workplace import CONFIG_MAPS, SECRETS
+from controller.local.site import Site, site
+from controller.runtime.informer import Informer
+
+pytestmark = pytest.mark.looptime(False)
+
+PATIENCE_SECONDS = 60.0
+"""Far beyond what anything here takes; a hang ends as a failure."""
+
+
+class Bench:
+    """A site, and pods that a test can wait for."""
+
+    def __init__(self, here: Site) -> None:
+        self.client = here.client
+        self.node = here.node
+        self.pods = Informer(here.client, PODS, decode, self._changed)
+        self._change = asyncio.Event()
+
+    def _changed(self, before: Row | None, after: Row | None) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def create(self, resource: Resource, manifest: dict[str, Any]) -> None:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
+        await self.client.create(resource, "default", orjson.dumps(body))
+
+    async def pod(
+        self, name: str, *command: str, spec: dict[str, Any] | None = None, **container: Any
+    ) -> None:
+        main = {"name": "main", "image": "none", "command": list(command), **container}
+        metadata = {"name": name, "labels": {"app": name}}
+        await self.create(
+            PODS,
+            {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [main], **(spec or {})}},
+        )
+
+    async def until(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
+        """The pod, once ``holds`` says yes."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                change, row = self._change, self.pods.store.get("default", name)
+                if row is not None and holds(row.manifest):
+                    return row.manifest
+                await change.wait()
+
+    async def over(self, name: str) -> Manifest:
+        return await self.until(name, lambda pod: phase(pod) in ("Succeeded", "Failed"))
+
+    async def gone(self, name: str) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                change = self._change
+                if self.pods.store.get("default", name) is None:
+                    return
+                await change.wait()
+
+    async def log(self, name: str, **params: str) -> str:
+        async with self.client.stream(PODS.path("default", name, "log"), params) as stream:
+            return (await stream.read()).decode()
+
+    async def wrote(self, name: str, text: str) -> None:
+        """Wait until the pod has written ``text``."""
+        await self.until(name, lambda pod: phase(pod) == "Running")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
+                while text not in (await stream.readline()).decode():
+                    pass
+
+
+def phase(pod: Manifest) -> str:
+    return str((pod.get("status") or {}).get("phase"))
+
+
+def ended(pod: Manifest) -> dict[str, Any]:
+    state: dict[str, Any] = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    return state
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with opened(tmp_path) as bench:
+        yield bench
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Bench]:
+    async with site([], folder) as here:
+        bench = Bench(here)
+        watching = asyncio.create_task(bench.pods.run())
+        yield bench
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+async def test_the_node_is_there(bench: Bench) -> None:
+    node = orjson.loads(await bench.client.get(NODES, "", "local"))
+
+    assert int(node["status"]["capacity"]["cpu"]) >= 1
+    assert [c["type"] for c in node["status"]["conditions"] if c["status"] == "True"] == ["Ready"]
+
+
+@pytest.mark.parametrize(
+    ("code", "phase_", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")]
+)
+async def test_a_pod_runs(bench: Bench, code: int, phase_: str, reason: str) -> None:
+    env = [
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    await bench.pod("a", "sh", "-c", f"echo $NODE $IP $HOSTNAME; exit {code}", env=env)
+    pod = await bench.over("a")
+
+    assert (phase(pod), ended(pod)["exitCode"], ended(pod)["reason"]) == (phase_, code, reason)
+    assert pod["status"]["podIP"].startswith("127.")
+    assert await bench.log("a") == f"local {pod['status']['podIP']} a\n"
+
+
+async def test_a_program_that_is_not_there(bench: Bench) -> None:
+    await bench.pod("a", "nosuch-program")
+    pod = await bench.over("a")
+
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (128, "StartError")
+    assert "nosuch-program" in await bench.log("a")
+
+
+async def test_a_container_that_crashes_is_started_again(bench: Bench, tmp_path: Path) -> None:
+    script = f"echo run; mkdir {tmp_path}/once 2>/dev/null && exit 7; exit 0"
+    await bench.pod("a", "sh", "-c", script, spec={"restartPolicy": "OnFailure"})
+    pod = await bench.over("a")
+    (status,) = pod["status"]["containerStatuses"]
+
+    assert (phase(pod), status["restartCount"]) == ("Succeeded", 1)
+    assert status["lastState"]["terminated"]["exitCode"] == 7
+    assert await bench.log("a", previous="true") == "run\n"
+
+
+async def test_values_and_files_of_objects(bench: Bench) -> None:
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"LR": "0.1"}})
+    await bench.create(
+        SECRETS, {"metadata": {"name": "s"}, "data": {"key": base64.b64encode(b"shh").decode()}}
+    )
+    volumes = [{"name": "c", "configMap": {"name": "c"}}, {"name": "s", "secret": {"secretName": "s"}}]
+    mounts = [{"name": "c", "mountPath": "/etc/c"}, {"name": "s", "mountPath": "/etc/s"}]
+    await bench.pod(
+        "a",
+        *("sh", "-c", "echo $LR; cat /etc/c/LR /etc/s/key"),
+        envFrom=[{"configMapRef": {"name": "c"}}],
+        volumeMounts=mounts,
+        spec={"volumes": volumes},
+    )
+    await bench.over("a")
+
+    assert await bench.log("a") == "0.1\n0.1shh"
+
+
+async def test_a_config_map_that_comes_late(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "echo $LR", envFrom=[{"configMapRef": {"name": "late"}}])
+
+    def waits(pod: Manifest) -> bool:
+        status = (pod["status"].get("containerStatuses") or [{}])[0]
+        return (status.get("state") or {}).get("waiting") == {
+            "reason": "CreateContainerConfigError",
+            "message": 'configmap "late" not found',
+        }
+
+    await bench.until("a", waits)
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "late"}, "data": {"LR": "1"}})
+    await bench.over("a")
+
+    assert await bench.log("a") == "1\n"
+
+
+async def test_what_cannot_be_mounted_is_refused_by_name(bench: Bench) -> None:
+    await bench.pod(
+        "a",
+        "true",
+        volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
+        spec={"volumes": [{"name": "scratch", "emptyDir": {}}]},
+    )
+    pod = await bench.over("a")
+
+    assert (phase(pod), pod["status"]["reason"]) == ("Failed", "Refused")
+    assert 'volume "scratch"' in pod["status"]["message"]
+
+
+async def test_a_pod_that_is_too_large_waits_until_there_is_room(bench: Bench) -> None:
+    cores = bench.node._capacity["cpu"]
+    large = {"requests": {"cpu": str(cores)}}
+    await bench.pod("first", "sh", "-c", "sleep 1000", resources=large)
+    await bench.until("first", lambda pod: phase(pod) == "Running")
+    await bench.pod("second", "true", resources=large)
+    waiting = await bench.until("second", lambda pod: pod["status"].get("conditions"))
+    (condition,) = waiting["status"]["conditions"]
+
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    await bench.client.delete(PODS, "default", "first")
+    assert phase(await bench.over("second")) == "Succeeded"
+
+
+async def test_deletion_asks_the_processes_to_end(bench: Bench) -> None:
+    script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    await bench.pod("a", "sh", "-c", script)
+    await bench.wrote("a", "up")
+    path = bench.node.logs.path((await bench.until("a", phase)), "main", 0)
+    await bench.client.delete(PODS, "default", "a")
+    await bench.gone("a")
+
+    assert "asked\n" in path.read_text()
+
+
+async def test_deletion_ends_what_does_not_listen(bench: Bench) -> None:
+    # The kubelet's rules: two dollars are one, so that the shell sees $$, its own number.
+    script = "trap '' TERM; echo $$$$; while :; do sleep 0.05; done"
+    await bench.pod("a", "sh", "-c", script)
+    await bench.wrote("a", "\n")
+    process = psutil.Process(int(await bench.log("a")))
+    await bench.client.delete(PODS, "default", "a", grace_period_seconds=1)
+    await bench.gone("a")
+
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_name_is_waited_for_and_found(bench: Bench) -> None:
+    """As a worker of a PyTorchJob waits for its master."""
+    loop = "for i in $(seq 100); do if nslookup server; then exit 0; fi; sleep 2; done; exit 1"
+    init = {"name": "init", "image": "none", "command": ["sh", "-c", loop]}
+    await bench.pod("client", "sh", "-c", "echo server", spec={"initContainers": [init]})
+    await bench.until("client", lambda pod: "startedAt" in str(pod["status"].get("initContainerStatuses")))
+    selector = {"app": "server"}
+    await bench.create(
+        SERVICES,
+        {
+            "metadata": {"name": "server"},
+            "spec": {"clusterIP": "None", "selector": selector, "ports": [{"port": 1}]},
+        },
+    )
+    await bench.pod("server", "sh", "-c", "sleep 1000")
+    await bench.over("client")
+    server = await bench.until("server", lambda pod: phase(pod) == "Running")
+
+    assert await bench.log("client") == f"{server['status']['podIP']}\n"
+
+
+async def test_the_deadline_of_a_pod(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "sleep 1000", spec={"activeDeadlineSeconds": 1})
+    pod = await bench.over("a")
+
+    assert (phase(pod), pod["status"]["reason"], ended(pod)["exitCode"]) == (
+        "Failed",
+        "DeadlineExceeded",
+        143,
+    )
+
+
+async def test_log_options(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "echo one; echo two; echo three")
+    await bench.over("a")
+
+    assert await bench.log("a", tailLines="2") == "two\nthree\n"
+    assert await bench.log("a", limitBytes="3") == "one"
+    assert await bench.log("a", follow="true", container="main") == "one\ntwo\nthree\n"
+    assert [line.split(" ")[1] for line in (await bench.log("a", timestamps="true")).splitlines()] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"container": "none"}, "container none is not valid for pod a"),
+        ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
+    ],
+)
+async def test_a_log_that_is_not_there(bench: Bench, params: dict[str, str], words: str) -> None:
+    await bench.pod("a", "true")
+    await bench.over("a")
+
+    with pytest.raises(ApiError, match=words):
+        await bench.log("a", **params)
+
+
+async def test_the_log_of_a_pod_that_is_not_there(bench: Bench) -> None:
+    with pytest.raises(NotFound):
+        await bench.log("none")
+
+
+async def test_events_tell_of_a_pods_way(bench: Bench) -> None:
+    await bench.pod("a", "nosuch-program")
+    await bench.over("a")
+    told: set[tuple[str, str]] = set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(told) < 2:
+            listed = orjson.loads(await bench.client.list(EVENTS, "default"))
+            told = {(event["reason"], event["source"]["component"]) for event in listed["items"]}
+
+    assert told == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
+
+
+async def test_leaving_the_site_leaves_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as bench:
+        await bench.pod(
+            "a", "sh", "-c", "setsid sleep 1000 & echo $!; trap '' TERM; while :; do sleep 0.05; done"
+        )
+        await bench.wrote("a", "\n")
+        escaped = psutil.Process(int(await bench.log("a")))
+        bench.node.kill()
+
+    assert not escaped.is_running() or escaped.status() == psutil.STATUS_ZOMBIE
+    assert list((tmp_path / "volumes").glob("*")) == []
