@@ -10,7 +10,7 @@ import orjson
 import yaml
 from aiohttp import web
 
-from controller.local.apiserver import discovery, patch, refusals, strategic, subresources, views
+from controller.local.apiserver import applying, discovery, patch, refusals, strategic, subresources, views
 from controller.local.apiserver.deletion import delete
 from controller.local.apiserver.front import Call, Disconnect, Front
 from controller.local.apiserver.reading import ListOptions, listed
@@ -198,6 +198,8 @@ class Handlers:
 
     def _patch(self, request: web.Request, found: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "PatchOptions")
+        if request.content_type == APPLY_PATCH:
+            return self._show(request, found, applying.apply(self._writer, found, _parsed(body), options))
         edit = _edit(request.content_type, found, body)
         if found.subresource == "scale" and found.served.scale is not None:
             answer = subresources.write_scale(self._writer, found, found.served.scale, edit, options)
@@ -319,6 +321,18 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
         raise refusals.bad_request(message) from error
+
+
+def _parsed(body: bytes) -> Any:
+    """An applied configuration: YAML, of which JSON is a part."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return yaml.load(body, Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise refusals.bad_request(f"error decoding YAML: {error}") from error
 
 
 def _edit(media: str, found: Target, body: bytes) -> Edit:

@@ -5,9 +5,11 @@ here.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from controller.local.apiserver import admission, customresources, metadata, refusals
 from controller.local.apiserver.catalog import Catalog
@@ -54,7 +56,9 @@ class Writer:
             raise target.missing
         return found
 
-    def create(self, target: Target, body: Any, options: WriteOptions) -> Answer:
+    def create(
+        self, target: Target, body: Any, options: WriteOptions, managed_fields: Sequence[Json] = ()
+    ) -> Answer:
         served = target.served
         warnings: list[str] = []
         obj = admission.decode(served, body, options, warnings)
@@ -66,6 +70,8 @@ class Writer:
         obj["metadata"] = metadata.stamp(
             given, target.namespace, self.clock(), self._rng, generation=served.rules.counts_generation
         )
+        if managed_fields:
+            obj["metadata"]["managedFields"] = list(managed_fields)
         if served.custom and "status" in served.subresources:
             obj.pop("status", None)
         obj = served.rules.prepare(obj)
@@ -100,7 +106,18 @@ class Writer:
     def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
         return self.replace(target, edit, options, admission.patched)
 
-    def replace(self, target: Target, edit: Edit, options: WriteOptions, decode: Decode) -> Answer:
+    def apply(self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]) -> Answer:
+        """``patch``, with a new list of who wants which fields."""
+        return self.replace(target, edit, options, admission.patched, managed_fields)
+
+    def replace(
+        self,
+        target: Target,
+        edit: Edit,
+        options: WriteOptions,
+        decode: Decode,
+        managed_fields: list[Json] | None = None,
+    ) -> Answer:
         """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
         served, entry = target.served, self.find(target)
         old = entry.object
@@ -115,6 +132,8 @@ class Writer:
             wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
             raise refusals.invalid(served.group, served.kind, target.name, wrong)
         new = _isolated(target, new, old)
+        if managed_fields is not None:
+            new = _managed(new, old, managed_fields)
         if new == old:
             return Answer(entry, 200, warnings)
         new = _counted(served, new, old)
@@ -211,6 +230,17 @@ def _isolated(target: Target, new: Json, old: Json) -> Json:
     if "status" in target.served.subresources:
         return _with_status(result, old)
     return result
+
+
+def _managed(new: Json, old: Json, listed: list[Json]) -> Json:
+    """The object with its managers; the times of those that want what they wanted stay."""
+    before = {_wants(entry): entry for entry in old["metadata"].get("managedFields", [])}
+    kept = [before.get(_wants(entry), entry) for entry in listed]
+    return {**new, "metadata": {**new["metadata"], "managedFields": kept}}
+
+
+def _wants(entry: Json) -> str:
+    return orjson.dumps({**entry, "time": ""}, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _owned(given: Json) -> Json:
