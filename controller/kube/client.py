@@ -15,7 +15,7 @@ import orjson
 
 from api.meta import Resource
 from controller.kube import errors
-from controller.kube.connect import Connection
+from controller.kube.connect import Connection, NotConfigured
 from controller.kube.limiter import TokenBucket
 
 JSON = "application/json"
@@ -35,6 +35,8 @@ LONGEST_LINE_BYTES = 16 * 1024 * 1024
 TRIES = 5
 """How often a call is tried when the server says ``later``; then the caller's own back-off decides."""
 LONGEST_PAUSE_SECONDS = 10.0
+RENEWAL_SECONDS = 10.0
+"""How long a new login is left alone, whatever the server says of it."""
 
 Observe = Callable[[str, str, str, float], None]
 """Told of each answer: method, resource (plural), code (``<error>`` when there was none), seconds."""
@@ -60,6 +62,8 @@ class Client:
         self._limiter = limiter
         self._user_agent = user_agent
         self._observe = observe
+        self._renewing = asyncio.Lock()
+        self._renewed_at = float("-inf")
         self._calls = self._session(
             in_flight + 8, aiohttp.ClientTimeout(CALL_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS)
         )
@@ -168,12 +172,17 @@ class Client:
             aiohttp.ClientError, TimeoutError: there was no answer; a write may have been done all the same.
         """
         headers = {"Content-Type": content_type, "Accept": accept} if body is not None else {"Accept": accept}
+        renewed, pause = False, 0.0
         for attempt in range(1, TRIES + 1):
             if self._limiter:
                 await self._limiter.take()
             try:
                 async with self._in_flight:
                     return await self._once(method, path, resource, params, body, headers)
+            except errors.Unauthorized as error:
+                if renewed or attempt == TRIES or not await self._log_in_again(error):
+                    raise
+                renewed, pause = True, 0.0
             except (errors.TooManyRequests, errors.ServerError) as error:
                 if attempt == TRIES or not error.retry_after_seconds:
                     raise
@@ -197,12 +206,16 @@ class Client:
             self._connection.server + path,
             params=_given(params),
             headers=self._with_token(headers),
+            server_hostname=self._connection.tls_name or None,
         ) as response:
             self._observe("GET", resource, str(response.status), time.monotonic() - started)
             if response.status >= 400:
-                raise errors.from_response(
+                error = errors.from_response(
                     response.status, await response.read(), response.headers.get("Retry-After", "")
                 )
+                if isinstance(error, errors.Unauthorized):
+                    await self._log_in_again(error)
+                raise error
             yield response.content
 
     async def _once(
@@ -222,6 +235,7 @@ class Client:
                 params=_given(params),
                 data=body,
                 headers=self._with_token(headers),
+                server_hostname=self._connection.tls_name or None,
             ) as response:
                 answer = await response.read()
                 code = str(response.status)
@@ -230,6 +244,22 @@ class Client:
         if response.status >= 400:
             raise errors.from_response(response.status, answer, response.headers.get("Retry-After", ""))
         return answer
+
+    async def _log_in_again(self, refusal: errors.Unauthorized) -> bool:
+        """Whether there is a new login to try; many calls refused at once share one."""
+        renew = self._connection.renew
+        if renew is None:
+            return False
+        async with self._renewing:
+            now = asyncio.get_running_loop().time()
+            if now - self._renewed_at >= RENEWAL_SECONDS:
+                self._renewed_at = now
+                try:
+                    await renew()
+                except (NotConfigured, OSError) as error:
+                    text = f"{refusal.message}; the new login failed: {error}"
+                    raise errors.Unauthorized(refusal.code, refusal.reason, text) from error
+        return True
 
     def _with_token(self, headers: dict[str, str]) -> dict[str, str]:
         token = self._connection.token()

@@ -7,9 +7,10 @@ of logging in; it is imported only then.
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_LIFETIME_SECONDS = 60.0
@@ -27,9 +28,13 @@ class Connection:
     server: str
     token: Callable[[], str] = field(default=lambda: "", repr=False)
     tls: ssl.SSLContext | None = None
-    proxy: str = ""
+    tls_name: str = ""
+    """The name that the server's certificate is for, where it is not the one in its address."""
+    proxy: str = field(default="", repr=False)
     namespace: str = ""
     """The namespace this process lives in, or that the kubeconfig's context names."""
+    renew: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
+    """Logs in again, after the server has not accepted the token. May raise NotConfigured or OSError."""
 
 
 class TokenFile:
@@ -47,6 +52,10 @@ class TokenFile:
             self._read_at = self._clock()
         return self._token
 
+    async def renew(self) -> None:
+        """Have the file read again the next time."""
+        self._read_at = float("-inf")
+
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
     """The connection of a pod with a ServiceAccount.
@@ -59,12 +68,13 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
         raise NotConfigured(
             "no cluster around this process (KUBERNETES_SERVICE_HOST or the ServiceAccount token is missing); use --kubeconfig FILE"
         )
-    namespace = folder / "namespace"
+    namespace, token = folder / "namespace", TokenFile(folder / "token")
     return Connection(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        token=TokenFile(folder / "token"),
+        token=token,
         tls=ssl.create_default_context(cafile=str(folder / "ca.crt")),
         namespace=namespace.read_text().strip() if namespace.exists() else "",
+        renew=token.renew,
     )
 
 
@@ -72,21 +82,26 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
     """The connection that a kubeconfig file describes, with its exec plugins and OIDC logins.
 
     Raises:
-        NotConfigured: the file is missing or does not describe a cluster.
+        NotConfigured: the file is missing or does not describe a cluster, or a plugin failed.
     """
-    from kubernetes_asyncio import client, config
+    configuration, namespace = await _load(path, context)
+    tokens: dict[str, str] = configuration.api_key
 
-    configuration = client.Configuration()
+    async def renew() -> None:
+        tokens.update((await _load(path, context))[0].api_key)
+
     try:
-        await config.load_kube_config(path or None, context or None, client_configuration=configuration)
-    except (config.ConfigException, OSError) as error:
-        raise NotConfigured(f"kubeconfig {path or '(default)'}: {error}") from error
-    host, tokens = configuration.host or "", configuration.api_key
+        tls = _tls(configuration) if configuration.host.startswith("https:") else None
+    except OSError as error:
+        raise NotConfigured(f"kubeconfig {path}: certificates: {error}") from error
     return Connection(
-        server=host,
-        token=lambda: str(tokens.get("BearerToken", "")).removeprefix("Bearer "),
-        tls=_tls(configuration) if host.startswith("https:") else None,
+        server=configuration.host,
+        token=lambda: tokens.get("BearerToken", "").removeprefix("Bearer "),
+        tls=tls,
+        tls_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
+        namespace=namespace,
+        renew=renew,
     )
 
 
@@ -94,6 +109,28 @@ async def connect(kubeconfig: str = "") -> Connection:
     """A kubeconfig file if one is named (by flag or $KUBECONFIG), else the cluster around this process."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     return await from_kubeconfig(named) if named else in_cluster()
+
+
+async def _load(path: str, context: str) -> tuple[Any, str]:
+    """The generated client's configuration, and the namespace that the context names."""
+    from kubernetes_asyncio import client, config
+
+    if not _exists(path):
+        raise NotConfigured(f"kubeconfig {path}: no such file")
+    configuration = client.Configuration(host="")
+    try:
+        loader = await config.load_kube_config(path, context or None, client_configuration=configuration)
+    except Exception as error:  # the loader meets a broken file with any exception there is
+        raise NotConfigured(f"kubeconfig {path}: {str(error) or 'it is incomplete'}") from error
+    if not (configuration.host or "").startswith(("http://", "https://")):
+        raise NotConfigured(f"kubeconfig {path}: it names no server")
+    current: dict[str, Any] = loader.current_context or {}
+    return configuration, current.get("context", {}).get("namespace") or ""
+
+
+def _exists(path: str) -> bool:
+    """Whether any of the files in a list like $KUBECONFIG is there."""
+    return any(Path(one).expanduser().is_file() for one in path.split(os.pathsep))
 
 
 def _tls(configuration: object) -> ssl.SSLContext:

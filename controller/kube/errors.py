@@ -7,7 +7,7 @@
     ├── Conflict              409: changed meanwhile, or a precondition does not hold
     │   └── AlreadyExists     409 on create
     ├── Gone                  410: the resourceVersion is too old
-    ├── Invalid               422 and 400: the object is refused, ``causes`` name its fields
+    ├── Invalid               422, 413 and 400: the object is refused, ``causes`` name its fields
     ├── TooManyRequests       429: come back after ``retry_after_seconds``
     └── ServerError           500 and more
 
@@ -90,6 +90,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: Invalid,
     422: Invalid,
     429: TooManyRequests,
 }

@@ -194,15 +194,12 @@ async def test_an_event_is_given_up_in_the_end() -> None:
 
 
 async def test_one_that_hangs_does_not_hold_up_the_others() -> None:
-    loop = asyncio.get_running_loop()
     async with recording(Rule(Delay(20), verb="create", plural="events", times=3)) as stage:
-        started = loop.time()
         for number in range(40):
             stage.tell(f"event {number}")
-        while stage.faults.count("create", "events") < 40:
-            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
 
-        assert loop.time() - started < 10
+        assert stage.faults.count("create", "events") == 40
         assert len(await stage.counts()) == 40
 
 

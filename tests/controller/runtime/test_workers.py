@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import aiohttp
 import pytest
@@ -58,7 +59,7 @@ def failing(*outcomes: Exception | Outcome) -> tuple[Callable[[str], Awaitable[O
 
 
 def gaps(times: list[float]) -> list[float]:
-    return [round(after - before, 6) for before, after in zip(times, times[1:], strict=False)]
+    return [round(after - before, 6) for before, after in pairwise(times)]
 
 
 async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:

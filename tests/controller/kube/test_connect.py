@@ -1,0 +1,365 @@
+"""The ways to an API server: a pod's ServiceAccount, kubeconfig files, and what is told of them."""
+
+import base64
+import os
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from aiohttp import web
+
+from api.meta import PODS
+from controller.kube.client import Client
+from controller.kube.connect import (
+    TOKEN_LIFETIME_SECONDS,
+    Connection,
+    NotConfigured,
+    TokenFile,
+    connect,
+    from_kubeconfig,
+    in_cluster,
+)
+from controller.testing.controlplane.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    (folder := tmp_path / "pki").mkdir()
+    return Authority(folder)
+
+
+@pytest.fixture
+def service_account(tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a ServiceAccount, and the environment of a pod."""
+    (folder := tmp_path / "serviceaccount").mkdir()
+    (folder / "token").write_text("secret-token\n")
+    (folder / "ca.crt").write_bytes(authority.pem)
+    (folder / "namespace").write_text("training\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("host", "server"),
+    [
+        pytest.param("10.0.0.1", "https://10.0.0.1:6443", id="IPv4"),
+        pytest.param("fd00::1", "https://[fd00::1]:6443", id="IPv6"),
+    ],
+)
+def test_in_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+
+    connection = in_cluster(service_account)
+
+    assert (connection.server, connection.token(), connection.namespace) == (
+        server,
+        "secret-token",
+        "training",
+    )
+    assert connection.tls is not None
+    assert connection.tls.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("missing", ["token", "environment"])
+def test_outside_of_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    if missing == "token":
+        (service_account / "token").unlink()
+    else:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+
+    with pytest.raises(NotConfigured, match="--kubeconfig"):
+        in_cluster(service_account)
+
+
+def test_a_token_is_read_again_after_a_minute(tmp_path: Path) -> None:
+    (path := tmp_path / "token").write_text("first\n")
+    time = 0.0
+    token = TokenFile(path, clock=lambda: time)
+    assert token() == "first"
+    path.write_text("second\n")
+
+    time = TOKEN_LIFETIME_SECONDS - 1
+    assert token() == "first"
+    time = TOKEN_LIFETIME_SECONDS
+    assert token() == "second"
+
+
+async def test_a_refused_token_is_read_again_at_once(service_account: Path) -> None:
+    connection = in_cluster(service_account)
+    assert connection.token() == "secret-token"
+    (service_account / "token").write_text("rotated")
+
+    assert connection.renew is not None
+    await connection.renew()
+
+    assert connection.token() == "rotated"
+
+
+def kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any], namespace: str = "") -> str:
+    context = {"cluster": "c", "user": "u"} | ({"namespace": namespace} if namespace else {})
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "main",
+                "contexts": [
+                    {"name": "main", "context": context},
+                    {"name": "other", "context": {"cluster": "other", "user": "u"}},
+                ],
+                "clusters": [
+                    {"name": "c", "cluster": cluster},
+                    {"name": "other", "cluster": {"server": "http://other:8080"}},
+                ],
+                "users": [{"name": "u", "user": user}],
+            }
+        )
+    )
+    return str(path)
+
+
+async def test_a_kubeconfig_with_a_token(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", {"server": "http://here:8080/"}, {"token": "secret-token"}, "team")
+
+    connection = await from_kubeconfig(path)
+
+    assert (connection.server, connection.token(), connection.namespace) == (
+        "http://here:8080",
+        "secret-token",
+        "team",
+    )
+    assert (connection.tls, connection.proxy) == (None, "")
+
+
+async def test_another_context(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", {"server": "http://here:8080"}, {"token": "t"})
+
+    assert (await from_kubeconfig(path, "other")).server == "http://other:8080"
+
+
+async def test_a_kubeconfig_that_names_a_proxy(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "config", {"server": "http://here:1", "proxy-url": "http://proxy:3128"}, {})
+
+    connection = await from_kubeconfig(path)
+
+    assert (connection.proxy, connection.token()) == ("http://proxy:3128", "")
+
+
+async def test_a_token_file_is_read_again_with_the_next_login(tmp_path: Path) -> None:
+    (token := tmp_path / "token").write_text("first")
+    path = kubeconfig(tmp_path / "config", {"server": "http://here:1"}, {"tokenFile": str(token)})
+    connection = await from_kubeconfig(path)
+    token.write_text("second")
+    assert connection.token() == "first"
+
+    assert connection.renew is not None
+    await connection.renew()
+
+    assert connection.token() == "second"
+
+
+PLUGIN = """
+import json, pathlib, sys
+count = pathlib.Path(sys.argv[1])
+number = int(count.read_text()) + 1
+count.write_text(str(number))
+if number > 2:
+    sys.exit("no more logins")
+print(json.dumps({
+    "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+    "status": {"token": f"login-{number}"},
+}))
+"""
+
+
+@pytest.mark.looptime(False)  # the plugin is a process of its own
+async def test_an_exec_plugin_logs_in_and_logs_in_again(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    (tmp_path / "count").write_text("0")
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": [str(tmp_path / "plugin.py"), str(tmp_path / "count")],
+    }
+    path = kubeconfig(tmp_path / "config", {"server": "http://here:1"}, {"exec": command})
+
+    connection = await from_kubeconfig(path)
+    assert connection.token() == "login-1"
+    assert connection.renew is not None
+    await connection.renew()
+    assert connection.token() == "login-2"
+    with pytest.raises(NotConfigured, match="no more logins"):
+        await connection.renew()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param(None, "no such file", id="it is not there"),
+        pytest.param("", "kubeconfig", id="it is empty"),
+        pytest.param("a: [", "kubeconfig", id="it is no YAML"),
+        pytest.param("- a\n- b\n", "kubeconfig", id="it is a list"),
+        pytest.param("apiVersion: v1\nkind: Config\n", "kubeconfig", id="it has no clusters"),
+        pytest.param(
+            "contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {proxy-url: p}}]\ncurrent-context: a",
+            "no server",
+            id="its cluster has no server",
+        ),
+        pytest.param(
+            "contexts: [{name: a, context: {cluster: c}}]\nclusters: []\ncurrent-context: a",
+            "kubeconfig",
+            id="its cluster is missing",
+        ),
+        pytest.param(
+            "contexts: [{name: a, context: {cluster: c}}]\ncurrent-context: a\n"
+            "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: /nowhere}}]",
+            "kubeconfig",
+            id="its certificate is missing",
+        ),
+        pytest.param(
+            "contexts: [{name: a, context: {cluster: c, user: u}}]\ncurrent-context: a\nusers: [{name: u, user: {token: t}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority-data: bm8=}}]",
+            "certificates",
+            id="its certificate is none",
+        ),
+    ],
+)
+async def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+
+    with pytest.raises(NotConfigured, match=complaint) as caught:
+        await from_kubeconfig(str(path))
+    assert str(path) in str(caught.value)
+
+
+@asynccontextmanager
+async def serving(authority: Authority) -> AsyncIterator[str]:
+    """An API server of few words, over TLS; it tells who the client is. Its address."""
+
+    async def handle(request: web.Request) -> web.Response:
+        peer = request.get_extra_info("peercert") or {}
+        names = [value for one in peer.get("subject", ()) for _, value in one]
+        return web.json_response({"client": names})
+
+    pair = authority.issue("server")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.path))
+    tls.verify_mode = ssl.CERT_OPTIONAL
+    tls.load_cert_chain(pair.certificate, pair.key)
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    try:
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def ask(path: str) -> bytes:
+    async with Client(await from_kubeconfig(path)) as client:
+        return await client.get(PODS, "ns", "a")
+
+
+def encoded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+@pytest.mark.parametrize("inline", [True, False], ids=["in the file", "beside the file"])
+async def test_certificates_of_server_and_client(tmp_path: Path, authority: Authority, inline: bool) -> None:
+    pair = authority.issue("somebody")
+    async with serving(authority) as server:
+        if inline:
+            cluster = {"server": server, "certificate-authority-data": encoded(authority.path)}
+            user = {
+                "client-certificate-data": encoded(pair.certificate),
+                "client-key-data": encoded(pair.key),
+            }
+        else:
+            cluster = {"server": server, "certificate-authority": str(authority.path)}
+            user = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+
+        assert await ask(kubeconfig(tmp_path / "config", cluster, user)) == b'{"client": ["somebody"]}'
+
+
+@pytest.mark.parametrize(
+    ("cluster", "accepted"),
+    [
+        pytest.param({}, True, id="the name in the address"),
+        pytest.param({"tls-server-name": "localhost"}, True, id="another name that it is for"),
+        pytest.param({"tls-server-name": "elsewhere.example"}, False, id="a name that it is not for"),
+    ],
+)
+async def test_the_name_in_the_servers_certificate(
+    tmp_path: Path, authority: Authority, cluster: dict[str, str], accepted: bool
+) -> None:
+    async with serving(authority) as server:
+        cluster = {"server": server, "certificate-authority": str(authority.path), **cluster}
+        path = kubeconfig(tmp_path / "config", cluster, {})
+
+        if accepted:
+            assert await ask(path)
+        else:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await ask(path)
+
+
+@pytest.mark.parametrize("skip", [True, False], ids=["verification is off", "verification is on"])
+async def test_a_server_of_an_unknown_authority(tmp_path: Path, authority: Authority, skip: bool) -> None:
+    async with serving(authority) as server:
+        path = kubeconfig(tmp_path / "config", {"server": server, "insecure-skip-tls-verify": skip}, {})
+
+        if skip:
+            assert await ask(path)
+        else:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await ask(path)
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "server"),
+    [
+        pytest.param("flag", "", "http://flag:1", id="a file named by flag"),
+        pytest.param("", "environment", "http://environment:1", id="a file named by $KUBECONFIG"),
+        pytest.param("flag", "environment", "http://flag:1", id="the flag wins"),
+        pytest.param("", "nowhere{}environment", "http://environment:1", id="a list of files"),
+    ],
+)
+async def test_which_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, environment: str, server: str
+) -> None:
+    for name in ("flag", "environment"):
+        kubeconfig(tmp_path / name, {"server": f"http://{name}:1"}, {})
+    paths = [str(tmp_path / name) for name in environment.split("{}") if name]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(paths))
+
+    assert (await connect(str(tmp_path / flag) if flag else "")).server == server
+
+
+async def test_no_file_and_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(NotConfigured, match="no cluster around this process"):
+        await connect()
+
+
+async def test_no_secret_is_shown(tmp_path: Path, service_account: Path) -> None:
+    cluster = {"server": "http://here:1", "proxy-url": "http://me:secret-password@proxy:1"}
+    file = await from_kubeconfig(kubeconfig(tmp_path / "config", cluster, {"token": "secret-token"}))
+    pod = in_cluster(service_account)
+    by_hand = Connection("http://here", token=lambda: "secret-token")
+    async with Client(file) as client:
+        shown = [repr(one) + str(one) for one in (file, pod, by_hand, client, pod.token)]
+
+    assert not [text for text in shown if "secret" in text]
+    assert pod.token() == "secret-token"

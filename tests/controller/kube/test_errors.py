@@ -1,0 +1,78 @@
+"""From an answer of the API server to an error that says what it means."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from controller.kube import errors
+
+
+def status(reason: str = "", message: str = "", **details: Any) -> bytes:
+    return orjson.dumps({"kind": "Status", "reason": reason, "message": message, "details": details})
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        pytest.param(400, "BadRequest", errors.Invalid, id="a request that is not understood"),
+        pytest.param(401, "Unauthorized", errors.Unauthorized, id="credentials that are not accepted"),
+        pytest.param(403, "Forbidden", errors.Forbidden, id="no permission, or no quota"),
+        pytest.param(404, "NotFound", errors.NotFound, id="nothing of that name"),
+        pytest.param(409, "Conflict", errors.Conflict, id="changed meanwhile"),
+        pytest.param(409, "AlreadyExists", errors.AlreadyExists, id="the name is taken"),
+        pytest.param(410, "Expired", errors.Gone, id="a version that is too old"),
+        pytest.param(413, "RequestEntityTooLarge", errors.Invalid, id="an object that is too large"),
+        pytest.param(422, "Invalid", errors.Invalid, id="an object that is refused"),
+        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="too much at once"),
+        pytest.param(500, "InternalError", errors.ServerError, id="a failure of the server"),
+        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="a server that is not ready"),
+        pytest.param(504, "Timeout", errors.ServerError, id="a server that takes too long"),
+        pytest.param(418, "", errors.ApiError, id="a code that nobody knows"),
+    ],
+)
+def test_what_a_code_means(code: int, reason: str, expected: type[errors.ApiError]) -> None:
+    error = errors.from_response(code, status(reason, "because"))
+
+    assert type(error) is expected
+    assert (error.code, error.reason, error.message, str(error)) == (code, reason, "because", "because")
+
+
+def test_the_fields_that_are_refused() -> None:
+    causes = [{"reason": "FieldValueInvalid", "field": "spec.a", "message": "no"}, {"message": "of no field"}]
+
+    error = errors.from_response(422, status("Invalid", "refused", causes=causes))
+
+    assert error.causes == (("spec.a", "no"), ("", "of no field"))
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [
+        pytest.param("7", {}, 7, id="in the header"),
+        pytest.param("", {"retryAfterSeconds": 3}, 3, id="in the Status"),
+        pytest.param("7", {"retryAfterSeconds": 3}, 7, id="in both, the header counts"),
+        pytest.param("", {}, 0, id="nowhere"),
+        pytest.param("Wed, 21 Oct 2026 07:28:00 GMT", {}, 0, id="as a date, which no API server sends"),
+    ],
+)
+def test_when_to_come_back(header: str, details: dict[str, Any], seconds: float) -> None:
+    assert errors.from_response(429, status(**details), header).retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(b"", "HTTP 502", id="empty"),
+        pytest.param(b"<html>bad gateway</html>", "<html>bad gateway</html>", id="of a proxy"),
+        pytest.param(b"\xff", "�", id="of bytes that are no text"),
+        pytest.param(b'["a"]', '["a"]', id="of JSON that is no Status"),
+        pytest.param(b"x" * 5000, "x" * 1024, id="without end"),
+        pytest.param(b'{"message":null,"reason":null,"details":null}', "HTTP 502", id="full of nulls"),
+    ],
+)
+def test_a_body_that_is_no_status(body: bytes, message: str) -> None:
+    error = errors.from_response(502, body)
+
+    assert isinstance(error, errors.ServerError)
+    assert (error.message, error.reason, error.causes) == (message, "", ())
