@@ -54,12 +54,13 @@ class Draft:
             self._tell(Severity.NORMAL, "Suspended", message)
 
     def resumed(self) -> None:
-        """Ends a suspension, if there is one; the job's clock starts anew."""
+        """Ends a suspension, if there is one; the job's clock starts anew, and no pod of before is missed."""
         if conditions.is_true(self.status, ConditionType.SUSPENDED):
             message = f"{self._kind} {self._name} is resumed."
             self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
             self._tell(Severity.NORMAL, "Resumed", message)
             self.status.start_time = self.now
+            self.recount_active({})
 
     def running(self, message: str) -> None:
         self._set(ConditionType.RUNNING, TRUE, "Running", message)
