@@ -3,7 +3,7 @@
 It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,10 @@ from controller.kind import JobKind, Options
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
-from controller.testing.builders import NOON
+from controller.testing.builders import NOON, pytorch_job
+
+Step = Callable[["Life"], object]
+"""Something that happens to a job."""
 
 MOST_PASSES = 12
 """More than any change needs until nothing is left to do."""
@@ -59,6 +62,15 @@ class Life:
     def conditions(self) -> str:
         """The conditions in their order, such as ``Created T, Running F``."""
         return ", ".join(f"{one.type} {one.status[0]}" for one in self.status.conditions or ())
+
+    @property
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """The replica statuses as on the wire, without the selectors."""
+        roles = self.status.to_wire().get("replicaStatuses", {})
+        return {
+            name: {key: value for key, value in one.items() if key != "selector"}
+            for name, one in roles.items()
+        }
 
     @property
     def reasons(self) -> list[str]:
@@ -108,8 +120,8 @@ class Life:
             self._create(child)
         if plan.status is not None:
             self.job = self.job.model_copy(update={"status": plan.status})
-        for event in self._news(plan.events):
-            self.events.append(event)
+        for event in plan.events:
+            self.events += self._news([event])
             if event.once:
                 self._told.add((event.reason, event.once))
         self.counts += plan.counts
@@ -185,3 +197,35 @@ class Life:
             self.pods[name] = msgspec.structs.replace(pod, deleting=True)
         else:
             del self.pods[name]
+
+
+def life_of(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+    """The life of a PyTorchJob, a master and two workers of that restart policy, once all its pods are made."""
+    role = {"restartPolicy": policy}
+    roles: dict[str, Mapping[str, Any]] = {"master": role, "worker": role}
+    life = Life(pytorch_job(**{**roles, **fields}), graceful=graceful)
+    life.settle()
+    return life
+
+
+def running(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+    """The same once all its pods run."""
+    life = life_of(policy, graceful=graceful, **fields)
+    life.become("Running")
+    life.settle()
+    return life
+
+
+def phase(phase: str, *names: str, **fields: Any) -> Step:
+    """Pods get to that phase."""
+    return lambda life: life.become(phase, *names, **fields)
+
+
+def run_policy(**fields: Any) -> Step:
+    """The job gets that run policy."""
+    return lambda life: life.respecify(pytorch_job(run_policy=fields))
+
+
+def workers(count: int, **fields: Any) -> Step:
+    """The job is scaled."""
+    return lambda life: life.respecify(pytorch_job(workers=count, **fields))

@@ -1,0 +1,330 @@
+"""The decision, pass by pass: the first pass, histories of conditions and their words, what is told."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.domain import Count, Severity
+from controller.kind import Options
+from controller.reconcile.plan import decide
+from controller.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
+from controller.testing.life import Life, Step, life_of, phase, run_policy, running
+
+ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
+SELECTOR = (
+    "training.kubeflow.org/job-name=train,"
+    "training.kubeflow.org/operator-name=pytorchjob-controller,"
+    "training.kubeflow.org/replica-type="
+)
+RUN = phase("Running")
+FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps", "conditions"),
+    [
+        pytest.param({}, [], "Created T", id="created, pods pending"),
+        pytest.param({}, [RUN], "Created T, Running T", id="running"),
+        pytest.param({}, [phase("Running", "worker-0")], "Created T", id="workers run before their master"),
+        pytest.param(
+            {}, [RUN, phase("Succeeded", "master-0")], "Created T, Running F, Succeeded T", id="success"
+        ),
+        pytest.param(
+            {}, [phase("Succeeded", "master-0")], "Created T, Succeeded T", id="success unseen running"
+        ),
+        pytest.param(
+            {"policy": "Never"},
+            [RUN, FAIL_A_WORKER],
+            "Created T, Running F, Failed T",
+            id="replica failure with Never",
+        ),
+        pytest.param(
+            {"policy": "Never"},
+            [FAIL_A_WORKER],
+            "Created T, Failed T",
+            id="replica failure with Never before it ran",
+        ),
+        pytest.param(
+            {"graceful": True}, [RUN, FAIL_A_WORKER], "Created T, Restarting T", id="restart in progress"
+        ),
+        pytest.param(
+            {}, [RUN, phase("Failed", "master-0")], "Created T, Restarting T", id="the master is made again"
+        ),
+        pytest.param(
+            {}, [RUN, FAIL_A_WORKER, RUN], "Created T, Running T", id="the restarted pod runs again"
+        ),
+        pytest.param({"run_policy": {"suspend": True}}, [], "Created T, Suspended T", id="created suspended"),
+        pytest.param(
+            {},
+            [RUN, run_policy(suspend=True)],
+            "Created T, Running F, Suspended T",
+            id="running then suspended",
+        ),
+        pytest.param(
+            {},
+            [RUN, phase("Failed", "master-0"), run_policy(suspend=True)],
+            "Created T, Restarting T, Suspended T",
+            id="restarting then suspended",
+        ),
+        pytest.param(
+            {"run_policy": {"suspend": True}},
+            [run_policy(suspend=False)],
+            "Created T, Suspended F",
+            id="resumed, not yet running",
+        ),
+        pytest.param(
+            {},
+            [RUN, run_policy(suspend=True), run_policy()],
+            "Created T, Running F, Suspended F",
+            id="resumed after it ran, not yet running",
+        ),
+        pytest.param(
+            {"run_policy": {"suspend": True}},
+            [run_policy(suspend=False), RUN],
+            "Created T, Suspended F, Running T",
+            id="resumed and running",
+        ),
+        pytest.param(
+            {"run_policy": {"backoffLimit": 1}},
+            [RUN, phase("Running", "worker-0", restarts=1)],
+            "Created T, Running F, Failed T",
+            id="backoff",
+        ),
+        pytest.param(
+            {"run_policy": {"activeDeadlineSeconds": 9}},
+            [RUN, lambda life: life.wait(9)],
+            "Created T, Running F, Failed T",
+            id="deadline",
+        ),
+        pytest.param(
+            {"policy": "ExitCode"},
+            [RUN, FAIL_A_WORKER],
+            "Created T, Running F, Failed T",
+            id="permanent exit code",
+        ),
+    ],
+)
+def test_history_of_conditions(fields: dict[str, Any], steps: list[Step], conditions: str) -> None:
+    life = life_of(**fields)
+    for step in steps:
+        step(life)
+        life.settle()
+
+    assert life.conditions == conditions
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps", "reason", "message"),
+    [
+        pytest.param({}, [], "Created", "PyTorchJob train is created.", id="created"),
+        pytest.param({}, [RUN], "Running", "PyTorchJob train is running.", id="running"),
+        pytest.param(
+            {"masters": None},
+            [RUN],
+            "Running",
+            "PyTorchJob ml/train is running.",
+            id="running without a master",
+        ),
+        pytest.param(
+            {},
+            [phase("Succeeded", "master-0")],
+            "Succeeded",
+            "PyTorchJob train is successfully completed.",
+            id="succeeded",
+        ),
+        pytest.param(
+            {"masters": None},
+            [phase("Succeeded")],
+            "Succeeded",
+            "PyTorchJob ml/train successfully completed.",
+            id="succeeded without a master",
+        ),
+        pytest.param(
+            {"graceful": True},
+            [RUN, FAIL_A_WORKER],
+            "Restarting",
+            "job train is restarting because Worker replica(s) failed.",
+            id="restarting",
+        ),
+        pytest.param(
+            {"policy": "ExitCode"},
+            [FAIL_A_WORKER],
+            "Failed",
+            'job "train" is failing because "Worker" replica(s) failed.',
+            id="a permanent exit code",
+        ),
+        pytest.param(
+            {"policy": "Never"},
+            [FAIL_A_WORKER],
+            "Failed",
+            "PyTorchJob train is failed because 1 Worker replica(s) failed.",
+            id="a failed replica",
+        ),
+        pytest.param(
+            {"run_policy": {"backoffLimit": -1}},
+            [],
+            "Failed",
+            "Job train has failed because it has reached the specified backoff limit",
+            id="out of tries",
+        ),
+        pytest.param(
+            {"run_policy": {"activeDeadlineSeconds": 0}},
+            [],
+            "Failed",
+            "Job train has failed because it was active longer than specified deadline",
+            id="out of time",
+        ),
+        pytest.param(
+            {"run_policy": {"suspend": True}},
+            [],
+            "Suspended",
+            "PyTorchJob train is suspended.",
+            id="suspended",
+        ),
+        pytest.param(
+            {"run_policy": {"suspend": True}},
+            [run_policy()],
+            "Resumed",
+            "PyTorchJob train is resumed.",
+            id="resumed",
+        ),
+    ],
+)
+def test_words_of_the_last_condition(
+    fields: dict[str, Any], steps: list[Step], reason: str, message: str
+) -> None:
+    life = life_of(**fields)
+    for step in steps:
+        step(life)
+        life.settle()
+    last = (life.status.conditions or [])[-1]
+
+    assert (last.reason, last.message) == (f"PyTorchJob{reason}", message)
+
+
+def test_the_first_pass_makes_all_children_and_writes_all_status() -> None:
+    life = Life(pytorch_job())
+
+    plan = life.step()
+
+    assert [(child.resource.kind, child.name) for child in plan.create] == [
+        (kind, name) for name in ALL_CHILDREN for kind in ("Pod", "Service")
+    ]
+    assert plan.delete == ()
+    assert life.status.start_time == NOON
+    assert life.status.to_wire()["replicaStatuses"] == {
+        "Master": {"selector": f"{SELECTOR}master"},
+        "Worker": {"selector": f"{SELECTOR}worker"},
+    }
+    assert life.counts == [Count.CREATED]
+
+
+def test_times_are_whole_seconds() -> None:
+    life = Life(pytorch_job())
+    life.now = NOON + timedelta(milliseconds=999)
+
+    life.step()
+
+    assert life.status.start_time == NOON
+
+
+def test_a_job_that_runs_has_nothing_left_to_do() -> None:
+    life = running()
+
+    assert life.is_idle(life.decide())
+
+
+def test_success_comes_before_failure() -> None:
+    life = running("Never")
+    life.become("Succeeded", "master-0")
+    life.become("Failed", "worker-0", code=1)
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Succeeded T"
+    assert Count.FAILED not in life.counts
+
+
+def test_pods_that_still_run_count_as_succeeded_after_success() -> None:
+    life = running()
+    life.become("Succeeded", "master-0")
+    life.settle()
+
+    assert life.counters == {"Master": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+    assert life.counts == [Count.CREATED, Count.SUCCESSFUL]
+
+
+@pytest.mark.parametrize(
+    ("stranger", "deleted"),
+    [
+        pytest.param(pod("chief"), [], id="of a role that the job does not have"),
+        pytest.param(pod(index=-1), [], id="without an index"),
+        pytest.param(pod(index=7), ["train-worker-7"], id="beyond the replicas"),
+    ],
+)
+def test_a_pod_that_fills_no_place_decides_nothing(stranger: Any, deleted: list[str]) -> None:
+    life = running("Never")
+    pods = (*life.pods.values(), stranger)
+    seen = snapshot(*pods, *life.services.values(), service("chief"))
+
+    plan = decide(life.kind, life.job, seen, life.now, Options())
+
+    assert [one.name for one in plan.delete] == deleted
+    assert plan.create == ()
+    assert plan.status is not None
+    assert plan.status.to_wire() == life.status.to_wire()
+
+
+@pytest.mark.parametrize(
+    ("code", "events"),
+    [
+        pytest.param(0, [], id="an exit code of zero is no news"),
+        pytest.param(3, ["Pod: ml.train-worker-0 exited with code 3"], id="any other is told"),
+    ],
+)
+def test_exit_codes_are_told_once(code: int, events: list[str]) -> None:
+    life = running()
+    life.become("Running", "worker-0", code=code)
+    life.settle()
+    life.settle()
+
+    assert [one.message for one in life.events if one.reason == "ExitedWithCode"] == events
+
+
+def test_a_restart_policy_in_the_template_is_told_before_the_pod_is_made() -> None:
+    own = template()
+    own["spec"]["restartPolicy"] = "Always"
+    life = life_of(worker={"template": own})
+
+    assert [(one.reason, one.message) for one in life.events] == [
+        (
+            "SetPodTemplateRestartPolicy",
+            "Restart policy in pod template will be overwritten by restart policy in replica spec",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "events"),
+    [
+        pytest.param(
+            phase("Succeeded", "master-0"), [(Severity.NORMAL, "PyTorchJobSucceeded")], id="success"
+        ),
+        pytest.param(
+            phase("Failed", "worker-0", code=1),
+            [(Severity.NORMAL, "ExitedWithCode"), (Severity.WARNING, "PyTorchJobFailed")],
+            id="a permanent exit code",
+        ),
+        pytest.param(
+            lambda life: life.wait(60),
+            [(Severity.NORMAL, "PyTorchJobFailed")],
+            id="a limit, Normal as it was",
+        ),
+    ],
+)
+def test_the_end_is_told_once(end: Step, events: list[tuple[Severity, str]]) -> None:
+    life = running("ExitCode", run_policy={"activeDeadlineSeconds": 60})
+    end(life)
+    life.settle()
+
+    assert [(one.severity, one.reason) for one in life.events] == events

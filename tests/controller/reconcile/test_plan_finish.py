@@ -1,0 +1,97 @@
+"""The decision about finished jobs: what is left, and for how long."""
+
+from typing import Any
+
+import pytest
+
+from controller.domain import Count
+from controller.testing.life import Step, phase, run_policy, running, workers
+
+ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
+FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
+
+
+@pytest.mark.parametrize(
+    ("clean", "left"),
+    [
+        pytest.param(None, ALL_CHILDREN, id="unset keeps all"),
+        pytest.param("None", ALL_CHILDREN, id="None keeps all"),
+        pytest.param("Running", ["train-master-0"], id="Running keeps what has ended"),
+        pytest.param("All", [], id="All keeps nothing"),
+        pytest.param("all", [], id="an unknown word keeps nothing"),
+    ],
+)
+def test_what_is_left_of_a_finished_job(clean: str | None, left: list[str]) -> None:
+    life = running(run_policy={"cleanPodPolicy": clean} if clean else {})
+    life.become("Succeeded", "master-0")
+
+    life.step()
+    assert list(life.pods) == ALL_CHILDREN
+
+    life.settle()
+    assert (list(life.pods), list(life.services)) == (left, left)
+
+
+def test_a_finished_job_makes_nothing_again() -> None:
+    life = running()
+    life.become("Succeeded", "master-0")
+    life.settle()
+    life.go("worker-0")
+
+    assert life.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("ttl", "waited", "deleted", "left"),
+    [
+        pytest.param(0, 0, True, None, id="at once"),
+        pytest.param(60, 0, False, 60, id="not yet"),
+        pytest.param(60, 59, False, 1, id="almost"),
+        pytest.param(60, 60, True, None, id="when its time has come"),
+        pytest.param(None, 10**6, False, None, id="never"),
+    ],
+)
+def test_a_finished_job_is_deleted(ttl: int | None, waited: float, deleted: bool, left: float | None) -> None:
+    life = running(run_policy={} if ttl is None else {"ttlSecondsAfterFinished": ttl})
+    life.become("Succeeded", "master-0")
+    assert not life.step().delete_job
+    life.wait(waited)
+
+    plan = life.decide()
+
+    assert (plan.delete_job, plan.requeue_after_seconds) == (deleted, left)
+    assert plan.counts == ((Count.DELETED,) if deleted else ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "end"),
+    [
+        pytest.param({"policy": "ExitCode"}, FAIL_A_WORKER, id="a permanent exit code"),
+        pytest.param({"policy": "Never"}, FAIL_A_WORKER, id="a failed replica"),
+        pytest.param({}, phase("Running", restarts=9), id="a limit"),
+    ],
+)
+def test_a_failed_job_expires_too(fields: dict[str, Any], end: Step) -> None:
+    life = running(**fields, run_policy={"ttlSecondsAfterFinished": 5, "backoffLimit": 9})
+    end(life)
+    life.settle()
+    life.wait(5)
+
+    assert life.decide().delete_job
+
+
+def test_a_suspended_finished_job_does_not_expire() -> None:
+    life = running()
+    life.become("Succeeded", "master-0")
+    life.settle()
+    run_policy(suspend=True, ttlSecondsAfterFinished=0)(life)
+
+    assert life.settle() == []
+
+
+def test_what_is_deleted_is_named_by_its_uid() -> None:
+    life = running(workers=3)
+    doomed = life.pods["train-worker-2"].uid, life.services["train-worker-2"].uid
+    workers(2)(life)
+
+    assert [one.uid for one in life.decide().delete] == list(doomed)

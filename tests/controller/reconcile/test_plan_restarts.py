@@ -1,0 +1,167 @@
+"""The decision about pods that fail, go or vanish: the matrix of restarts."""
+
+import pytest
+
+from api.meta import PODS, SERVICES
+from controller.domain import Count, Doomed, Event, Severity
+from controller.testing.builders import NOON
+from controller.testing.life import running
+
+ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
+def test_a_restart_in_place_is_the_kubelet_s(policy: str) -> None:
+    life = running(policy)
+    life.become("Running", "worker-0", restarts=3)
+
+    assert life.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        pytest.param("OnFailure", 1, id="OnFailure, the program's own code"),
+        pytest.param("OnFailure", 137, id="OnFailure, killed"),
+        pytest.param("OnFailure", None, id="OnFailure, evicted"),
+        pytest.param("Always", 1, id="Always, the program's own code"),
+        pytest.param("Always", 137, id="Always, killed"),
+        pytest.param("Always", None, id="Always, evicted"),
+        pytest.param("ExitCode", 128, id="ExitCode, the first retryable code"),
+        pytest.param("ExitCode", 137, id="ExitCode, killed"),
+        pytest.param("ExitCode", None, id="ExitCode, evicted"),
+    ],
+)
+def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
+    life = running(policy, graceful=True)
+    before = life.pods["train-worker-0"]
+    life.become("Failed", "worker-0", code=code)
+
+    plan = life.step()
+
+    assert plan.delete == (Doomed(PODS, "train-worker-0", before.uid),)
+    assert life.conditions == "Created T, Restarting T"
+    assert life.counts[-1] is Count.RESTARTED
+    assert life.settle() == []
+    life.go("worker-0")
+    life.settle()
+    assert life.pods["train-worker-0"].uid != before.uid
+    assert life.conditions == "Created T, Running T"
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        pytest.param("Never", 1, id="Never, the program's own code"),
+        pytest.param("Never", 137, id="Never, killed"),
+        pytest.param("Never", None, id="Never, evicted"),
+        pytest.param("ExitCode", 0, id="ExitCode, a sidecar failed"),
+        pytest.param("ExitCode", 1, id="ExitCode, the program's own code"),
+        pytest.param("ExitCode", 127, id="ExitCode, the last permanent code"),
+    ],
+)
+def test_a_failed_pod_ends_the_job(policy: str, code: int | None) -> None:
+    life = running(policy)
+    made = list(life.made)
+    life.become("Failed", "worker-0", code=code)
+
+    plan = life.step()
+
+    assert (plan.create, plan.delete) == ((), ())
+    assert life.conditions == "Created T, Running F, Failed T"
+    assert life.status.completion_time == NOON
+    assert life.counters["Worker"] == {"active": 1, "failed": 1}
+    assert life.counts[-1] is Count.FAILED
+    life.settle()
+    assert (life.made, list(life.pods)) == (made, ALL_CHILDREN)
+
+
+@pytest.mark.parametrize(
+    ("policy", "conditions"),
+    [
+        ("Never", "Created T, Running F, Failed T"),
+        ("OnFailure", "Created T, Restarting T"),
+        ("Always", "Created T, Restarting T"),
+        ("ExitCode", "Created T, Restarting T"),
+    ],
+)
+def test_a_running_pod_that_somebody_removes(policy: str, conditions: str) -> None:
+    life = running(policy, graceful=True)
+    life.remove("worker-0")
+
+    plan = life.step()
+
+    assert (plan.create, plan.delete) == ((), ())
+    assert life.conditions == conditions
+    assert life.counters["Worker"] == {"active": 1, "failed": 1}
+
+
+def test_a_removed_pod_is_made_again_once_it_is_gone() -> None:
+    life = running(graceful=True)
+    life.remove("worker-0")
+    life.settle()
+    life.go("worker-0")
+
+    plan = life.step()
+
+    assert [child.name for child in plan.create] == ["train-worker-0"]
+    assert life.conditions == "Created T, Running T"
+
+
+@pytest.mark.parametrize("before", ["Pending", "Running", "Succeeded", "Unknown"])
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
+def test_a_pod_that_vanishes_is_made_again_without_a_verdict(policy: str, before: str) -> None:
+    life = running(policy)
+    life.become(before, "worker-0")
+    life.settle()
+    life.go("worker-0")
+
+    life.settle()
+
+    assert life.made[-1] == "train-worker-0"
+    assert life.conditions == "Created T, Running T"
+
+
+def test_a_running_pod_that_vanishes_is_told() -> None:
+    life = running()
+    life.go("worker-0")
+    life.settle()
+
+    assert [event for event in life.events if event.reason == "PyTorchJobRestarting"] == [
+        Event(
+            Severity.WARNING,
+            "PyTorchJobRestarting",
+            "PyTorchJob train is restarting because 1 Worker replica(s) failed.",
+        )
+    ]
+
+
+def test_a_vanished_service_is_made_again() -> None:
+    life = running()
+    del life.services["train-worker-1"]
+
+    plan = life.step()
+
+    assert [(child.resource, child.name) for child in plan.create] == [(SERVICES, "train-worker-1")]
+
+
+def test_one_failed_replica_is_told_once_however_long_its_pod_takes_to_go() -> None:
+    life = running(graceful=True)
+    life.become("Failed", "worker-0", code=1)
+    life.settle()
+    life.become("Failed", "worker-0", code=1, deleting=True, restarts=0)
+    life.settle()
+
+    assert life.reasons == ["ExitedWithCode", "PyTorchJobRestarting", "PyTorchJobRestarting"]
+    assert life.counts.count(Count.RESTARTED) == 1
+
+
+def test_a_failing_job_replaces_nothing() -> None:
+    life = running(worker={"restartPolicy": "Never"})
+    life.become("Failed", "master-0", code=1)
+    life.become("Failed", "worker-0", code=1)
+
+    plan = life.step()
+
+    assert (plan.create, plan.delete) == ((), ())
+    assert life.conditions == "Created T, Running F, Failed T"

@@ -1,0 +1,103 @@
+"""The decision about suspended and resumed jobs."""
+
+import pytest
+
+from api.meta import HORIZONTAL_POD_AUTOSCALERS
+from controller.domain import Doomed
+from controller.testing.builders import NOON, pytorch_job
+from controller.testing.life import Life, life_of, run_policy, running
+
+METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
+
+
+def test_a_suspended_job_is_never_started() -> None:
+    life = life_of(run_policy={"suspend": True})
+
+    assert (life.made, life.services, life.status.start_time) == ([], {}, None)
+    assert life.reasons == ["PyTorchJobSuspended"]
+
+
+def test_suspending_deletes_every_child_and_keeps_the_start() -> None:
+    life = running()
+    life.wait(5)
+    run_policy(suspend=True)(life)
+    life.settle()
+
+    assert (life.pods, life.services) == ({}, {})
+    assert life.status.start_time == NOON
+    assert life.counters == {"Master": {}, "Worker": {}}
+
+
+def test_active_falls_as_suspended_pods_go() -> None:
+    life = running(graceful=True)
+    run_policy(suspend=True)(life)
+    life.settle()
+    assert life.counters == {"Master": {"active": 1}, "Worker": {"active": 2}}
+
+    life.go("worker-0")
+    life.settle()
+    assert life.counters == {"Master": {"active": 1}, "Worker": {"active": 1}}
+
+    life.go("worker-1", "master-0")
+    life.settle()
+    assert life.counters == {"Master": {}, "Worker": {}}
+
+
+def test_what_has_succeeded_stays_counted_through_a_suspension() -> None:
+    life = running()
+    life.become("Succeeded", "worker-0")
+    life.settle()
+    run_policy(suspend=True)(life)
+    life.settle()
+
+    assert life.counters["Worker"] == {"succeeded": 1}
+
+
+@pytest.mark.parametrize("policy_", ["Never", "OnFailure"])
+def test_a_resumed_job_waits_for_the_pods_of_before(policy_: str) -> None:
+    life = running(policy_, graceful=True)
+    role = {"restartPolicy": policy_}
+    life.respecify(pytorch_job(run_policy={"suspend": True}, master=role, worker=role))
+    life.settle()
+    life.respecify(pytorch_job(master=role, worker=role))
+    life.settle()
+    assert life.conditions == "Created T, Running F, Suspended T"
+
+    life.go()
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Suspended F"
+    assert len(life.made) == 6
+
+
+def test_suspension_and_resume_are_told_once_each() -> None:
+    life = running(graceful=True)
+    run_policy(suspend=True)(life)
+    life.settle()
+    life.go()
+    life.settle()
+    run_policy()(life)
+    life.settle()
+
+    assert life.reasons == ["PyTorchJobSuspended", "PyTorchJobResumed"]
+
+
+def test_a_suspended_job_has_no_autoscaler() -> None:
+    elastic = {"metrics": METRICS}
+    life = running(elasticPolicy=elastic)
+    assert list(life.extras) == ["train"]
+
+    life.respecify(pytorch_job(run_policy={"suspend": True}, elasticPolicy=elastic))
+    plan = life.step()
+    assert Doomed(HORIZONTAL_POD_AUTOSCALERS, "train") in plan.delete
+    assert life.extras == {}
+
+    life.respecify(pytorch_job(elasticPolicy=elastic))
+    life.settle()
+    assert list(life.extras) == ["train"]
+
+
+def test_the_autoscaler_comes_before_the_first_pod() -> None:
+    plan = Life(pytorch_job(elasticPolicy={"metrics": METRICS})).decide()
+
+    assert plan.create[0].resource == HORIZONTAL_POD_AUTOSCALERS
