@@ -146,6 +146,7 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, metadata: No
             for field in version.get("selectableFields") or ()
         },
         custom=True,
+        source=version["schema"]["openAPIV3Schema"],
         storage_version=storage,
     )
 

@@ -10,7 +10,16 @@ import orjson
 import yaml
 from aiohttp import web
 
-from controller.local.apiserver import applying, discovery, patch, refusals, strategic, subresources, views
+from controller.local.apiserver import (
+    applying,
+    discovery,
+    openapi,
+    patch,
+    refusals,
+    strategic,
+    subresources,
+    views,
+)
 from controller.local.apiserver.deletion import delete
 from controller.local.apiserver.front import Call, Disconnect, Front
 from controller.local.apiserver.reading import ListOptions, listed
@@ -250,6 +259,12 @@ class Handlers:
                 document = discovery.versions(request.host)
             case ["api", "v1"]:
                 document = discovery.resources(catalog, "", "v1")
+            case ["openapi", "v3"]:
+                document = openapi.index(catalog)
+            case ["openapi", "v3", "api", version]:
+                document = openapi.document(catalog, "", version)
+            case ["openapi", "v3", "apis", name, version]:
+                document = openapi.document(catalog, name, version)
             case ["apis"]:
                 document = discovery.groups(catalog)
             case ["apis", name]:

@@ -112,6 +112,8 @@ class Served:
     fields: Mapping[str, FieldReader] = field(default_factory=dict[str, FieldReader])
     """Fields that selectors may ask for, besides name and namespace."""
     custom: bool = False
+    source: Json = field(default_factory=dict[str, Any])
+    """Of a custom resource, the schema as its definition gives it."""
     storage_version: str = ""
 
     @property

@@ -1,9 +1,11 @@
 """The server as others use it: start, address, stop."""
 
 import asyncio
+import base64
 import contextlib
 import random
 import secrets
+import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -54,6 +56,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
         self._url = ""
+        self._authority = b""
         for name in NAMESPACES:
             self._writer.add_namespace(name)
         for definition in crds:
@@ -87,17 +90,29 @@ class ApiServer:
         assert served is not None
         self._writer.create(Target(served), definition, WriteOptions(validation="Ignore"))
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    async def start(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        authority: bytes = b"",
+    ) -> None:
+        """Serve; over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for.
+
+        kubectl sends no token without TLS; the clients of this package do.
+        """
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handlers.handle)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
         await site.start()
         bound = self._runner.addresses[0]
-        self._url = f"http://{bound[0]}:{bound[1]}"
+        self._url = f"{'https' if tls is not None else 'http'}://{bound[0]}:{bound[1]}"
+        self._authority = authority
         self._collecting = asyncio.create_task(self._collector.run(), name="garbage collector")
 
     async def stop(self) -> None:
@@ -115,11 +130,14 @@ class ApiServer:
     def kubeconfig(self) -> Json:
         """A kubeconfig with which tools reach this server."""
         name = "rallypoint"
+        cluster: Json = {"server": self.url}
+        if self._authority:
+            cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
         context = {"cluster": name, "user": name, "namespace": "default"}
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "clusters": [{"name": name, "cluster": cluster}],
             "users": [{"name": name, "user": {"token": self.token}}],
             "contexts": [{"name": name, "context": context}],
             "current-context": name,
