@@ -112,9 +112,11 @@ class Life:
         for doomed in plan.delete:
             if doomed.resource == PODS:
                 self._delete_pod(doomed.name, doomed.uid)
-            elif doomed.resource == SERVICES and self.services[doomed.name].uid == doomed.uid:
-                del self.services[doomed.name]
-            elif doomed.resource not in {PODS, SERVICES}:
+            elif doomed.resource == SERVICES:
+                assert self.services.pop(doomed.name).uid == doomed.uid, (
+                    f"{doomed.name} is another Service by now"
+                )
+            else:
                 self.extras.pop(doomed.name, None)
         for child in plan.create:
             self._create(child)
