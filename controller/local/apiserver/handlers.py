@@ -45,6 +45,30 @@ PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
 """Answers a request about a running pod: its log, a command in it."""
 
 
+class Sender:
+    """Sends the frames of one watch, and hangs up on a client that does not take them."""
+
+    def __init__(self, request: web.Request, front: Front | None, call: Call) -> None:
+        self._request = request
+        self._front = front
+        self._call = call
+        self._sending = False
+
+    async def send(self, response: web.StreamResponse, frames: list[bytes]) -> None:
+        front = self._front
+        passed = frames if front is None else [frame for frame in frames if front.passes(self._call, frame)]
+        if not passed:
+            return
+        self._sending = True
+        await response.write(b"".join(passed))
+        self._sending = False
+
+    def give_up(self) -> None:
+        """Only a write that waits for the client has to be broken off; else the watch just ends."""
+        if self._sending and self._request.transport is not None:
+            self._request.transport.abort()
+
+
 class Handlers:
     """Answers the requests of one server."""
 
@@ -140,25 +164,20 @@ class Handlers:
         options = ListOptions.read(found, request.query)
         collection = self._writer.collection(found.served)
         watch = Watch(self._writer.store, collection, found.namespace, options, self._view(request, found))
-        first = watch.open()
+        sender = Sender(request, self._front, call)
+        first = watch.open(sender.give_up)
         try:
             response = web.StreamResponse(headers={"Content-Type": JSON})
             response.enable_chunked_encoding()
             await response.prepare(request)
-            await self._send(response, call, first)
+            await sender.send(response, first)
             async for frames in watch.frames():
-                await self._send(response, call, frames)
+                await sender.send(response, frames)
         except ConnectionResetError:
             return web.Response(status=499)  # the client has gone; nobody hears this
         finally:
             watch.close()
         return response
-
-    async def _send(self, response: web.StreamResponse, call: Call, frames: list[bytes]) -> None:
-        front = self._front
-        passed = frames if front is None else [frame for frame in frames if front.passes(call, frame)]
-        if passed:
-            await response.write(b"".join(passed))
 
     async def _get(self, request: web.Request, found: Target) -> web.StreamResponse:
         entry = self._writer.find(found)

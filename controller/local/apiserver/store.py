@@ -7,7 +7,7 @@ Nothing here awaits: between two awaits of its caller a read and the write that 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -71,6 +71,9 @@ class Gone(Exception):
         self.oldest = oldest
 
 
+def _nothing() -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Watcher:
     """A reader's queue of changes. One that is not read in time is closed (``lost``), so writers never wait."""
@@ -79,6 +82,8 @@ class Watcher:
     pending: deque[Change] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     lost: bool = False
+    give_up: Callable[[], None] = _nothing
+    """Called once, when the reader is found too slow."""
 
     def offer(self, change: Change) -> None:
         if self.lost:
@@ -86,6 +91,7 @@ class Watcher:
         if len(self.pending) >= self.capacity:
             self.lost = True
             self.pending.clear()
+            self.give_up()
         else:
             self.pending.append(change)
         self.wake.set()

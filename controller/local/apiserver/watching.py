@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import orjson
 
@@ -36,8 +36,10 @@ class Watch:
         self._view = view
         self._watcher: Watcher | None = None
 
-    def open(self) -> list[bytes]:
+    def open(self, give_up: Callable[[], None]) -> list[bytes]:
         """Begin, and return the first frames; from here on no change is missed.
+
+        ``give_up`` is called when the client has fallen too far behind.
 
         Raises:
             Refusal: 504, the version asked for is not there yet.
@@ -58,16 +60,12 @@ class Watch:
         if options.initial_events and options.bookmarks:
             frames.append(self._bookmark(INITIAL_EVENTS_END))
         self._watcher = store.watch(self._collection, CAPACITY, changes)
+        self._watcher.give_up = give_up
         return frames
 
     def close(self) -> None:
         if self._watcher is not None:
             self._store.unwatch(self._collection, self._watcher)
-
-    @property
-    def lagging(self) -> bool:
-        """Whether the client has fallen too far behind, or the server is stopping."""
-        return self._watcher is not None and self._watcher.lost
 
     async def frames(self) -> AsyncIterator[list[bytes]]:
         """Frames as they come, until the time is up or the client is too slow; bookmarks in between."""
