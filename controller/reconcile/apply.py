@@ -4,7 +4,7 @@ Each answer goes into the store at once. Names are fixed by the job, so doing a 
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,8 +70,8 @@ class Applier:
         self._width = width
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
-        self._kept_equal: dict[tuple[str, str, str], int] = {}
-        """(job UID, resource, name) → the job's generation that it was last made equal for."""
+        self._kept_equal: defaultdict[tuple[str, str], dict[tuple[str, str, str], int]] = defaultdict(dict)
+        """By namespace and job: (job UID, kind, name) → the job's generation that it was last made equal for, negative: removed for."""
 
     async def apply(
         self, job: Subject, generation: int, create: Sequence[Child], delete: Sequence[Doomed]
@@ -82,32 +82,46 @@ class Applier:
             Refused: the API server does not take a child.
             ApiError, aiohttp.ClientError, TimeoutError: something else went wrong; what was possible has been done.
         """
-        await self._many(delete, lambda doomed: self._delete(job, generation, doomed), self._width)
+        await self._many(delete, lambda doomed: self._delete(job, generation, doomed))
         fitting = create[:MOST_PER_PASS]
-        made: list[Child] = []
-        wary = job.namespace in self._wary
-        # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod.
+        # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
+        # with it, such as somebody else's autoscaler of that name, does not keep the pods from being made.
         whole = [child for child in fitting if child.upkeep is Upkeep.EQUAL]
-        each = [child for child in fitting if child.upkeep is Upkeep.ONCE]
-        probes = 1 if wary else 0
+        failure: Exception | None = None
         try:
-            for batch in (whole, each[:probes], each[probes:]):
-                await self._many(batch, lambda child: self._ensure(job, generation, child, made), self._width)
+            await self._many(whole, lambda child: self._keep_equal(job, generation, child))
+        except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = error
+        await self._create_each(job, [child for child in fitting if child.upkeep is Upkeep.ONCE])
+        if failure:
+            raise failure
+        return len(fitting) == len(create)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """There is no such job any more."""
+        self._kept_equal.pop((namespace, name), None)
+
+    async def _create_each(self, job: Subject, children: Sequence[Child]) -> None:
+        made: list[Child] = []
+
+        async def create(child: Child) -> None:
+            if await self._create(job, child, child.body()):
+                made.append(child)
+
+        probes = 1 if job.namespace in self._wary else 0
+        try:
+            for batch in (children[:probes], children[probes:]):
+                await self._many(batch, create)
         except (errors.Forbidden, Refused):
             self._wary.add(job.namespace)
             raise
         finally:
             self._tell_created(job, made)
-        self._wary.discard(job.namespace)
-        return len(fitting) == len(create)
+        if made:
+            self._wary.discard(job.namespace)
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        for key in [key for key in self._kept_equal if key[0] == uid]:
-            del self._kept_equal[key]
-
-    async def _many(self, items: Sequence[Any], work: Callable[[Any], Any], width: int) -> None:
-        """Work on all items, ``width`` at once, in order; the first error ends it and is raised once what was begun is over."""
+    async def _many(self, items: Sequence[Any], work: Callable[[Any], Any]) -> None:
+        """Work on all items, so many at once, in order; the first error ends it and is raised once what was begun is over."""
         waiting, failures = deque(items), list[Exception]()
 
         async def one_lane() -> None:
@@ -118,15 +132,9 @@ class Applier:
                 except Exception as error:  # noqa: BLE001 - raised below, once the other lanes are done
                     failures.append(error)
 
-        await asyncio.gather(*(one_lane() for _ in range(min(width, len(items)))))
+        await asyncio.gather(*(one_lane() for _ in range(min(self._width, len(items)))))
         if failures:
             raise next((error for error in failures if isinstance(error, Refused)), failures[0])
-
-    async def _ensure(self, job: Subject, generation: int, child: Child, made: list[Child]) -> None:
-        if child.upkeep is Upkeep.EQUAL:
-            await self._keep_equal(job, generation, child)
-        elif await self._create(job, child, child.body()):
-            made.append(child)
 
     async def _create(self, job: Subject, child: Child, body: dict[str, Any]) -> bool:
         """Whether it was made now; False if the job had it already."""
@@ -163,27 +171,35 @@ class Applier:
 
     async def _keep_equal(self, job: Subject, generation: int, child: Child) -> None:
         """Make an unwatched child equal to what is wanted, once per generation of the job."""
-        key = (job.uid, child.resource.kind, child.name)
-        if self._kept_equal.get(key) == generation:
+        done, key = self._kept_equal[job.namespace, job.name], (job.uid, child.resource.kind, child.name)
+        if done.get(key) == generation:
             return
-        body = child.body()
         try:
             answer = await self._client.get(child.resource, job.namespace, child.name)
         except errors.NotFound:
-            await self._create(job, child, body)
+            await self._create(job, child, child.body())
         else:
-            owner = _controller(answer)
+            await self._amend(job, child, answer)
+        done[key] = generation
+
+    async def _amend(self, job: Subject, child: Child, answer: bytes) -> None:
+        """Write what differs, if the object is the job's own."""
+        owner, wanted = _controller(answer), child.body()["spec"]
+        try:
             if owner.get("uid") != job.uid:
-                text = f'{child.resource.plural} "{child.name}" belongs to {_described(owner)}'
+                text = f'{child.resource.plural} "{child.name}" already exists, and belongs to {_described(owner)}'
                 raise Occupied(409, "Conflict", text)
-            if not _covers(orjson.loads(answer)["spec"], body["spec"]):
-                change = orjson.dumps({"spec": body["spec"]})
+            if not _covers(orjson.loads(answer)["spec"], wanted):
+                change = orjson.dumps({"spec": wanted})
                 await self._client.patch(child.resource, job.namespace, child.name, change)
-        self._kept_equal[key] = generation
+        except errors.ApiError as error:
+            self._tell_failed(job, child, error)
+            raise
 
     async def _delete(self, job: Subject, generation: int, doomed: Doomed) -> None:
         key = (job.uid, doomed.resource.kind, doomed.name)
-        if not doomed.uid and self._kept_equal.get(key) == -generation:
+        done = {} if doomed.uid else self._kept_equal[job.namespace, job.name]
+        if done.get(key) == -generation:
             return
         try:
             uid = doomed.uid or await self._uid_of_own(job, doomed)
@@ -196,8 +212,7 @@ class Applier:
             text = f"Error deleting: {error.message}"
             self._recorder.record(job, "Warning", f"FailedDelete{doomed.resource.kind}", text)
             raise
-        if not doomed.uid:
-            self._kept_equal[key] = -generation
+        done[key] = -generation
         self._mark_deleting(job, doomed)
 
     async def _uid_of_own(self, job: Subject, doomed: Doomed) -> str:

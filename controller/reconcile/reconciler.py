@@ -73,6 +73,7 @@ class Reconciler:
         """
         row = self._jobs.get(key.namespace, key.name)
         if row is None or row.deleting:
+            self._applier.forget(key.namespace, key.name)
             return Outcome()
         # Asked before the children are read: a child that arrives in between would be missing from the snapshot and be made twice.
         if not self._expectations.are_met(row.uid):
@@ -134,7 +135,6 @@ class Reconciler:
             raise
         self._tell(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
         self._counter(row.namespace, Count.DELETED)
-        self._applier.forget(row.uid)
 
     async def _ask_server(self, row: JobRow) -> None:
         """Read the job's children from the server itself, past the caches."""

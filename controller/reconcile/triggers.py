@@ -20,10 +20,14 @@ C = TypeVar("C", Pod, Service)
 
 
 def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
-    """A job came, changed or went. A change of its spec ends a back-off."""
+    """A job came, changed or went. A change of its spec ends a back-off, and so does another job of that name."""
     row = after or before
     if row is not None:
-        respecified = before is None or after is None or before.generation != after.generation
+        respecified = (
+            before is None
+            or after is None
+            or (before.uid, before.generation) != (after.uid, after.generation)
+        )
         queue.add(Key(row.namespace, row.name), urgent=respecified)
 
 
