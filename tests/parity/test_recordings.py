@@ -45,7 +45,8 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
 def test_recording(case: Case, outcomes: dict[str, Outcome]) -> None:
     complaints = judge(case, outcomes[case.id], DECLARED).complaints
 
-    assert not complaints, "\n".join(complaints)
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
 
 
 def test_every_declared_difference_is_one(outcomes: dict[str, Outcome]) -> None:
