@@ -1,0 +1,158 @@
+"""Jobs as rows: read once from the wire, understood when a pass needs them."""
+
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from pydantic import ValidationError
+
+from api.job import Job
+from api.v1.pytorchjob import PyTorchJob
+from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.testing.builders import pytorch_job
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def row(**fields: Any) -> JobRow:
+    """The row of a job; None takes a field away."""
+    whole = {**pytorch_job().to_wire(), **fields}
+    return job_from_json(orjson.dumps({key: value for key, value in whole.items() if value is not None}))
+
+
+def parsed(**fields: Any) -> tuple[Job, list[str]]:
+    job, problems = parse(row(**fields), PyTorchJob, "PyTorchJob")
+    return job, [str(one) for one in problems]
+
+
+def test_a_job_is_read_into_a_row() -> None:
+    one = row(
+        metadata={
+            "name": "train",
+            "namespace": "ml",
+            "uid": "u",
+            "resourceVersion": "42",
+            "generation": 3,
+            "deletionTimestamp": "2026-01-01T12:00:00Z",
+        }
+    )
+
+    assert (one.namespace, one.name, one.uid) == ("ml", "train", "u")
+    assert (one.resource_version, one.generation, one.deleting) == (42, 3, True)
+
+
+def test_what_no_decision_needs_is_left_behind() -> None:
+    metadata = {
+        "name": "train",
+        "managedFields": [{"manager": "kubectl"}],
+        "annotations": {LAST_APPLIED: "{}", "mine": "x"},
+    }
+
+    assert orjson.loads(row(metadata=metadata).metadata)["annotations"] == {"mine": "x"}
+    assert b"managedFields" not in row(metadata=metadata).metadata
+
+
+def test_a_job_goes_through_a_row_unharmed() -> None:
+    before = pytorch_job(
+        nprocPerNode="2", run_policy={"backoffLimit": 1}, status={"conditions": [], "byAnother": 1}
+    )
+
+    after, problems = parse(job_from_json(orjson.dumps(before.to_wire())), PyTorchJob, "PyTorchJob")
+
+    assert problems == ()
+    assert after.spec.to_wire() == before.spec.to_wire()
+    assert after.status is not None
+    assert after.status.to_wire() == {"conditions": [], "byAnother": 1}
+    assert (after.kind, after.metadata.name, after.metadata.uid) == (
+        "PyTorchJob",
+        "train",
+        before.metadata.uid,
+    )
+
+
+@pytest.mark.parametrize("status", [None, {}], ids=["none", "empty"])
+def test_a_job_without_status_has_none(status: Any) -> None:
+    assert parsed(status=status)[0].status is None
+
+
+def test_a_job_without_spec_can_be_read() -> None:
+    job, problems = parsed(spec=None)
+
+    assert isinstance(job, PyTorchJob)
+    assert problems == []
+    assert job.spec.pytorch_replica_specs is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "problems"),
+    [
+        pytest.param(
+            {"nprocPerNode": 4},
+            ["spec.nprocPerNode: Invalid value: Input should be a valid string"],
+            id="a number for a text",
+        ),
+        pytest.param(
+            {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}},
+            [
+                "spec.pytorchReplicaSpecs.Worker.replicas: Invalid value: Input should be a valid integer, unable to parse string as an integer"
+            ],
+            id="a text for a number",
+        ),
+        pytest.param(
+            {"elasticPolicy": {"rdzvConf": [{"key": 1}]}},
+            ["spec.elasticPolicy.rdzvConf[0].key: Invalid value: Input should be a valid string"],
+            id="deep in a list",
+        ),
+        pytest.param(
+            "nonsense",
+            [
+                "spec: Invalid value: Input should be a valid dictionary or instance of PyTorchJobSpec",
+            ],
+            id="no object at all",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_be_read_is_a_problem_with_its_field(spec: Any, problems: list[str]) -> None:
+    job, found = parsed(spec=spec)
+
+    assert found == problems
+    assert isinstance(job, PyTorchJob)
+    assert job.spec.to_wire() == {}
+
+
+def test_all_unreadable_fields_are_named() -> None:
+    _, found = parsed(spec={"nprocPerNode": 4, "runPolicy": {"suspend": "maybe"}})
+
+    assert [one.split(":")[0] for one in found] == ["spec.runPolicy.suspend", "spec.nprocPerNode"]
+
+
+def test_an_unreadable_spec_still_says_whose_it_is_and_whether_it_is_suspended() -> None:
+    job, found = parsed(spec={"nprocPerNode": 4, "runPolicy": {"suspend": True, "managedBy": "kueue"}})
+
+    assert len(found) == 1
+    assert (job.spec.policy.suspend, job.spec.policy.managed_by) == (True, "kueue")
+
+
+def test_an_unreadable_run_policy_is_not_half_believed() -> None:
+    job, _ = parsed(spec={"runPolicy": {"suspend": "maybe", "managedBy": "kueue"}})
+
+    assert job.spec.policy.managed_by is None
+
+
+def test_the_status_survives_an_unreadable_spec() -> None:
+    job, _ = parsed(spec={"nprocPerNode": 4}, status={"startTime": "2026-01-01T12:00:00Z"})
+
+    assert job.status is not None
+    assert job.status.start_time is not None
+
+
+def test_an_unreadable_status_is_an_error() -> None:
+    with pytest.raises(ValidationError):
+        parsed(status={"conditions": 3})
+
+
+@pytest.mark.parametrize("raw", [b"", b"3", b"{}", b'{"metadata": {"resourceVersion": 1}}'])
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        job_from_json(raw)

@@ -1,0 +1,58 @@
+"""What is seen of a job: its own children and nobody else's."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.children import Pod, Service
+from controller.domain import Key, Snapshot
+from controller.reconcile.observe import observe, owner_uid
+from controller.runtime.store import Store
+from controller.testing.builders import UID, pod, service
+
+TRAIN = Key("ml", "train")
+
+
+def seen(*children: Pod | Service) -> Snapshot:
+    pods, services = Store[Pod](owner_uid), Store[Service](owner_uid)
+    for child in children:
+        if isinstance(child, Pod):
+            pods.put(child)
+        else:
+            services.put(child)
+    return observe(pods, services, TRAIN, UID)
+
+
+def test_own_children_are_seen() -> None:
+    own = pod("master"), pod("worker", 1), service("worker", 1)
+
+    assert seen(*own) == Snapshot(pods=own[:2], services=own[2:])
+
+
+def test_a_child_that_goes_is_seen() -> None:
+    assert len(seen(pod(deleting=True), service(deleting=True)).pods) == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param({"owner_uid": "another"}, id="of an earlier job of that name"),
+        pytest.param({"owner_uid": ""}, id="of nobody, with the right labels"),
+        pytest.param({"name": "mine"}, id="under a name that the job does not give"),
+        pytest.param({"name": "train-worker-00"}, id="under a name that is only almost right"),
+        pytest.param({"index": 1}, id="whose index is not that of its name"),
+        pytest.param({"index": -1}, id="without an index"),
+        pytest.param({"role": "master"}, id="whose role is not that of its name"),
+        pytest.param({"role": ""}, id="without a role"),
+        pytest.param({"namespace": "theirs"}, id="in another namespace, with a forged owner reference"),
+    ],
+)
+def test_a_forged_child_is_not_seen(forged: dict[str, Any]) -> None:
+    strangers = msgspec.structs.replace(pod(), **forged), msgspec.structs.replace(service(), **forged)
+
+    assert seen(*strangers) == Snapshot()
+
+
+def test_nothing_is_seen_of_a_job_without_children() -> None:
+    assert seen() == Snapshot()

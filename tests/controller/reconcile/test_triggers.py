@@ -1,0 +1,124 @@
+"""From a change of an object to the key of the job that wants a pass."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.children import Pod
+from controller.domain import Key
+from controller.reconcile.jobs import JobRow
+from controller.reconcile.triggers import on_child, on_job
+from controller.runtime.queue import Queue
+from controller.testing.builders import pod, service
+
+TRAIN = Key("ml", "train")
+
+
+def job(generation: int = 1, version: int = 1) -> JobRow:
+    return JobRow("ml", "train", "u", version, generation, False, b"{}", b"{}", b"null")
+
+
+async def taken(queue: Queue[Key]) -> list[Key]:
+    """All keys that are ready, in order."""
+    keys = []
+    while len(queue):
+        keys.append((await queue.get())[0])
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(None, job(), id="it came"),
+        pytest.param(job(), job(version=2), id="its status changed"),
+        pytest.param(job(), job(generation=2, version=2), id="its spec changed"),
+        pytest.param(job(), None, id="it went"),
+    ],
+)
+async def test_every_change_of_a_job_asks_for_a_pass(before: JobRow | None, after: JobRow | None) -> None:
+    queue = Queue[Key]()
+    on_job(queue, before, after)
+
+    assert await taken(queue) == [TRAIN]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "urgent"),
+    [
+        pytest.param(None, job(), True, id="a new job ends it"),
+        pytest.param(job(), job(generation=2), True, id="a new spec ends it"),
+        pytest.param(job(), None, True, id="the end of the job ends it"),
+        pytest.param(job(), job(version=2), False, id="a new status does not"),
+    ],
+)
+async def test_a_back_off(before: JobRow | None, after: JobRow | None, urgent: bool) -> None:
+    queue = Queue[Key]()
+    queue.add_failed(TRAIN)
+
+    on_job(queue, before, after)
+
+    assert await taken(queue) == ([TRAIN] if urgent else [])
+
+
+@pytest.mark.parametrize("child", [pod(), service()], ids=["a pod", "a Service"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda row: (None, row), id="came"),
+        pytest.param(lambda row: (row, msgspec.structs.replace(row, deleting=True)), id="is being deleted"),
+        pytest.param(lambda row: (row, None), id="went"),
+    ],
+)
+async def test_a_change_of_a_child_asks_for_a_pass_of_its_job(child: Any, change: Any) -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, *change(child))
+
+    assert await taken(queue) == [TRAIN]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(pod(), pod(resource_version=2), id="nothing but its version changed"),
+        pytest.param(None, pod(owner_kind=""), id="nobody owns it"),
+        pytest.param(None, pod(owner_kind="TFJob"), id="a kind owns it that is not served"),
+        pytest.param(None, None, id="there was nothing"),
+    ],
+)
+async def test_a_child_asks_for_nothing(before: Pod | None, after: Pod | None) -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, before, after)
+
+    assert await taken(queue) == []
+
+
+async def test_a_child_asks_in_the_queue_of_its_kind() -> None:
+    ours, theirs = Queue[Key](), Queue[Key]()
+    on_child({"PyTorchJob": ours, "JAXJob": theirs}, None, pod(owner_kind="JAXJob"))
+
+    assert (await taken(ours), await taken(theirs)) == ([], [TRAIN])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        pytest.param({}, {"owner_name": "", "owner_kind": ""}, ["train"], id="the one that loses it"),
+        pytest.param({"owner_name": "", "owner_kind": ""}, {}, ["train"], id="the one that gets it"),
+        pytest.param({}, {"owner_name": "other"}, ["train", "other"], id="both"),
+    ],
+)
+async def test_a_child_that_changes_hands_is_told_to(
+    before: dict[str, Any], after: dict[str, Any], told: list[str]
+) -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, service(**before), service(**after, resource_version=2))
+
+    assert await taken(queue) == [Key("ml", name) for name in told]
+
+
+async def test_a_change_of_phase_of_a_pod_asks_once() -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, pod(phase="Pending"), pod(phase="Running", resource_version=2))
+
+    assert await taken(queue) == [TRAIN]
