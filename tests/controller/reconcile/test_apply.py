@@ -1,0 +1,455 @@
+"""The stretch from a plan to the children: what is written, what the answers mean, and what is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import orjson
+import pytest
+
+from api.children import Pod, pod_from_json, service_from_json
+from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller.domain import Child, Doomed, Upkeep
+from controller.kube import errors
+from controller.reconcile.apply import MOST_PER_PASS, TOLD_ONE_BY_ONE, Applier, Cache, Occupied, Refused
+from controller.reconcile.expectations import Expectations
+from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.store import Store
+from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
+from controller.testing.stage import NAMESPACE, Stage, stage
+
+GENERATION = 1
+METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
+
+def owner(resource: Resource, name: str, uid: str) -> list[dict[str, Any]]:
+    """The owner references of an object with that controller."""
+    return [
+        {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "name": name,
+            "uid": uid,
+            "controller": True,
+        }
+    ]
+
+
+class Applying:
+    """An applier on a stage, and a job that it works for."""
+
+    def __init__(self, on: Stage, job: Subject, width: int) -> None:
+        self.on = on
+        self.job = job
+        self.pods = Store[Pod]()
+        self.expectations = Expectations()
+        self.recorder = Recorder(on.client)
+        caches: Mapping[Any, Cache] = {
+            PODS: Cache(self.pods, pod_from_json),
+            SERVICES: Cache(Store[Any](), service_from_json),
+        }
+        self.applier = Applier(on.client, caches, self.expectations, self.recorder, width=width)
+
+    @property
+    def faults(self) -> Faults:
+        return self.on.faults
+
+    @property
+    def own(self) -> list[dict[str, Any]]:
+        return owner(RESOURCE, self.job.name, self.job.uid)
+
+    def pod(self, name: str, owners: list[dict[str, Any]] | None = None, **spec: Any) -> dict[str, Any]:
+        return {
+            "metadata": {"name": name, "ownerReferences": self.own if owners is None else owners},
+            "spec": {"containers": [{"name": "pytorch", "image": "img"}], **spec},
+        }
+
+    def wanted(self, name: str, **spec: Any) -> Child:
+        return Child(PODS, name, lambda: self.pod(name, **spec))
+
+    def service(self, name: str) -> Child:
+        metadata = {"name": name, "ownerReferences": self.own}
+        body = {"metadata": metadata, "spec": {"clusterIP": "None", "selector": {"a": "b"}}}
+        return Child(SERVICES, name, lambda: body)
+
+    def autoscaler(self, most: int = 3, owners: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        target = {"apiVersion": self.job.api_version, "kind": self.job.kind, "name": self.job.name}
+        return {
+            "metadata": {"name": self.job.name, "ownerReferences": self.own if owners is None else owners},
+            "spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": most, "metrics": [METRIC]},
+        }
+
+    def scaling(self, most: int = 3) -> Child:
+        return Child(HORIZONTAL_POD_AUTOSCALERS, self.job.name, lambda: self.autoscaler(most), Upkeep.EQUAL)
+
+    async def create(self, *children: Child | str, generation: int = GENERATION) -> bool:
+        """Words are names of pods."""
+        wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
+        return await self.applier.apply(self.job, generation, wanted, ())
+
+    async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> bool:
+        return await self.applier.apply(self.job, generation, (), doomed)
+
+    async def known(self, name: str) -> Pod:
+        """A pod on the server and in the store."""
+        row = pod_from_json(orjson.dumps(await self.on.create(PODS, self.pod(name))))
+        self.pods.put(row)
+        return row
+
+    async def told(self) -> list[tuple[str, str]]:
+        """(reason, message) of all events."""
+        await self.recorder.flushed()
+        return [(one["reason"], one["message"]) for one in await self.on.items(EVENTS)]
+
+
+@asynccontextmanager
+async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
+    async with stage(*rules) as on:
+        uid = (await on.submit("train"))["metadata"]["uid"]
+        job = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", uid, "pytorchjob-controller")
+        applying = Applying(on, job, width)
+        task = asyncio.create_task(applying.recorder.run())
+        try:
+            yield applying
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_child_is_made_remembered_and_told() -> None:
+    async with applying() as it:
+        assert await it.create("a")
+
+        row = it.pods.get(NAMESPACE, "a")
+        assert row is not None
+        assert (row.owner_uid, row.uid) == (it.job.uid, (await it.on.get(PODS, "a"))["metadata"]["uid"])
+        assert await it.told() == [("SuccessfulCreatePod", "Created pod: a")]
+
+
+async def test_only_so_many_are_made_at_once_and_in_order() -> None:
+    async with applying(Rule(Delay(1), verb="create", plural="pods"), width=4) as it:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await it.create(*(f"pod-{number:02}" for number in range(12)))
+
+        assert loop.time() - started == pytest.approx(3, abs=0.01)
+        bodies = [orjson.loads(call.body) for call in it.faults.calls if call.plural == "pods"]
+        assert [one["metadata"]["name"] for one in bodies] == [f"pod-{number:02}" for number in range(12)]
+
+
+async def test_a_large_job_takes_several_passes() -> None:
+    async with applying() as it:
+        children = [it.service(f"service-{number}") for number in range(MOST_PER_PASS + 2)]
+
+        assert await it.create(*children) is False
+        assert len(await it.on.names(SERVICES)) == MOST_PER_PASS
+        assert await it.create(*children[MOST_PER_PASS:]) is True
+
+
+async def test_many_children_are_summed_up() -> None:
+    async with applying() as it:
+        names = [f"pod-{number}" for number in range(TOLD_ONE_BY_ONE + 5)]
+        await it.create(*names, *(it.service(f"service-{number}") for number in range(3)))
+
+        told = await it.told()
+        assert len(told) == TOLD_ONE_BY_ONE + 1
+        assert ("SuccessfulCreatePod", "Created 5 pods and 3 services more") in told
+
+
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+
+
+@pytest.mark.parametrize(
+    ("holder", "message"),
+    [
+        pytest.param((RESOURCE, "other"), "belongs to PyTorchJob other", id="another job of this kind"),
+        pytest.param((CONFIG_MAPS, "train"), "belongs to ConfigMap train", id="something of another kind"),
+        pytest.param(None, "belongs to nobody", id="nobody"),
+    ],
+)
+async def test_a_name_that_is_taken(holder: tuple[Resource, str] | None, message: str) -> None:
+    async with applying() as it:
+        owners = []
+        if holder:
+            resource, name = holder
+            made = await (
+                it.on.submit(name)
+                if resource == RESOURCE
+                else it.on.create(resource, {"metadata": {"name": name}})
+            )
+            owners = owner(resource, name, made["metadata"]["uid"])
+        before = await it.on.create(PODS, it.pod("a", owners))
+
+        with pytest.raises(Occupied, match=message):
+            await it.create("a")
+        assert await it.on.get(PODS, "a") == before
+        assert it.pods.get(NAMESPACE, "a") is None
+        assert [reason for reason, _ in await it.told()] == ["FailedCreatePod"]
+
+
+async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> None:
+    """They go by themselves, so nobody needs to hear of them."""
+    async with applying() as it:
+        remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
+        remains["metadata"]["finalizers"] = ["example.com/slow"]
+        await it.on.create(PODS, remains)
+
+        with pytest.raises(Occupied, match="belongs to PyTorchJob train"):
+            await it.create("a")
+        assert it.pods.get(NAMESPACE, "a") is None
+        assert await it.told() == []
+
+
+async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
+    """Its creation was answered, and the answer lost."""
+    async with applying() as it:
+        before = await it.on.create(PODS, it.pod("a"))
+
+        assert await it.create("a")
+        row = it.pods.get(NAMESPACE, "a")
+        assert row is not None
+        assert row.uid == before["metadata"]["uid"]
+        assert await it.told() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        pytest.param(Reset(), aiohttp.ClientError, id="the connection breaks before"),
+        pytest.param(Reset(committed=True), aiohttp.ClientError, id="the connection breaks after"),
+        pytest.param(Delay(100, committed=True), TimeoutError, id="no answer in time"),
+    ],
+)
+async def test_a_lost_answer_makes_the_caches_doubtful(fault: Fault, error: type[Exception]) -> None:
+    async with applying(Rule(fault, verb="create", plural="pods", times=1)) as it:
+        with pytest.raises(error):
+            await it.create("a")
+
+        assert not it.expectations.are_met(it.job.uid)
+        assert it.expectations.are_met("uid-of-another")
+        assert await it.told() == []
+
+
+async def test_what_the_server_will_never_take_names_its_field() -> None:
+    async with applying() as it:
+        with pytest.raises(Refused) as caught:
+            await it.create("b", it.wanted("a", restartPolicy="Sometimes"))
+
+        assert caught.value.problem.field == "Pod a"
+        assert "spec.restartPolicy" in caught.value.problem.text
+        reasons = [reason for reason, _ in await it.told()]
+        assert sorted(reasons) == ["FailedCreatePod", "SuccessfulCreatePod"]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        pytest.param(400, "too odd", id="bad request"),
+        pytest.param(413, "too large", id="too large"),
+        pytest.param(422, "too wrong", id="without a field"),
+    ],
+)
+async def test_a_refusal_without_fields_keeps_its_message(code: int, text: str) -> None:
+    async with applying(Rule(Refuse(code, "Reason", text), verb="create", plural="pods")) as it:
+        with pytest.raises(Refused, match=text):
+            await it.create("a")
+
+
+async def test_a_refusal_for_good_outweighs_other_errors() -> None:
+    rules = (
+        Rule(Refuse(500), verb="create", containing=b'"a"'),
+        Rule(Delay(1), verb="create", containing=b'"b"', times=1),
+    )
+    async with applying(*rules) as it:
+        with pytest.raises(Refused):
+            await it.create("a", it.wanted("b", restartPolicy="Sometimes"))
+
+
+async def test_the_first_error_ends_the_batch() -> None:
+    """What was begun is finished and remembered; what was not is left for the next pass."""
+    rules = (
+        Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", containing=b'"pod-1"'),
+        Rule(Delay(1), verb="create", containing=b'"pod-2"', times=1),
+    )
+    async with applying(*rules, width=3) as it:
+        with pytest.raises(errors.Forbidden, match="exceeded quota"):
+            await it.create(*(f"pod-{number}" for number in range(20)))
+
+        made = await it.on.names(PODS)
+        assert "pod-2" in made
+        assert len(made) < 5
+        assert sorted(row.name for row in it.pods) == made
+        assert ("FailedCreatePod", "Error creating: exceeded quota") in await it.told()
+
+
+async def test_after_a_refusal_one_is_tried_before_many_are() -> None:
+    quota = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
+    async with applying(quota) as it:
+        children = [f"pod-{number}" for number in range(10)]
+        tried = []
+        for _ in range(2):
+            with pytest.raises(errors.Forbidden):
+                await it.create(*children)
+            tried.append(it.faults.count("create", "pods"))
+        assert tried == [10, 11]
+
+        await it.create()
+        with pytest.raises(errors.Forbidden):
+            await it.create(*children)
+        assert it.faults.count("create", "pods") == 12, "a pass without pods proves nothing"
+
+        it.faults.rules.clear()
+        assert await it.create(*children)
+        assert len(await it.on.names(PODS)) == 10
+
+
+async def test_only_the_very_object_is_deleted() -> None:
+    async with applying() as it:
+        row = await it.known("a")
+        await it.delete(Doomed(PODS, "a", row.uid))
+
+        assert await it.on.names(PODS) == []
+        (call,) = [one for one in it.faults.calls if one.verb == "delete"]
+        assert orjson.loads(call.body)["preconditions"] == {"uid": row.uid}
+        assert await it.told() == [("SuccessfulDeletePod", "Deleted pod: a")]
+
+
+async def test_what_is_deleted_is_known_to_go_before_the_watch_says_so() -> None:
+    async with applying() as it:
+        row = await it.known("a")
+        await it.delete(Doomed(PODS, "a", row.uid))
+
+        assert it.pods.get(NAMESPACE, "a") == msgspec.structs.replace(row, deleting=True)
+
+
+async def test_another_object_of_that_name_is_left_alone() -> None:
+    async with applying() as it:
+        after = await it.known("a")
+        await it.delete(Doomed(PODS, "a", "uid-of-the-earlier"))
+
+        assert await it.on.names(PODS) == ["a"]
+        assert it.pods.get(NAMESPACE, "a") == after
+        assert await it.told() == []
+
+
+async def test_what_is_gone_is_deleted() -> None:
+    async with applying() as it:
+        assert await it.delete(Doomed(PODS, "a", "some-uid"))
+        assert await it.told() == []
+
+
+async def test_a_delete_whose_answer_is_lost_is_done_by_the_next_pass() -> None:
+    async with applying(Rule(Reset(committed=True), verb="delete", times=2)) as it:
+        row = await it.known("a")
+        with pytest.raises(aiohttp.ClientError):
+            await it.delete(Doomed(PODS, "a", row.uid))
+
+        assert await it.delete(Doomed(PODS, "a", row.uid))
+
+
+async def test_a_delete_that_is_refused_is_told() -> None:
+    async with applying(Rule(Refuse(403, "Forbidden", "not you"), verb="delete")) as it:
+        row = await it.known("a")
+        with pytest.raises(errors.Forbidden):
+            await it.delete(Doomed(PODS, "a", row.uid))
+
+        assert await it.told() == [("FailedDeletePod", "Error deleting: not you")]
+
+
+async def test_deletes_come_before_creates() -> None:
+    async with applying() as it:
+        row = await it.known("a")
+        await it.applier.apply(it.job, GENERATION, [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
+
+        writes = [one.verb for one in it.faults.calls if one.plural == "pods"]
+        assert writes == ["create", "delete", "create"]
+
+
+async def test_an_autoscaler_is_made() -> None:
+    async with applying() as it:
+        await it.create(it.scaling())
+
+        made = await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train")
+        assert made["spec"]["maxReplicas"] == 3
+        assert await it.told() == []
+
+
+@pytest.mark.parametrize(
+    ("before", "patches"),
+    [
+        pytest.param(3, 0, id="it is as wanted, and what the server adds is no difference"),
+        pytest.param(5, 1, id="it differs"),
+    ],
+)
+async def test_an_autoscaler_is_kept_equal(before: int, patches: int) -> None:
+    async with applying() as it:
+        await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(before))
+        await it.create(it.scaling(3))
+
+        assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
+        assert it.faults.count("patch", "horizontalpodautoscalers") == patches
+
+
+async def test_an_autoscaler_is_looked_at_once_per_generation_of_the_job() -> None:
+    async with applying() as it:
+        for generation in (1, 1, 1, 2, 2):
+            await it.create(it.scaling(generation), generation=generation)
+
+        assert it.faults.count("get", "horizontalpodautoscalers") == 2
+        assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 2
+
+        it.applier.forget(NAMESPACE, "train")
+        await it.create(it.scaling(2), generation=2)
+        assert it.faults.count("get", "horizontalpodautoscalers") == 4
+
+
+async def test_somebody_elses_autoscaler_is_left_alone_and_the_pods_are_made() -> None:
+    async with applying() as it:
+        before = await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(9, owners=[]))
+
+        with pytest.raises(Occupied, match="belongs to nobody"):
+            await it.create(it.scaling(), "a")
+
+        assert await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
+        assert await it.on.names(PODS) == ["a"]
+        assert "FailedCreateHorizontalPodAutoscaler" in [reason for reason, _ in await it.told()]
+
+
+async def test_an_autoscaler_that_the_server_refuses_ends_it_before_the_first_pod() -> None:
+    async with applying() as it:
+        refused = Refuse(422, "Invalid", "no", fields=(("spec.metrics", "too few"),))
+        it.faults.rules.append(Rule(refused, verb="create", plural="horizontalpodautoscalers"))
+
+        with pytest.raises(Refused, match=r"spec\.metrics: too few"):
+            await it.create(it.scaling(), "a")
+        assert await it.on.names(PODS) == []
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the job's own", "somebody else's"])
+async def test_an_autoscaler_that_is_not_wanted_any_more(own: bool) -> None:
+    async with applying() as it:
+        await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))
+        doomed = Doomed(HORIZONTAL_POD_AUTOSCALERS, "train")
+        for _ in range(3):
+            await it.delete(doomed)
+
+        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ([] if own else ["train"])
+        assert it.faults.count("get", "horizontalpodautoscalers") == 1
+        assert await it.told() == []
+
+
+async def test_an_autoscaler_comes_back_when_the_job_does() -> None:
+    async with applying() as it:
+        await it.create(it.scaling(), generation=1)
+        await it.delete(Doomed(HORIZONTAL_POD_AUTOSCALERS, "train"), generation=2)
+        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == []
+
+        await it.create(it.scaling(), generation=3)
+        assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
