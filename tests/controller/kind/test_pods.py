@@ -198,6 +198,7 @@ def test_default_port(given: list[dict[str, Any]], ports: list[list[dict[str, An
             23456,
             id="another container's port of that name does not count",
         ),
+        pytest.param([container("main")], 23456, id="the default where no container has the kind's name"),
     ],
 )
 def test_role_port(given: list[dict[str, Any]], port: int) -> None:
@@ -257,3 +258,9 @@ def test_a_service_is_headless_and_selects_by_its_own_labels() -> None:
 )
 def test_service_ports(ports: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
     assert service_ports(PYTORCH, role_of(container("pytorch", *ports), container("sidecar"))) == expected
+
+
+def test_a_service_of_no_port_has_no_ports() -> None:
+    role = role_of(container("main"))
+
+    assert "ports" not in service(PYTORCH, pytorch_job(), role, 0)["spec"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.children import Trouble
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
@@ -289,6 +290,23 @@ def test_exit_codes_are_told_once(code: int, events: list[str]) -> None:
     life.settle()
 
     assert [one.message for one in life.events if one.reason == "ExitedWithCode"] == events
+
+
+@pytest.mark.parametrize(
+    ("deleting", "told"),
+    [
+        pytest.param(False, ["no image"], id="what keeps a pod from running is told"),
+        pytest.param(True, [], id="not of a pod that goes"),
+    ],
+)
+def test_troubles_are_told_once(deleting: bool, told: list[str]) -> None:
+    life = life_of()
+    trouble = Trouble("ImagePullBackOff", "no image")
+    life.become("Pending", "worker-0", deleting=deleting, troubles=(trouble,))
+    life.settle()
+    life.settle()
+
+    assert [one.message for one in life.events] == told
 
 
 def test_a_restart_policy_in_the_template_is_told_before_the_pod_is_made() -> None:
