@@ -6,6 +6,7 @@ answers mean is the caller's business; only ``retry later`` (429, and 503 with R
 
 import asyncio
 import contextlib
+import io
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Self
@@ -32,6 +33,8 @@ STREAM_SILENCE_SECONDS = 90.0
 KEEPALIVE_SECONDS = 75.0
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
 """Given to ``readline`` of a stream. Objects are at most about 1.5 MiB in etcd; one line holds one object."""
+LARGE_BYTES = 1024 * 1024
+"""Bodies of this size are sent in pieces, so that one does not hold up the event loop."""
 TRIES = 5
 """How often a call is tried when the server says ``later``; then the caller's own back-off decides."""
 LONGEST_PAUSE_SECONDS = 10.0
@@ -233,7 +236,7 @@ class Client:
                 method,
                 self._connection.server + path,
                 params=_given(params),
-                data=body,
+                data=io.BytesIO(body) if body and len(body) >= LARGE_BYTES else body,
                 headers=self._with_token(headers),
                 server_hostname=self._connection.tls_name or None,
             ) as response:
