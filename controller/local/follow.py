@@ -10,7 +10,7 @@ from controller.local.lines import Lines
 from controller.local.manifest import Manifest, Row, decode
 from controller.local.node import waiting
 from controller.local.node.logs import Logs
-from controller.local.progress import Progress
+from controller.local.progress import News, Progress
 from controller.local.screen import Screen
 from controller.runtime.informer import Informer
 
@@ -70,9 +70,9 @@ class Follow:
     def _pod_changed(self, before: Row | None, after: Row | None) -> None:
         self._note(self._progress.see_pod(before, after))
 
-    def _note(self, news: list[str]) -> None:
-        for line in news:
-            self._screen.note(line)
+    def _note(self, news: list[News]) -> None:
+        for one in news:
+            self._screen.note(one.text, in_table=one.in_table)
         self._changed.set()
 
     def _line(self, pod: Manifest, container: str, line: str) -> None:

@@ -2,9 +2,20 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.local.manifest import Manifest, Row
+
+HOPELESS = ("Refused", "NodeError")
+"""Why a container waits that the node will never start."""
+
+
+class News(NamedTuple):
+    """Something that has changed, in words."""
+
+    text: str
+    in_table: bool = False
+    """Whether the table of replicas says the same."""
 
 
 @dataclass
@@ -51,6 +62,13 @@ class Replica:
         return next((code for code in codes if code), codes[0] if codes else None)
 
     @property
+    def hopeless(self) -> str:
+        """Why the node will never run the pod; empty when it does or may."""
+        states = _states(self.pod.get("status") or {})
+        waits = [state["waiting"] for state in states if state.get("waiting")]
+        return next((str(one.get("message")) for one in waits if one.get("reason") in HOPELESS), "")
+
+    @property
     def over(self) -> bool:
         return self.gone or self.phase in ("Succeeded", "Failed")
 
@@ -73,10 +91,18 @@ class Job:
 
     @property
     def condition(self) -> dict[str, Any]:
-        """The condition that tells the job's state: how it ended, else the last one written that holds."""
+        """The condition that tells the job's state: how it ended, else the last one written that holds.
+
+        A job with a pod that this node will never run has the state Refused, which no controller writes.
+        """
         true = [one for one in self.conditions if one.get("status") == "True"]
         final = [one for one in true if one["type"] in ("Succeeded", "Failed")]
-        return (final or true or [{}])[-1]
+        refused = [
+            {"type": "Refused", "message": f"{replica.short}: {replica.hopeless}"}
+            for replica in self.rows
+            if replica.hopeless
+        ]
+        return (final or refused or true or [{}])[-1]
 
     @property
     def state(self) -> str:
@@ -84,7 +110,7 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        return self.gone or self.state in ("Succeeded", "Failed")
+        return self.gone or self.state in ("Succeeded", "Failed", "Refused")
 
     @property
     def succeeded(self) -> bool:
@@ -133,8 +159,8 @@ class Progress:
         """Whether no pod of any job runs any more."""
         return all(replica.over for job in self.jobs.values() for replica in job.replicas.values())
 
-    def see_job(self, before: Row | None, after: Row | None) -> list[str]:
-        """Take a change of a job; what is new about it, in words."""
+    def see_job(self, before: Row | None, after: Row | None) -> list[News]:
+        """Take a change of a job; what is new about it."""
         row = after or before
         job = self.jobs.get(row.uid) if row is not None else None
         if job is None:
@@ -147,10 +173,10 @@ class Progress:
         if job.state == old:
             return []
         message = job.condition.get("message") or ""
-        return [f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else "")]
+        return [News(f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else ""))]
 
-    def see_pod(self, before: Row | None, after: Row | None) -> list[str]:
-        """Take a change of a pod; what is new about its replica, in words."""
+    def see_pod(self, before: Row | None, after: Row | None) -> list[News]:
+        """Take a change of a pod; what is new about its replica."""
         row = after or before
         job = self.job_of(row.manifest) if row is not None else None
         if job is None or row is None:
@@ -169,9 +195,10 @@ class Progress:
             old = _told(replica)
             self._replace(replica, row)
         new = _told(replica)
-        return (
-            [] if new == old else [f"{self.prefix(job, replica.name)}: {new[0]}" + _times(replica.restarts)]
-        )
+        if new == old:
+            return []
+        text = f"{self.prefix(job, replica.name)}: {new[0]}{_times(replica.restarts)}"
+        return [News(text, in_table=not (replica.phase == "Failed" or replica.hopeless))]
 
     def _replace(self, replica: Replica, row: Row) -> None:
         if row.uid != replica.uids[-1]:

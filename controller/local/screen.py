@@ -33,8 +33,8 @@ class Screen(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Something about a job, a replica or the run."""
+    def note(self, text: str, *, in_table: bool = False) -> None:
+        """Something about a job, a replica or the run; ``in_table`` when a table of replicas says it, too."""
         ...
 
     def output(self, prefix: str, line: str) -> None:
@@ -55,10 +55,12 @@ class Plain:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         return None
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, *, in_table: bool = False) -> None:
         self._write(f"{text}\n")
 
     def output(self, prefix: str, line: str) -> None:
@@ -89,8 +91,9 @@ class Terminal:
         self.refresh()
         self._live.__exit__(kind, error, trace)
 
-    def note(self, text: str) -> None:
-        self._waiting.append(Text(text, style="bold"))
+    def note(self, text: str, *, in_table: bool = False) -> None:
+        if not in_table:
+            self._waiting.append(Text(text, style="bold"))
 
     def output(self, prefix: str, line: str) -> None:
         colour = self._colours.setdefault(prefix, COLOURS[len(self._colours) % len(COLOURS)])

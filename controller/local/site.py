@@ -1,7 +1,7 @@
 """A training site on this machine: the embedded API server and the local node, started and stopped together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(crds: Sequence[Mapping[str, Any]], folder: Path) -> AsyncIterator[Site]:
+async def site(crds: Sequence[Mapping[str, Any]], folder: Path) -> AsyncGenerator[Site]:
     """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
 
     Raises:

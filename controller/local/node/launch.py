@@ -3,18 +3,18 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from controller.local.manifest import Manifest
 from controller.local.node.environment import Place, Sources, variables
 from controller.local.node.expansion import expand
 from controller.local.node.isolation import Isolation
-from controller.local.node.process import CannotStart, Launch
+from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount
 
 
 def launch(
-    pod: Mapping[str, Any],
-    container: Mapping[str, Any],
+    pod: Manifest,
+    container: Manifest,
     *,
     place: Place,
     sources: Sources,
@@ -26,19 +26,27 @@ def launch(
 
     Raises:
         Unresolved: a variable has no value (yet).
-        CannotStart: the manifest leaves the command to the image.
     """
-    if not container.get("command"):
-        image = container.get("image", "")
-        raise CannotStart(
-            f"image {image} is not pulled, so its own command is unknown: give the container a command"
-        )
     values = isolation.variables(pod, variables(pod, container, place, sources), mounts)
     written = [*container["command"], *(container.get("args") or ())]
     argv = [expand(isolation.paths(part, mounts), values) for part in written]
     host_name = pod["spec"].get("hostname") or pod["metadata"]["name"]
     folder = isolation.paths(container.get("workingDir") or str(Path.cwd()), mounts)
     return isolation.place(pod, Launch(argv, {**person, "HOSTNAME": host_name, **values}, folder))
+
+
+def refusal(pod: Manifest) -> str:
+    """Why no process can stand for one of the pod's containers; empty when all have a command.
+
+    An image's own command is unknown, because images are not pulled.
+    """
+    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+        if not container.get("command"):
+            return (
+                f'container "{container["name"]}" has no command; the one of image {container.get("image", "")} is '
+                "unknown here, because images are not pulled"
+            )
+    return ""
 
 
 def of_person(environment: Mapping[str, str], python: str) -> dict[str, str]:

@@ -21,12 +21,13 @@ from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from controller.local.manifest import Manifest, Row, decode
-from controller.local.node import machine, scheduling, status
+from controller.local.node import machine, scheduling
 from controller.local.node.capacity import Amounts
 from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import of_person
 from controller.local.node.logs import Logs
+from controller.local.node.pace import Pace
 from controller.local.node.pod import PodTask
 from controller.local.node.process import Guard
 from controller.local.node.workplace import RETRY_SECONDS, Workplace
@@ -67,6 +68,7 @@ class Node:
         self._seen: set[str] = set()
         self._bound: set[str] = set()
         self._refused: dict[str, str] = {}
+        self._pace = Pace()
         self._unplaced = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._workplace: Workplace | None = None
@@ -155,25 +157,16 @@ class Node:
             self._running[uid] = task, self._tasks.create_task(self._run_pod(task, pod))
 
     async def _run_pod(self, task: PodTask, pod: Manifest) -> None:
-        uid = pod["metadata"]["uid"]
-        assert self._workplace is not None
+        meta = pod["metadata"]
+        key = meta["namespace"], meta["name"]
         try:
+            await asyncio.sleep(self._pace.pause_seconds(*key, self._now()))
             await task.run()
-        except Exception as error:
-            log.exception(
-                "a pod could not be run", namespace=pod["metadata"]["namespace"], name=pod["metadata"]["name"]
-            )
-            facts = status.Facts(self.isolation.node_address, self.isolation.pod_address(pod), self._now())
-            await self._workplace.report(pod, status.refused_status(pod, facts, "NodeError", repr(error)))
         finally:
-            self._running.pop(uid, None)
+            self._running.pop(meta["uid"], None)
             self._unplaced.set()
-        latest = self.network.pods.get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
-        if (
-            latest is not None
-            and latest["metadata"]["uid"] == uid
-            and latest["metadata"].get("deletionTimestamp")
-        ):
+        latest = self.network.pods.get(key)
+        if latest is not None and _uid(latest) == meta["uid"] and latest["metadata"].get("deletionTimestamp"):
             await self._finish_deletion(pod)
 
     async def _schedule(self) -> None:

@@ -7,8 +7,11 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+
+import structlog
 
 from controller.local.manifest import Manifest
 from controller.local.node import containers as records
@@ -18,6 +21,8 @@ from controller.local.node.environment import Unresolved
 from controller.local.node.isolation import Isolation
 from controller.local.node.logs import Log, Logs
 from controller.local.node.process import START_ERROR, CannotStart, Process
+
+log = structlog.get_logger()
 
 RETRY_SECONDS = 5.0
 """How often a start that was not possible (a ConfigMap is missing) is tried again."""
@@ -31,6 +36,10 @@ class Surroundings(Protocol):
     logs: Logs
 
     def now(self) -> datetime: ...
+
+    def refusal(self, pod: Manifest) -> str:
+        """Why the pod can never run here; empty when it can."""
+        ...
 
     async def prepare(self, pod: Manifest) -> None:
         """Make the pod's volumes.
@@ -84,18 +93,33 @@ class PodTask:
 
     async def run(self) -> None:
         """Bring the pod to its end."""
-        reason = self._node.isolation.refusal(self._pod)
-        if reason:
-            self._node.tell(self._pod, "Refused", reason, warning=True)
-            await self._node.report(
-                self._pod, status.refused_status(self._pod, self._facts, "Refused", reason)
-            )
-            return
         try:
+            refusal = self._node.refusal(self._pod)
+            if refusal:
+                await self._refuse("Refused", refusal)
+                return
             async with asyncio.TaskGroup() as tasks:
                 await self._live(tasks)
+        except Exception as error:
+            log.exception("a pod could not be run", pod=self._pod["metadata"]["name"])
+            await self._refuse("NodeError", repr(error))
         finally:
             self._node.forget(self._pod)
+
+    async def _refuse(self, reason: str, message: str) -> None:
+        """Say why the pod does not run, and wait until it is deleted.
+
+        It stays Pending, as a pod does whose image is not there: an operator would replace one that has failed by the
+        next one that fails.
+        """
+        self._node.tell(self._pod, reason, message, warning=True)
+        waits = Waiting(reason, message)
+        self._containers = {name: replace(one, state=waits) for name, one in self._containers.items()}
+        await self._report()
+        while self._deletion is None:
+            self._changed.clear()
+            await self._changed.wait()
+        await self._end(expired=False)
 
     async def _live(self, tasks: asyncio.TaskGroup) -> None:
         await self._report()

@@ -55,20 +55,6 @@ def pod_status(
     return status
 
 
-def refused_status(pod: Mapping[str, Any], facts: Facts, reason: str, message: str) -> dict[str, Any]:
-    """The status of a pod that the node does not run at all, as after a failed admission by a kubelet."""
-    return {
-        "phase": "Failed",
-        "reason": reason,
-        "message": message,
-        "hostIP": facts.host_ip,
-        "hostIPs": [{"ip": facts.host_ip}],
-        "startTime": timestamp(facts.started),
-        "conditions": [_scheduled(pod, facts.started)],
-        "qosClass": qos_class(pod),
-    }
-
-
 def phase(policy: str, containers: Sequence[Container]) -> str:
     """Pending, Running, Succeeded or Failed."""
     pending = [c for c in containers if c.is_init and not c.is_sidecar and not _has_succeeded(c)]

@@ -20,7 +20,7 @@ from controller.local.node.containers import Container
 from controller.local.node.environment import Place, Reference
 from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
-from controller.local.node.launch import launch
+from controller.local.node.launch import launch, refusal
 from controller.local.node.logs import Logs
 from controller.local.node.process import Group, Guard, Launch, Process
 from controller.local.node.waiting import NameWait
@@ -61,6 +61,9 @@ class Workplace:
         self._allocatable = allocatable
         self._person = person
         self._places: dict[str, dict[str, Path]] = {}
+
+    def refusal(self, pod: Manifest) -> str:
+        return refusal(pod) or self.isolation.refusal(pod)
 
     async def prepare(self, pod: Manifest) -> None:
         contents = await self._contents(pod, volumes.references(pod))

@@ -12,7 +12,7 @@ from controller.local import screen
 from controller.local.follow import SETTLE_SECONDS, Follow
 from controller.local.lines import LONGEST_LINE_BYTES, Lines
 from controller.local.manifest import Row
-from controller.local.progress import Job, Progress, Replica
+from controller.local.progress import Job, News, Progress, Replica
 from controller.local.screen import Plain, Terminal
 
 NOW = datetime(2026, 1, 1, 12, 1, 5, tzinfo=UTC)
@@ -95,7 +95,7 @@ def test_the_state_of_a_job(
 def test_news_of_a_job_are_told_once(progress: Progress) -> None:
     running = row(job(("Running", "True")))
 
-    assert progress.see_job(None, running) == ["PyTorchJob job: Running (it is Running.)"]
+    assert progress.see_job(None, running) == [News("PyTorchJob job: Running (it is Running.)")]
     assert progress.see_job(running, running) == []
 
 
@@ -128,9 +128,9 @@ def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Prog
     first = row(pod("job-worker-0", "Failed", uid="1", **ended(143)))
     second = row(pod("job-worker-0", "Running", uid="2"))
 
-    assert progress.see_pod(None, first) == ["worker-0: Failed (exit code 143)"]
+    assert progress.see_pod(None, first) == [News("worker-0: Failed (exit code 143)")]
     progress.see_pod(first, None)
-    assert progress.see_pod(None, second) == ["worker-0: Running, started again 1 time"]
+    assert progress.see_pod(None, second) == [News("worker-0: Running, started again 1 time", in_table=True)]
     (replica,) = progress.jobs["j"].rows
     assert (replica.uids, replica.restarts, replica.over) == (["1", "2"], 1, False)
 
@@ -158,7 +158,7 @@ def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
         pytest.param({}, "", id="running"),
         pytest.param({"phase": "Failed", **ended(3)}, "exit code 3", id="failed"),
         pytest.param(
-            {"phase": "Failed", "reason": "Refused", "message": "volume v"}, "Refused, volume v", id="refused"
+            {"phase": "Failed", "reason": "Evicted", "message": "no room"}, "Evicted, no room", id="evicted"
         ),
         pytest.param(
             {
@@ -202,6 +202,17 @@ def test_what_is_said_of_a_replica(status: dict[str, Any], detail: str) -> None:
     manifest["status"] |= status
 
     assert Replica("job-worker-0", "worker-0", manifest, ["1"]).detail == detail
+
+
+def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> None:
+    waits = {"waiting": {"reason": "Refused", "message": "volume v"}}
+    news = progress.see_pod(
+        None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
+    )
+
+    assert news == [News("worker-0: Pending (Refused: volume v)")]
+    assert (progress.finished, progress.succeeded) == (True, False)
+    assert progress.jobs["j"].condition == {"type": "Refused", "message": "worker-0: volume v"}
 
 
 def test_lines_are_whole(progress: Progress) -> None:
@@ -330,10 +341,12 @@ def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
     with Terminal(Console(file=text, force_terminal=True, width=100), progress, lambda: NOW) as shown:
         shown.output("worker-0", "loss \x1b[31m0.1\x1b[0m [not markup]")
         shown.note("PyTorchJob job: Running")
+        shown.note("worker-0: Running", in_table=True)
         shown.refresh()
     written = text.getvalue()
 
     assert "[not markup]" in written
+    assert "worker-0: Running" not in written
     assert written.index("[worker-0]") < written.index("PyTorchJob job: Running") < written.index("replica")
 
 

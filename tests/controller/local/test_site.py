@@ -195,10 +195,13 @@ async def test_what_cannot_be_mounted_is_refused_by_name(bench: Bench) -> None:
         volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
         spec={"volumes": [{"name": "scratch", "emptyDir": {}}]},
     )
-    pod = await bench.over("a")
+    pod = await bench.until("a", lambda pod: "Refused" in str(pod.get("status")))
+    (status,) = pod["status"]["containerStatuses"]
 
-    assert (phase(pod), pod["status"]["reason"]) == ("Failed", "Refused")
-    assert 'volume "scratch"' in pod["status"]["message"]
+    assert phase(pod) == "Pending"
+    assert 'volume "scratch"' in status["state"]["waiting"]["message"]
+    await bench.client.delete(PODS, "default", "a")
+    await bench.gone("a")
 
 
 async def test_a_pod_that_is_too_large_waits_until_there_is_room(bench: Bench) -> None:

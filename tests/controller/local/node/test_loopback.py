@@ -10,9 +10,9 @@ import pytest
 from controller.local.node import volumes
 from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Place, Reference, Unresolved
-from controller.local.node.launch import launch, of_person
+from controller.local.node.launch import launch, of_person, refusal
 from controller.local.node.loopback import Loopback, loopback_interface
-from controller.local.node.process import CannotStart, Launch
+from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount
 
 OWNER = [{"name": "job", "uid": "j", "controller": True}]
@@ -95,9 +95,11 @@ def test_the_manifests_environment_goes_over_the_persons(loopback: Loopback) -> 
     assert (result.env["A"], result.env["B"]) == ("pod", "person")
 
 
-def test_an_images_own_command_is_unknown(loopback: Loopback) -> None:
-    with pytest.raises(CannotStart, match="image x is not pulled"):
-        started(loopback, pod(command=None, args=["--epochs=1"]))
+def test_an_images_own_command_is_unknown() -> None:
+    assert refusal(pod()) == ""
+    assert refusal(pod(command=None, args=["--epochs=1"])) == (
+        'container "main" has no command; the one of image x is unknown here, because images are not pulled'
+    )
 
 
 def test_python_is_the_one_that_runs_the_node() -> None:

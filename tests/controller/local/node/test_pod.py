@@ -50,8 +50,8 @@ class Workplace:
         self.isolation: Any = SimpleNamespace(
             node_address="127.9.0.1",
             pod_address=lambda _: "127.9.1.3",
-            refusal=lambda _: self.refused,
         )
+        self.fault: Exception | None = None
         self.missing = ""
         self.unstartable = ""
         self.stubborn = False
@@ -61,10 +61,15 @@ class Workplace:
         self.events: list[tuple[str, str]] = []
         self.forgotten = False
 
+    def refusal(self, pod: Any) -> str:
+        return self.refused
+
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
 
     async def prepare(self, pod: Any) -> None:
+        if self.fault:
+            raise self.fault
         if self.missing:
             raise Unresolved(self.missing)
 
@@ -186,15 +191,27 @@ async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
     assert place.events == [("FailedMount", 'configmap "c" not found')]
 
 
-async def test_a_pod_that_can_never_run_is_refused(place: Workplace) -> None:
+async def test_a_pod_that_can_never_run_says_so_until_it_is_deleted(place: Workplace) -> None:
     place.refused = "volume v"
-    async with running(place, pod()) as (_, work):
+    async with running(place, pod()) as (task, work):
+        await asyncio.sleep(1000)
+        assert place.phases == ["Pending"]
+        assert place.state == {"waiting": {"reason": "Refused", "message": "volume v"}}
+        task.delete(place.now())
         await work
 
-    assert [(s["phase"], s["reason"], s["message"]) for s in place.statuses] == [
-        ("Failed", "Refused", "volume v")
-    ]
+    assert place.phases == ["Pending", "Failed"]
+    assert place.events == [("Refused", "volume v")]
     assert place.started == []
+
+
+async def test_a_fault_of_the_node_is_told_in_the_pod(place: Workplace) -> None:
+    place.fault = ValueError("broken")
+    async with running(place, pod()):
+        waiting = place.state["waiting"]
+
+    assert waiting["reason"] == "NodeError"
+    assert "ValueError('broken')" in waiting["message"]
 
 
 async def test_deletion_asks_first(place: Workplace) -> None:
