@@ -22,7 +22,10 @@ _DNS_1035_TEXT = (
 
 
 def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Problem]:
-    """All problems of a job that do not depend on its kind, in the order of the spec."""
+    """All problems of a job that do not depend on its kind, in the order of the spec.
+
+    Differs: an empty replica map is refused, and one role of several may be empty. See docs/decisions/0002-validation.md.
+    """
     yield from name_problems(job)
     specs = kind.replicas(job)
     path = f"spec.{kind.replicas_field}"

@@ -93,7 +93,11 @@ class Draft:
         self.events.append(Event(severity, reason, message, once))
 
     def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
-        """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept."""
+        """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.
+
+        Differs: roles that the spec no longer has are left out, where the original keeps their last counters for ever, and the
+        selector is always there. See docs/decisions/0012-defects-of-the-originals.md.
+        """
         self.status.replica_statuses = {
             name: ReplicaStatus(
                 active=counts[name].active or None,

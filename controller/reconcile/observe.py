@@ -1,8 +1,9 @@
 """What is seen of a job: its children, from the caches.
 
 A child is the job's own if the job is its controller, by UID, and if it is where the job would put it: in the job's namespace, by the
-name that the job gives. Labels prove nothing, and an owner reference into another namespace is somebody's invention.
-See docs/decisions/0001-ownership.md.
+name that the job gives. An owner reference into another namespace is somebody's invention.
+
+Differs: labels prove nothing; the original takes Services by their labels alone. See docs/decisions/0001-ownership.md.
 """
 
 from api.children import Pod, Service

@@ -171,13 +171,20 @@ def _go_on(
 
 
 def _deadline_in(job: Job, draft: Draft) -> float | None:
+    """Seconds until the deadline.
+
+    Differs: the original arms no timer, so its deadlines pass unseen. See docs/decisions/0003-limits.md.
+    """
     return limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now)
 
 
 def _missing(
     kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
 ) -> tuple[Child, ...]:
-    """Children that do not exist yet, and those that are kept equal to what is wanted."""
+    """Children that do not exist yet, and those that are kept equal to what is wanted.
+
+    Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
+    """
     there = {(PODS.kind, pod.name) for pod in snapshot.pods} | {
         (SERVICES.kind, one.name) for one in snapshot.services
     }
@@ -265,7 +272,10 @@ def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
 
 
 def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
-    """Exit codes of failures and what keeps a pod from running, each told once."""
+    """Exit codes of failures and what keeps a pod from running.
+
+    Differs: each is told once, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
+    """
     done = pod.exit_of(kind.container)
     if done and done.code:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
