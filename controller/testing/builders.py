@@ -62,7 +62,7 @@ def pod(
 ) -> Pod:
     """A pod of that job; ``code`` is how its container ended."""
     name = child_name(job, role, index)
-    row = {
+    row: dict[str, Any] = {
         "namespace": "ml",
         "name": name,
         "uid": f"{name}-uid",
@@ -81,7 +81,7 @@ def pod(
 def service(role: str = "worker", index: int = 0, *, job: str = "train", **fields: Any) -> Service:
     """A Service of that job."""
     name = child_name(job, role, index)
-    row = {
+    row: dict[str, Any] = {
         "namespace": "ml",
         "name": name,
         "uid": f"{name}-service-uid",

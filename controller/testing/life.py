@@ -3,7 +3,7 @@
 It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -33,7 +33,7 @@ class Life:
         self,
         job: Job,
         *,
-        kind: JobKind[Any] = PYTORCH,
+        kind: JobKind[Any] = PYTORCH,  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
         options: Options | None = None,
         graceful: bool = False,
     ) -> None:
@@ -204,8 +204,8 @@ class Life:
 def life_of(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
     """The life of a PyTorchJob, a master and two workers of that restart policy, once all its pods are made."""
     role = {"restartPolicy": policy}
-    roles: dict[str, Mapping[str, Any]] = {"master": role, "worker": role}
-    life = Life(pytorch_job(**{**roles, **fields}), graceful=graceful)
+    given: dict[str, Any] = {"master": role, "worker": role, **fields}
+    life = Life(pytorch_job(**given), graceful=graceful)
     life.settle()
     return life
 

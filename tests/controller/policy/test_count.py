@@ -67,6 +67,22 @@ def test_vanished(pods: list[Pod], before: dict[str, int], vanished: int) -> Non
     assert counted(*pods, **before).vanished == vanished
 
 
+@pytest.mark.parametrize(
+    ("seen", "before", "vanished"),
+    [
+        pytest.param(pod(phase="Failed"), {"active": 1}, 0, id="the active one has failed"),
+        pytest.param(pod(phase="Succeeded"), {"active": 1}, 0, id="the active one has succeeded"),
+        pytest.param(pod(phase="Failed"), {"active": 1, "failed": 1}, 1, id="another had failed before"),
+        pytest.param(
+            pod(phase="Succeeded"), {"active": 1, "succeeded": 1}, 1, id="another had succeeded before"
+        ),
+        pytest.param(pod(phase="Running"), {"active": 2}, 1, id="both were active"),
+    ],
+)
+def test_of_two_places_one_is_empty(seen: Pod, before: dict[str, int], vanished: int) -> None:
+    assert counted(seen, replicas=2, **before).vanished == vanished
+
+
 def test_scaling_up_makes_nothing_vanish() -> None:
     running = [pod(index=0), pod(index=1)]
 
