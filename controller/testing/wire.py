@@ -8,7 +8,7 @@ import base64
 import io
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -104,7 +104,7 @@ class Wire:
     @asynccontextmanager
     async def stream(
         self, path: str, query: Mapping[str, str], accept: str
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The lines of a watch, until it ends or the caller has seen enough."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": accept}
         timeout = aiohttp.ClientTimeout(total=None)

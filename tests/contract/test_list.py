@@ -180,7 +180,7 @@ TABLES: dict[str, tuple[str, list[Step]]] = {
     ),
     "jobs": (
         "/apis/batch/v1/namespaces/{ns}/jobs",
-        [Step("POST", "/apis/batch/v1/namespaces/{ns}/jobs", {"metadata": {"name": "j"}, "spec": {"suspend": True, "parallelism": 2, "manualSelector": True,
+        [Step("POST", "/apis/batch/v1/namespaces/{ns}/jobs", {"metadata": {"name": "j"}, "spec": {"managedBy": "contract.example.com/nobody", "parallelism": 2, "manualSelector": True,
               "selector": {"matchLabels": {"a": "b"}},
               "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}, 201)],
     ),

@@ -104,7 +104,7 @@ def check(served: Served, new: Json, old: Json | None = None, part: str = "") ->
         scale = () if served.scale is None else tuple(_scale_problems(served.scale, new))
         errors += validation.problems(served.schema, new, old, part=part, earlier=errors, later=scale)
     else:
-        errors += validation.enumerated(served.schema, new)
+        errors += validation.enumerated(served.schema, new, old)
     errors += served.rules.validate(new)
     if old is not None:
         errors += served.rules.validate_update(new, old)

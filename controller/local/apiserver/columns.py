@@ -214,7 +214,7 @@ def _node_status(node: Json) -> str:
 
 def _node_roles(node: Json) -> str:
     prefix = "node-role.kubernetes.io/"
-    roles = sorted(
+    roles: list[str] = sorted(
         label.removeprefix(prefix)
         for label in node["metadata"].get("labels") or ()
         if label.startswith(prefix)
@@ -237,7 +237,8 @@ def _modes(claim: Json) -> str:
         "ReadWriteMany": "RWX",
         "ReadWriteOncePod": "RWOP",
     }
-    return ",".join(short.get(mode, mode) for mode in claim.get("status", {}).get("accessModes") or ())
+    modes: list[str] = claim.get("status", {}).get("accessModes") or []
+    return ",".join(short.get(mode, mode) for mode in modes)
 
 
 def _subjects(kind: str) -> Any:

@@ -290,6 +290,8 @@ class Handlers:
                 document = discovery.one_group(catalog, name)
             case ["apis", name, version]:
                 document = discovery.resources(catalog, name, version)
+            case _:
+                pass
         if document is None:
             raise Unserved(plain=True)
         return _json(document)

@@ -126,7 +126,7 @@ def prepare(pod: Json) -> Json:
     spec = pod["spec"]
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    tolerations = list(spec.get("tolerations") or ())
+    tolerations: list[Json] = list(spec.get("tolerations") or ())
     for name in ("not-ready", "unreachable"):
         key = f"node.kubernetes.io/{name}"
         if not any(_tolerates(toleration, key) for toleration in tolerations):

@@ -60,16 +60,18 @@ def _structural(node: Node, value: Any, old: Any) -> list[FieldError]:
     return [] if value is None else [*_values(node, value, old, ""), *_unique(node, value, old, "")]
 
 
-def enumerated(node: Node, value: Any, path: str = "") -> Iterator[FieldError]:
-    """The values of built-in objects that are not among those their fields allow."""
+def enumerated(node: Node, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
+    """The values of built-in objects that are not among those their fields allow; what is still the same is fine."""
+    if value is old:
+        return
     if isinstance(value, dict):
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from enumerated(part, item, _join(path, name))
+                yield from enumerated(part, item, _member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
         for i, item in enumerate(value):
-            yield from enumerated(node.items, item, f"{path}[{i}]")
+            yield from enumerated(node.items, item, NO_OLD, f"{path}[{i}]")
     elif node.enum and value and value not in node.enum:
         yield refusals.unsupported(path, value, node.enum)
 

@@ -215,7 +215,7 @@ def choose(accept: str, served: Served, clock: Callable[[], datetime], query_inc
     """
     for wanted in accept.split(",") if accept else ["*/*"]:
         media, *parameters = PARAMETER.split(wanted.strip())
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+        given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
         if media not in ("application/json", "application/*", "*/*"):
             continue
         form = given.get("as", "")
