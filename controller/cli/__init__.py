@@ -21,8 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS:
+    for command in _needed(given):
         import_module(f"{__name__}.{command}").add_parser(subparsers)
     args = parser.parse_args(given)
     execute: Callable[[argparse.Namespace], int] = args.execute
     return execute(args)
+
+
+def _needed(given: Sequence[str]) -> Sequence[str]:
+    """The commands that these arguments call for: one, none for the version, all for help."""
+    first = given[0] if given else ""
+    return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
