@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from api import conditions
@@ -22,7 +23,7 @@ from controller.reconcile.apply import Applier, Cache, Refused
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.jobs import JobRow, parse
 from controller.reconcile.observe import observe
-from controller.reconcile.status import StatusWriter
+from controller.reconcile.status import StatusWriter, differs
 from controller.runtime import clock
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
@@ -64,6 +65,8 @@ class Reconciler:
         self._expectations = Expectations()
         self._applier = Applier(client, caches, self._expectations, recorder, width=width)
         self._status = StatusWriter(client, kind.resource, jobs)
+        self._untold: dict[str, Plan] = {}
+        """By job UID: plans whose status may or may not have been written, because the answer was lost."""
 
     async def reconcile(self, key: Key) -> Outcome:
         """One pass of one job.
@@ -72,16 +75,18 @@ class Reconciler:
             ApiError, aiohttp.ClientError, TimeoutError: the pass is to be tried again later.
         """
         row = self._jobs.get(key.namespace, key.name)
+        # Asked before the children are read: a child that arrives in between would be missing from the snapshot and be made twice.
+        if row is not None and not self._expectations.are_met(row.uid):
+            await self._ask_server(row)
+            row = self._jobs.get(key.namespace, key.name)
+        # No await from here to the decision: job and children are those of one moment.
         if row is None or row.deleting:
             self._applier.forget(key.namespace, key.name)
             return Outcome()
-        # Asked before the children are read: a child that arrives in between would be missing from the snapshot and be made twice.
-        if not self._expectations.are_met(row.uid):
-            await self._ask_server(row)
-        # No await from here to the decision: job and children are those of one moment.
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
             return Outcome()
+        self._tell_late(row, job)
         snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
         plan = planning.decide(self._kind, job, snapshot, clock.now(), self._options, malformed)
         return await self._carry_out(row, job, plan)
@@ -111,6 +116,20 @@ class Reconciler:
             await self._status.write(row, job, plan.status)
         except errors.NotFound:
             return  # the job went meanwhile; its children go with it
+        except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError):
+            self._untold[row.uid] = plan
+            raise
+        self._untold.pop(row.uid, None)
+        self._tell_of(row, plan)
+
+    def _tell_late(self, row: JobRow, job: Job) -> None:
+        """A status whose answer was lost turns out to be written: its events and counts are still owed."""
+        plan = self._untold.get(row.uid)
+        if plan is not None and plan.status is not None and not differs(job, plan.status):
+            del self._untold[row.uid]
+            self._tell_of(row, plan)
+
+    def _tell_of(self, row: JobRow, plan: Plan) -> None:
         self._tell(self._subject(row), plan.events)
         for count in plan.counts:
             if count is not Count.DELETED:

@@ -19,12 +19,15 @@ from controller import app
 from controller.kube.client import MERGE_PATCH, Client
 from controller.kube.connect import Connection
 from controller.local.apiserver import ApiServer
+from controller.local.apiserver.front import Call
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Faults, Rule
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 NAMESPACE = "default"
+TESTER = "test"
+"""The user agent of the test's own client, which meets no faults."""
 QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0")
 """Settings of a controller that serves nothing itself."""
 
@@ -102,6 +105,11 @@ class Stage:
     async def delete(self, resource: Resource, name: str, **options: Any) -> None:
         await self.client.delete(resource, NAMESPACE, name, **options)
 
+    @property
+    def calls(self) -> list[Call]:
+        """All calls but the test's own."""
+        return [one for one in self.faults.calls if one.user_agent != TESTER]
+
     async def become(self, phase: str, *pods: str, code: int | None = None) -> None:
         """Play the kubelet: pods change their phase; all pods if none is named."""
         for name in pods or await self.names(PODS):
@@ -129,11 +137,11 @@ async def stage(
     *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), **options: Any
 ) -> AsyncGenerator[Stage]:
     """A server with the definitions of these kinds, and with faults that start at once."""
-    faults = Faults(rules)
+    faults = Faults(rules, spared=TESTER)
     server = ApiServer(crds=[_definition(one) for one in crds], front=faults, **options)
     await server.start()
     try:
-        async with Client(Connection(server.url, token=lambda: server.token), user_agent="test") as client:
+        async with Client(Connection(server.url, token=lambda: server.token), user_agent=TESTER) as client:
             yield Stage(server, faults, client)
     finally:
         await server.stop()

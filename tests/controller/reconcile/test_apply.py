@@ -15,6 +15,7 @@ from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resourc
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
+from controller.kube.client import Client
 from controller.reconcile.apply import MOST_PER_PASS, TOLD_ONE_BY_ONE, Applier, Cache, Occupied, Refused
 from controller.reconcile.expectations import Expectations
 from controller.runtime.recorder import Recorder, Subject
@@ -45,17 +46,17 @@ def owner(resource: Resource, name: str, uid: str) -> list[dict[str, Any]]:
 class Applying:
     """An applier on a stage, and a job that it works for."""
 
-    def __init__(self, on: Stage, job: Subject, width: int) -> None:
+    def __init__(self, on: Stage, client: Client, job: Subject, width: int) -> None:
         self.on = on
         self.job = job
         self.pods = Store[Pod]()
         self.expectations = Expectations()
-        self.recorder = Recorder(on.client)
+        self.recorder = Recorder(client)
         caches: Mapping[Any, Cache] = {
             PODS: Cache(self.pods, pod_from_json),
             SERVICES: Cache(Store[Any](), service_from_json),
         }
-        self.applier = Applier(on.client, caches, self.expectations, self.recorder, width=width)
+        self.applier = Applier(client, caches, self.expectations, self.recorder, width=width)
 
     @property
     def faults(self) -> Faults:
@@ -111,10 +112,10 @@ class Applying:
 
 @asynccontextmanager
 async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
-    async with stage(*rules) as on:
+    async with stage(*rules) as on, Client(on.connection) as client:
         uid = (await on.submit("train"))["metadata"]["uid"]
         job = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", uid, "pytorchjob-controller")
-        applying = Applying(on, job, width)
+        applying = Applying(on, client, job, width)
         task = asyncio.create_task(applying.recorder.run())
         try:
             yield applying

@@ -1,0 +1,532 @@
+"""Whole passes against the embedded API server: what comes of a job when calls fail, names are taken and others write, too."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
+from api.v1.pytorchjob import RESOURCE
+from controller.settings import Settings
+from controller.testing.builders import template
+from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
+from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+
+JOBS = RESOURCE.plural
+RUNNING = "Created T, Running T"
+SUCCEEDED = "Created T, Running F, Succeeded T"
+
+
+async def train(on: Stage, name: str = "train") -> None:
+    """Play the kubelet of a job that runs and succeeds."""
+    await on.settled()
+    pods = [one for one in await on.names(PODS) if one.startswith(f"{name}-")]
+    await on.become("Running", *pods)
+    await on.settled()
+    await on.become("Succeeded", *pods, code=0)
+    await on.settled()
+
+
+def made(on: Stage, plural: str = "pods") -> list[str]:
+    """Names in the requests to create objects, those that failed included."""
+    bodies = [orjson.loads(one.body) for one in on.calls if (one.verb, one.plural) == ("create", plural)]
+    return [one["metadata"]["name"] for one in bodies]
+
+
+async def test_the_calls_of_a_job_that_succeeds() -> None:
+    """Creates, an event each, four statuses and one event of the end; no reads."""
+    async with stage() as on, controlling(on):
+        on.faults.calls.clear()
+        await on.submit()
+        await train(on)
+
+        counts = Counter((one.verb, one.plural) for one in on.calls if one.verb != "watch")
+        assert counts.pop(("patch", JOBS)) <= 4
+        assert counts == {("create", "pods"): 2, ("create", "services"): 2, ("create", "events"): 5}
+        assert await on.conditions() == SUCCEEDED
+
+
+async def test_a_job_at_rest_is_left_at_rest() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await train(on)
+        on.faults.calls.clear()
+        await on.settled(600)
+
+        assert [one.verb for one in on.calls if one.verb != "watch"] == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Reset(committed=True), id="the connection breaks after the write"),
+        pytest.param(Reset(), id="the connection breaks before the write"),
+        pytest.param(Delay(40, committed=True), id="the answer comes too late"),
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+        pytest.param(Refuse(504, "Timeout"), id="504"),
+        pytest.param(Refuse(429, "TooManyRequests", retry_after_seconds=2), id="429, come back"),
+    ],
+)
+@pytest.mark.parametrize("plural", ["pods", "services"])
+async def test_a_create_that_fails_once(fault: Fault, plural: str) -> None:
+    """There is one child of each name in the end, and the job gets on; a lost answer is no error to be told."""
+    async with stage(Rule(fault, verb="create", plural=plural, times=1)) as on, controlling(on):
+        job = await on.submit()
+        await on.settled(60)
+
+        for resource in (PODS, SERVICES):
+            assert await on.names(resource) == ["train-master-0", "train-worker-0"]
+            assert all(map(owned_by(job), await on.items(resource)))
+        if not isinstance(fault, Refuse):
+            assert [one for one in await on.items(EVENTS) if one["type"] == "Warning"] == []
+        await train(on)
+        assert await on.conditions() == SUCCEEDED
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["with a broken watch", "with a whole watch"])
+async def test_a_lost_answer_makes_no_second_pod(cut: bool) -> None:
+    """The next pass asks the server before it decides, so no pod is asked for twice."""
+    rules = [Rule(Reset(committed=True), verb="create", plural="pods", times=1)]
+    if cut:
+        rules.append(Rule(Cut(), verb="watch", containing=b'"train-', times=3))
+    async with stage(*rules) as on, controlling(on):
+        await on.submit()
+        await on.settled(60)
+
+        assert sorted(made(on)) == ["train-master-0", "train-worker-0"]
+
+
+async def test_a_pod_that_is_gone_before_its_creation_is_answered_is_made_again() -> None:
+    rule = Rule(Delay(5, committed=True), verb="create", plural="pods", containing=b"train-worker-0", times=1)
+    async with stage(rule) as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        first = await on.get(PODS, "train-worker-0")
+        await on.delete(PODS, "train-worker-0")
+        await on.settled(60)
+
+        assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("verb", ["running", "succeeded"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Reset(committed=True), id="the connection breaks after the write"),
+        pytest.param(Reset(), id="the connection breaks before the write"),
+        pytest.param(Delay(40, committed=True), id="the answer comes too late"),
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+        pytest.param(Refuse(409, "Conflict"), id="409"),
+    ],
+)
+async def test_a_status_that_fails_once_is_written_and_told_all_the_same(fault: Fault, verb: str) -> None:
+    containing = b'"Succeeded"' if verb == "succeeded" else b'"Running"'
+    rule = Rule(fault, verb="patch", subresource="status", containing=containing, times=1)
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        on.faults.rules.append(rule)
+        await train(on)
+        await on.settled(60)
+
+        assert rule.met == 1
+        assert await on.conditions() == SUCCEEDED
+        (event,) = [one for one in await on.items(EVENTS) if one["reason"] == "PyTorchJobSucceeded"]
+        assert event["count"] == 1
+
+
+async def test_everything_fails_for_a_while() -> None:
+    """Every third write of any kind; the end is the same, and no pod is made twice."""
+    rules = [
+        Rule(Refuse(500, "InternalError"), verb="create", times=3),
+        Rule(Reset(committed=True), verb="create", times=3),
+        Rule(Reset(committed=True), verb="patch", plural=JOBS, times=2),
+        Rule(Cut(), verb="watch", times=4),
+    ]
+    async with stage(*rules) as on, controlling(on):
+        job = await on.submit(workers=3)
+        await on.settled(120)
+        await train(on)
+        await on.settled(60)
+
+        assert await on.conditions() == SUCCEEDED
+        pods = await on.items(PODS)
+        assert len(pods) == 4
+        assert all(map(owned_by(job), pods))
+
+
+async def test_a_foreign_pod_in_the_way_is_left_alone_and_told() -> None:
+    async with stage() as on, controlling(on):
+        foreign = {"metadata": {"name": "train-worker-0"}, **template()}
+        before = await on.create(PODS, foreign)
+        await on.submit()
+        await on.settled(10)
+
+        assert await on.get(PODS, "train-worker-0") == before
+        assert any(
+            "belongs to" not in one and "already exists" in one for one in await on.events("FailedCreatePod")
+        )
+        await on.delete(PODS, "train-worker-0")
+        await on.settled(60)
+        assert owned_by(await on.job())(await on.get(PODS, "train-worker-0"))
+
+
+async def test_the_remains_of_an_earlier_job_are_waited_for() -> None:
+    """Its pod takes a minute to go; the new job starts when it is gone, and has nothing to complain about."""
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await on.delete(RESOURCE, "train")
+        job = await on.submit()
+        await on.settled(60)
+        assert (await on.get(PODS, "train-worker-0"))["metadata"]["deletionTimestamp"]
+        assert await on.events("FailedCreatePod") == []
+
+        await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": None}})
+        await on.settled(60)
+        assert all(map(owned_by(job), await on.items(PODS)))
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
+    """The pods of the first do not count for the second, whatever they have come to."""
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await train(on)
+        assert await on.conditions() == SUCCEEDED
+        await on.delete(RESOURCE, "train")
+        job = await on.submit()
+        await on.settled(60)
+
+        assert await on.conditions() == "Created T"
+        assert all(map(owned_by(job), await on.items(PODS)))
+        await train(on)
+        assert await on.conditions() == SUCCEEDED
+
+
+async def test_a_status_that_is_under_way_does_not_land_on_the_next_job_of_that_name() -> None:
+    rule = Rule(Delay(5), verb="patch", subresource="status", containing=b'"Succeeded"', times=1)
+    async with stage(rule) as on, controlling(on):
+        await on.submit()
+        await train(on)
+        await on.delete(RESOURCE, "train")
+        await on.submit()
+        await on.settled(60)
+
+        assert rule.met == 1
+        assert await on.conditions() == "Created T"
+        assert await on.events("PyTorchJobSucceeded") == []
+
+
+async def test_a_job_the_server_will_not_take_fails_with_the_field_named_and_leaves_nothing() -> None:
+    roles = {
+        "Master": {"template": template()},
+        "Worker": {
+            "template": {"spec": {**template()["spec"], "restartPolicy": "Never", "schedulerName": "x" * 70}}
+        },
+    }
+    refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
+    rule = Rule(refused, verb="create", plural="pods", containing=b"x" * 70)
+    async with stage(rule) as on, controlling(on):
+        await on.submit(pytorchReplicaSpecs=roles)
+        await on.submit("other")
+        await on.settled(10)
+
+        job = await on.job()
+        failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
+        assert failed["reason"] == "PyTorchJobFailedValidation"
+        assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
+        assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
+        assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
+
+
+async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
+    """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
+    rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
+    async with stage(rule, auto_namespaces=True) as on, controlling(on):
+        await on.submit("stuck", workers=8, namespace="full")
+        await on.settled(0.001)
+        await on.submit("free")
+        await on.settled(60)
+        assert await on.names(PODS) == ["free-master-0", "free-worker-0"]
+        tries = len([one for one in on.calls if one.verb == "create" and one.namespace == "full"])
+        await on.settled(600)
+        later = len([one for one in on.calls if one.verb == "create" and one.namespace == "full"])
+        assert later - tries < 10
+
+        on.faults.rules.clear()
+        await on.settled(1000)
+        assert len(await on.names(PODS, "full")) == 9
+
+
+async def test_a_change_of_the_spec_ends_the_back_off() -> None:
+    rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
+    async with stage(rule) as on, controlling(on):
+        await on.submit(workers=3)
+        await on.settled(600)
+        on.faults.rules.clear()
+        await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}})
+        await on.settled()
+
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+async def test_deletes_name_the_very_object() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"cleanPodPolicy": "All"})
+        await train(on)
+
+        uids = [orjson.loads(one.body)["preconditions"]["uid"] for one in on.calls if one.verb == "delete"]
+        assert (len(uids), len(set(uids))) == (4, 4)
+        assert await on.names(PODS) == await on.names(SERVICES) == []
+
+
+def ago(seconds: float) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finished(seconds_ago: float) -> dict[str, Any]:
+    at = ago(seconds_ago)
+    condition = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": "done"}
+    times = {"lastUpdateTime": at, "lastTransitionTime": at}
+    return {"conditions": [{**condition, **times}], "startTime": at, "completionTime": at}
+
+
+async def test_a_job_whose_time_has_come_is_deleted_that_very_one() -> None:
+    async with stage() as on:
+        job = await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
+        await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
+        async with controlling(on):
+            await on.settled()
+
+            assert await on.names(RESOURCE) == []
+            (call,) = [one for one in on.calls if one.verb == "delete"]
+            assert orjson.loads(call.body)["preconditions"] == {"uid": job["metadata"]["uid"]}
+            assert await on.events("SuccessfulDeletePod") == ["Deleted job: train"]
+
+
+async def test_a_job_whose_time_has_not_come_stays() -> None:
+    async with stage() as on:
+        await on.submit(runPolicy={"ttlSecondsAfterFinished": 100_000})
+        await on.change(RESOURCE, "train", {"status": finished(5)}, "status")
+        async with controlling(on):
+            await on.settled(60)
+
+            assert await on.names(RESOURCE) == ["train"]
+
+
+async def test_a_job_that_cannot_be_deleted_is_told_of_and_tried_again() -> None:
+    rule = Rule(Refuse(403, "Forbidden", "not you"), verb="delete", plural=JOBS, times=2)
+    async with stage(rule) as on:
+        await on.submit(runPolicy={"ttlSecondsAfterFinished": 1})
+        await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
+        async with controlling(on):
+            await on.settled()
+
+            assert await on.names(RESOURCE) == []
+            assert await on.events("FailedDeletePod") == ["Error deleting: not you"]
+
+
+METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+ELASTIC = {"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]}
+
+
+async def test_an_autoscaler_follows_its_job() -> None:
+    """Made, changed with the spec, gone while suspended, there again afterwards."""
+    async with stage() as on, controlling(on):
+        await on.submit(masters=0, elasticPolicy=ELASTIC)
+        await on.settled()
+        assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
+
+        await on.change(RESOURCE, "train", {"spec": {"elasticPolicy": {"maxReplicas": 5}}})
+        await on.settled()
+        assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 5
+
+        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+        await on.settled()
+        assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == await on.names(PODS) == []
+
+        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+        await on.settled()
+        assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
+        assert await on.names(PODS) == ["train-worker-0"]
+
+
+async def test_somebody_elses_autoscaler_keeps_no_job_from_running() -> None:
+    async with stage() as on, controlling(on):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [METRIC]}
+        before = await on.create(HORIZONTAL_POD_AUTOSCALERS, {"metadata": {"name": "train"}, "spec": spec})
+        await on.submit(masters=0, elasticPolicy=ELASTIC)
+        await on.settled(30)
+        await on.become("Running")
+        await on.settled(30)
+
+        assert await on.conditions() == RUNNING
+        assert await on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
+        (told,) = await on.events("FailedCreateHorizontalPodAutoscaler")
+        assert "belongs to nobody" in told
+
+
+async def test_a_large_job_is_told_of_in_few_words() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(workers=149)
+        await on.settled(10)
+
+        assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 150
+        told = await on.events()
+        assert len(told) == 26
+        (rest,) = [
+            found for one in told if (found := re.match(r"Created (\d+) pods and (\d+) services more", one))
+        ]
+        assert int(rest[1]) + int(rest[2]) == 300 - 25
+
+
+@pytest.mark.parametrize(("events", "count"), [("full", 5), ("off", 0)])
+async def test_events_can_be_switched_off(events: str, count: int) -> None:
+    settings = Settings(metrics_bind_address="0", health_probe_bind_address="0", events=events)
+    async with stage() as on, controlling(on, settings):
+        await on.submit()
+        await train(on)
+
+        assert len(await on.events()) == count
+        assert await on.conditions() == SUCCEEDED
+
+
+async def test_events_that_cannot_be_written_do_not_hold_up_training() -> None:
+    async with stage(Rule(Refuse(500), verb="create", plural="events")) as on, controlling(on):
+        await on.submit()
+        await train(on)
+
+        assert await on.conditions() == SUCCEEDED
+
+
+async def write_status(on: Stage) -> None:
+    await on.change(RESOURCE, "train", {"status": {"conditions": [], "replicaStatuses": {}}}, "status")
+
+
+async def write_labels(on: Stage) -> None:
+    await on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("write", [write_status, write_labels])
+async def test_what_others_write_does_not_last_or_does_not_matter(
+    write: Callable[[Stage], Awaitable[None]],
+) -> None:
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        await write(on)
+        await on.settled()
+
+        assert await on.conditions() == RUNNING
+        assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 1
+
+
+async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_its_end() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit()
+
+        async def scribble() -> None:
+            number = 0
+            while True:
+                number += 1
+                await on.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
+                await asyncio.sleep(0.05)
+
+        scribbling = asyncio.create_task(scribble())
+        await train(on)
+        scribbling.cancel()
+        await asyncio.gather(scribbling, return_exceptions=True)
+
+        assert await on.conditions() == SUCCEEDED
+
+
+async def test_a_job_of_somebody_elses_is_not_touched() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        on.faults.calls.clear()
+        await on.settled(60)
+
+        assert on.calls == []
+
+
+async def test_only_the_namespace_that_is_served_is_looked_at() -> None:
+    settings = Settings(metrics_bind_address="0", health_probe_bind_address="0", namespace="mine")
+    async with stage(auto_namespaces=True) as on, controlling(on, settings):
+        await on.submit(namespace="mine")
+        await on.submit(namespace="theirs")
+        await on.settled()
+
+        assert len(await on.names(PODS, "mine")) == 2
+        assert await on.names(PODS, "theirs") == []
+        reads = [
+            one for one in on.faults.calls if one.user_agent == "rallypoint" and one.verb in {"list", "watch"}
+        ]
+        assert {one.namespace for one in reads} == {"mine"}
+
+
+async def test_secrets_are_never_read() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(elasticPolicy=ELASTIC, masters=0)
+        await train(on)
+
+        assert {one.plural for one in on.calls} <= {
+            "events",
+            "horizontalpodautoscalers",
+            "pods",
+            JOBS,
+            "services",
+        }
+
+
+async def test_a_controller_that_starts_again_takes_up_where_the_last_one_stopped() -> None:
+    """It was killed between a pod and its Service, and before the status: nothing is made twice."""
+    rules = [
+        Rule(Delay(1000), verb="create", plural="services"),
+        Rule(Delay(1000), verb="create", plural="pods", containing=b"train-worker-0"),
+    ]
+    async with stage(*rules) as on:
+        async with controlling(on):
+            job = await on.submit()
+            await on.settled()
+            assert await on.names(PODS) == ["train-master-0"]
+        on.faults.rules.clear()
+        first = await on.get(PODS, "train-master-0")
+        async with controlling(on):
+            await train(on)
+
+        assert await on.conditions() == SUCCEEDED
+        assert (await on.get(PODS, "train-master-0"))["metadata"]["uid"] == first["metadata"]["uid"]
+        assert all(map(owned_by(job), await on.items(PODS)))
+
+
+async def test_a_lost_event_of_a_pod_is_made_good_by_the_next() -> None:
+    rule = Rule(Drop(), verb="watch", plural="pods", containing=b'"MODIFIED"', times=1)
+    async with stage(rule) as on, controlling(on):
+        await on.submit()
+        await train(on)
+
+        assert rule.met == 1
+        assert await on.conditions() == "Created T, Succeeded T"
+
+
+async def test_a_wrong_spec_does_not_hold_up_the_others() -> None:
+    async with stage() as on, controlling(on, QUIET):
+        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
+        await on.submit("right")
+        await on.settled()
+
+        assert await on.conditions("wrong") == "Created T, Failed T"
+        assert await on.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]

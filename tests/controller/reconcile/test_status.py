@@ -1,0 +1,240 @@
+"""The stretch from a plan to the job's status: one patch, only over the version that it was decided for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.job import Job, JobStatus
+from api.v1.pytorchjob import RESOURCE
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patch
+from controller.runtime.store import Store
+from controller.testing.faults import Delay, Refuse, Reset, Rule
+from controller.testing.stage import NAMESPACE, Stage, stage
+
+RUNNING = JobStatus.model_validate(
+    {
+        "conditions": [
+            {
+                "type": "Running",
+                "status": "True",
+                "reason": "PyTorchJobRunning",
+                "message": "it runs",
+                "lastUpdateTime": "2026-01-01T12:00:00Z",
+                "lastTransitionTime": "2026-01-01T12:00:00Z",
+            }
+        ],
+        "replicaStatuses": {"Master": {"active": 1}},
+        "startTime": "2026-01-01T12:00:00Z",
+    }
+)
+
+
+class Writing:
+    """A writer on a stage, and the job as it was decided for."""
+
+    def __init__(self, on: Stage, client: Client, row: JobRow) -> None:
+        self.on = on
+        self.row = row
+        self.store = Store[JobRow]()
+        self.store.put(row)
+        self.writer = StatusWriter(client, RESOURCE, self.store)
+
+    @property
+    def job(self) -> Job:
+        return parse(self.row, Job, RESOURCE.kind)[0]
+
+    async def write(self, status: JobStatus | None = RUNNING) -> bool:
+        return await self.writer.write(self.row, self.job, status)
+
+    async def live(self) -> dict[str, Any]:
+        return await self.on.job()
+
+
+@asynccontextmanager
+async def writing(*rules: Rule) -> AsyncIterator[Writing]:
+    async with stage(*rules) as on, Client(on.connection) as client:
+        row = job_from_json(orjson.dumps(await on.submit()))
+        yield Writing(on, client, row)
+
+
+async def test_a_status_is_written_by_one_patch() -> None:
+    async with writing() as it:
+        assert await it.write()
+
+        assert (await it.live())["status"] == RUNNING.to_wire()
+        (call,) = [one for one in it.on.faults.calls if one.verb == "patch"]
+        body = orjson.loads(call.body)
+        assert call.subresource == "status"
+        assert body["metadata"] == {"resourceVersion": str(it.row.resource_version)}
+        assert it.on.faults.count("get") == 1, "that is the test's own"
+
+
+async def test_what_was_written_is_known_at_once() -> None:
+    """So the watch that tells of it later tells no news."""
+    async with writing() as it:
+        await it.write()
+
+        row = it.store.get(NAMESPACE, "train")
+        assert row == job_from_json(orjson.dumps(await it.live()))
+
+
+@pytest.mark.parametrize("status", [None, JobStatus()], ids=["no status", "an empty one"])
+async def test_what_does_not_change_is_not_written(status: JobStatus | None) -> None:
+    async with writing() as it:
+        assert await it.write(status) is False
+
+        assert it.on.faults.count("patch") == 0
+
+
+async def test_only_what_differs_is_sent() -> None:
+    async with writing() as it:
+        await it.write()
+        it.row = job_from_json(orjson.dumps(await it.live()))
+        more = RUNNING.model_copy(update={"replica_statuses": None})
+        await it.write(more)
+
+        sent = [orjson.loads(one.body)["status"] for one in it.on.faults.calls if one.verb == "patch"]
+        assert sent[1] == {"replicaStatuses": None}
+        assert "replicaStatuses" not in (await it.live())["status"]
+
+
+async def test_a_change_of_labels_meanwhile_is_no_obstacle() -> None:
+    async with writing() as it:
+        await it.on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
+
+        assert await it.write()
+        live = await it.live()
+        assert (live["metadata"]["labels"], live["status"]) == ({"a": "b"}, RUNNING.to_wire())
+
+
+async def change_spec(on: Stage) -> None:
+    await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
+
+
+async def change_status(on: Stage) -> None:
+    await on.change(RESOURCE, "train", {"status": {"startTime": "2025-01-01T00:00:00Z"}}, "status")
+
+
+async def create_anew(on: Stage) -> None:
+    await on.delete(RESOURCE, "train")
+    await on.submit()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change_spec, id="the spec has changed"),
+        pytest.param(change_status, id="somebody else has written the status"),
+        pytest.param(create_anew, id="another job of that name is there"),
+    ],
+)
+async def test_a_decision_that_is_out_of_date_is_not_written(
+    change: Callable[[Stage], Awaitable[None]],
+) -> None:
+    async with writing() as it:
+        await change(it.on)
+        before = await it.live()
+
+        with pytest.raises(errors.Conflict, match="has changed meanwhile"):
+            await it.write()
+        assert await it.live() == before
+        assert it.store.get(NAMESPACE, "train") == job_from_json(orjson.dumps(before)), (
+            "the next pass sees it"
+        )
+
+
+async def test_the_status_of_a_job_that_is_gone() -> None:
+    async with writing() as it:
+        await it.on.delete(RESOURCE, "train")
+
+        with pytest.raises(errors.NotFound):
+            await it.write()
+
+
+async def test_a_job_that_goes_while_it_is_written() -> None:
+    async with writing(Rule(Refuse(409, "Conflict"), verb="patch", plural=RESOURCE.plural, times=1)) as it:
+        await it.on.delete(RESOURCE, "train")
+
+        with pytest.raises(errors.NotFound):
+            await it.write()
+
+
+async def test_somebody_who_writes_labels_without_end_does_not_keep_it_for_ever() -> None:
+    async with writing(Rule(Refuse(409, "Conflict"), verb="patch", subresource="status")) as it:
+        with pytest.raises(errors.Conflict):
+            await it.write()
+
+        assert it.on.faults.count("patch", subresource="status") == TRIES
+
+
+async def test_against_a_busy_writer_of_labels_it_gets_through() -> None:
+    """Each patch is under way for a while, and the labels change every 50 ms."""
+    rule = Rule(Delay(0.02), verb="patch", subresource="status")
+    async with writing(rule) as it:
+
+        async def scribble() -> None:
+            for number in range(1000):
+                await it.on.change(RESOURCE, "train", {"metadata": {"labels": {"n": str(number)}}})
+                await asyncio.sleep(0.05)
+
+        scribbling = asyncio.create_task(scribble())
+        await asyncio.sleep(0.3)
+
+        assert await it.write()
+        scribbling.cancel()
+        await asyncio.gather(scribbling, return_exceptions=True)
+
+
+async def test_a_write_whose_answer_is_lost_is_found_done() -> None:
+    async with writing(Rule(Reset(committed=True), verb="patch", subresource="status", times=1)) as it:
+        with pytest.raises(aiohttp.ClientError):
+            await it.write()
+        it.row = job_from_json(orjson.dumps(await it.live()))
+
+        assert await it.write() is False
+
+
+WIRE = st.recursive(
+    st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from("abc"), WIRE, max_size=3)
+
+
+def patched(target: Any, patch: Any) -> Any:
+    """RFC 7386, in its own words."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = patched(result.get(name), value)
+    return result
+
+
+@given(before=OBJECTS, after=OBJECTS)
+def test_a_merge_patch_makes_one_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+    change = merge_patch(before, after)
+
+    assert patched(before, change) == after
+    assert (change == {}) == (before == after)
+
+
+def test_counters_that_are_not_set_are_no_difference() -> None:
+    job = Job.model_validate({"status": {"replicaStatuses": {"Master": {}}}})
+
+    assert not differs(job, JobStatus.model_validate({"replicaStatuses": {"Master": {"active": None}}}))
+    assert differs(job, JobStatus.model_validate({"replicaStatuses": {"Master": {"active": 1}}}))
