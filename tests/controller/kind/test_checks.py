@@ -153,6 +153,11 @@ def test_the_most_replicas_are_a_setting(workers: int, fits: bool) -> None:
     assert found == ([] if fits else [f"{MAP}: Invalid value: 11 replicas: must be at most 10"])
 
 
+def test_ten_thousand_replicas_are_the_most_unless_told_otherwise() -> None:
+    assert problems(workers=9_999) == []
+    assert problems(workers=10_000) == [f"{MAP}: Invalid value: 10001 replicas: must be at most 10000"]
+
+
 def test_an_absurd_number_is_refused_without_counting_to_it() -> None:
     assert problems(workers=2**31 - 1)[-1].startswith(f"{MAP}: Invalid value: {2**31} replicas")
 

@@ -129,6 +129,12 @@ def test_a_vanished_pod_restarts_the_job() -> None:
     assert verdict.restarting == "PyTorchJob train is restarting because 1 Worker replica(s) failed."
 
 
+def test_failed_and_vanished_pods_are_counted_together() -> None:
+    verdict = judged({"Worker": Counts(failed=1, vanished=1)})
+
+    assert verdict.restarting == "PyTorchJob train is restarting because 2 Worker replica(s) failed."
+
+
 def test_a_vanished_pod_does_not_fail_the_job_under_never() -> None:
     verdict = judged({"Master": Counts(active=1), "Worker": Counts(vanished=2)}, policy="Never")
 

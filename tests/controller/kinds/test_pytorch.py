@@ -341,6 +341,13 @@ def test_the_wait_for_the_master() -> None:
     }
 
 
+def test_the_wait_of_example_13_1_tries_a_hundred_times() -> None:
+    (made,) = body(BERT, "Worker", 0)["spec"]["initContainers"]
+
+    assert made["image"] == "alpine:3.10"
+    assert "seq 100" in made["command"][-1]
+
+
 def test_the_wait_can_be_left_out() -> None:
     assert "initContainers" not in body(BERT, "Worker", 0, Options(init_container=False))["spec"]
 
