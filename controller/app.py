@@ -206,7 +206,7 @@ def _controller(
         width=settings.kube_api_in_flight,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
-    metrics.queue(kind.controller_name, lambda: len(queue), lambda: queue.adds, lambda: queue.retries)
+    metrics.queue(kind.controller_name, queue)
     workers = Workers(
         queue,
         reconciler.reconcile,

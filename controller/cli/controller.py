@@ -15,7 +15,7 @@ import structlog
 
 from controller import app
 from controller.kube.connect import NotConfigured, connect
-from controller.server.http import BadAddress
+from controller.server.http import check_address
 from controller.settings import FIELDS, Settings
 from controller.telemetry import logs
 
@@ -100,8 +100,9 @@ def add_parser(
         "--log-level",
         "--zap-log-level",
         dest="log_level",
+        type=_level,
         default=defaults.log_level,
-        help="debug, info, warning, error",
+        help="debug, info, warning, error, or a number, which is debug",
     )
     _switch(parser, "--zap-devel", False, "console logs")
     for name, reason in INERT.items():
@@ -114,6 +115,8 @@ def execute(args: argparse.Namespace) -> int:
     try:
         settings = settings_from(args)
         app.chosen(settings.enable_scheme)
+        for address in (settings.metrics_bind_address, settings.health_probe_bind_address):
+            check_address(address)
     except ValueError as error:
         sys.stderr.write(f"rallypoint controller: {error}\n")
         return 2
@@ -123,7 +126,7 @@ def execute(args: argparse.Namespace) -> int:
             log.warning("flag does nothing", flag=f"--{name}", reason=reason)
     try:
         loop_factory()(until_stopped(_serve(settings)))
-    except (NotConfigured, BadAddress, OSError) as error:
+    except (NotConfigured, OSError) as error:
         log.error("cannot run", error=str(error))
         return 1
     return 0
@@ -172,6 +175,11 @@ def loop_factory() -> Callable[[Coroutine[Any, Any, None]], None]:
 def _switch(parser: argparse.ArgumentParser, name: str, default: bool, help_: str) -> None:
     """A flag as Go has them: ``--name``, ``--name=true``, ``--name=false``."""
     parser.add_argument(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
+
+
+def _level(text: str) -> str:
+    """The levels of Go's zap: numbers are ever more verbose, and nothing here is worse than an error."""
+    return "debug" if text.isdecimal() else {"panic": "error"}.get(text, text)
 
 
 def _boolean(text: str) -> bool:

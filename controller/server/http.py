@@ -39,6 +39,16 @@ async def serving(
         yield
 
 
+def check_address(text: str) -> None:
+    """Whether ``serving`` will understand it.
+
+    Raises:
+        BadAddress: it will not.
+    """
+    if text != NOWHERE:
+        parse_address(text)
+
+
 def parse_address(text: str) -> tuple[str | None, int]:
     """``:8080``, ``127.0.0.1:8080`` or ``[::1]:8080`` as (host or None for all, port).
 

@@ -5,9 +5,14 @@ Every label's values are listed where the metric is declared; series start at ze
 Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime, pkg/internal/controller/metrics and pkg/metrics.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
 
 RESULTS = ("error", "requeue", "requeue_after", "success")
 """Values of the label ``result``."""
@@ -113,11 +118,8 @@ class Metrics:
             buckets=QUEUE_BUCKETS,
             registry=registry,
         )
-        self._depth = Gauge("workqueue_depth", "Keys that wait", name, registry=registry)
-        self._adds = Gauge("workqueue_adds_total", "Keys added", name, registry=registry)
-        self._retries = Gauge(
-            "workqueue_retries_total", "Keys added after a failure", name, registry=registry
-        )
+        self._queues = _Queues()
+        registry.register(self._queues)
         self._requests = Counter(
             "rest_client_requests",
             "Requests to the API server by code and method",
@@ -141,13 +143,9 @@ class Metrics:
     def controller(self, name: str, workers: int) -> ControllerMetrics:
         return ControllerMetrics(self, name, workers)
 
-    def queue(
-        self, name: str, depth: Callable[[], float], adds: Callable[[], float], retries: Callable[[], float]
-    ) -> None:
+    def queue(self, name: str, queue: "Measured") -> None:
         """Read a queue's figures whenever somebody scrapes."""
-        self._depth.labels(name).set_function(depth)
-        self._adds.labels(name).set_function(adds)
-        self._retries.labels(name).set_function(retries)
+        self._queues.by_name[name] = queue
 
     def request(self, host: str) -> Callable[[str, str, str, float], None]:
         """A function (method, resource, code, seconds) that counts requests to one host."""
@@ -157,3 +155,44 @@ class Metrics:
             self._request_seconds.labels(method, host).observe(seconds)
 
         return observe
+
+
+class Measured(Protocol):
+    """What a work queue tells of itself."""
+
+    @property
+    def adds(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    def __len__(self) -> int: ...
+    def working_seconds(self) -> list[float]: ...
+
+
+class _Queues(Collector):
+    """The figures of all work queues, read when they are asked for."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Measured] = {}
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        name = ("name",)
+        depth = GaugeMetricFamily("workqueue_depth", "Keys that wait", labels=name)
+        adds = CounterMetricFamily("workqueue_adds", "Keys added", labels=name)
+        retries = CounterMetricFamily("workqueue_retries", "Keys added after a failure", labels=name)
+        unfinished = GaugeMetricFamily(
+            "workqueue_unfinished_work_seconds", "Time spent so far on all keys under way", labels=name
+        )
+        longest = GaugeMetricFamily(
+            "workqueue_longest_running_processor_seconds",
+            "Time spent so far on the key longest under way",
+            labels=name,
+        )
+        for controller, queue in self.by_name.items():
+            working = queue.working_seconds()
+            depth.add_metric([controller], len(queue))
+            adds.add_metric([controller], queue.adds)
+            retries.add_metric([controller], queue.retries)
+            unfinished.add_metric([controller], sum(working))
+            longest.add_metric([controller], max(working, default=0.0))
+        yield from (depth, adds, retries, unfinished, longest)

@@ -1,0 +1,121 @@
+"""What Prometheus and the kubelet are answered."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import psutil
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from controller.server.http import BadAddress, check_address, parse_address, serving
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listening() -> set[int]:
+    """The ports that this process serves on."""
+    connections = psutil.Process().net_connections("tcp")
+    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+
+
+def fine() -> str:
+    return ""
+
+
+@asynccontextmanager
+async def served(
+    alive: Callable[[], str] = fine, ready: Callable[[], str] = fine, same_port: bool = False
+) -> AsyncIterator[Callable[[str], "Answer"]]:
+    registry = CollectorRegistry()
+    Counter("things", "Things", registry=registry).inc(3)
+    metrics = f"127.0.0.1:{free_port()}"
+    probes = metrics if same_port else f"127.0.0.1:{free_port()}"
+    async with serving(metrics, probes, registry, alive, ready), aiohttp.ClientSession() as session:
+        yield lambda path: Answer(session, f"http://{metrics if path == '/metrics' else probes}{path}")
+
+
+class Answer:
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+
+    async def read(self, **headers: str) -> tuple[int, str, str]:
+        """Status, content type, text."""
+        async with self._session.get(self._url, headers=headers) as response:
+            return response.status, response.headers["Content-Type"], await response.text()
+
+
+@pytest.mark.parametrize("same_port", [True, False], ids=["on one port", "on two ports"])
+async def test_metrics_and_probes(same_port: bool) -> None:
+    async with served(same_port=same_port) as get:
+        status, kind, text = await get("/metrics").read()
+        assert (status, "things_total 3.0" in text) == (200, True)
+        assert kind.startswith("text/plain; version=")
+        for path in ("/healthz", "/readyz"):
+            assert (await get(path).read())[::2] == (200, "ok\n")
+
+
+async def test_metrics_come_in_the_form_that_is_asked_for() -> None:
+    async with served() as get:
+        _, kind, text = await get("/metrics").read(Accept="application/openmetrics-text; version=1.0.0")
+
+        assert kind.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
+
+
+async def test_a_probe_says_what_is_wrong() -> None:
+    wrong = "caches are being filled: pods"
+    async with served(ready=lambda: wrong) as get:
+        assert (await get("/readyz").read())[::2] == (500, f"{wrong}\n")
+        assert (await get("/healthz").read())[0] == 200
+        wrong = ""
+        assert (await get("/readyz").read())[0] == 200
+
+
+async def test_nothing_else_is_served() -> None:
+    async with served() as get:
+        assert (await get("/debug/pprof").read())[0] == 404
+
+
+async def test_a_switched_off_address_is_nowhere() -> None:
+    check_address("0")
+    before = listening()
+    async with serving("0", "0", CollectorRegistry(), fine, fine):
+        assert listening() == before
+    async with serving("0", f"127.0.0.1:{free_port()}", CollectorRegistry(), fine, fine):
+        assert len(listening()) == len(before) + 1
+
+
+async def test_a_taken_port_is_an_error_and_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, free = taken.getsockname()[1], free_port()
+        with pytest.raises(OSError, match=str(port)):
+            async with serving(f"127.0.0.1:{free}", f"127.0.0.1:{port}", CollectorRegistry(), fine, fine):
+                pytest.fail("the port is taken")
+        with socket.create_server(("127.0.0.1", free)) as again:
+            assert again.getsockname()[1] == free
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        (":8080", None, 8080),
+        ("127.0.0.1:8080", "127.0.0.1", 8080),
+        ("[::1]:8080", "::1", 8080),
+        ("localhost:0", "localhost", 0),
+    ],
+)
+def test_addresses(text: str, host: str | None, port: int) -> None:
+    assert parse_address(text) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host", "host:", ":http", ":65536", ":-1", "http://host"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(BadAddress, match="is not host:port"):
+        check_address(text)

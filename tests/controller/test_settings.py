@@ -1,0 +1,52 @@
+"""The knobs: what they accept, and what they say of what they do not."""
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from controller.cli import controller
+from controller.settings import FIELDS, Settings
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        pytest.param(
+            {"controller_threads": 0}, "--controller-threads must be at least 1, not 0", id="threads"
+        ),
+        pytest.param({"kube_api_in_flight": 0}, "--kube-api-in-flight", id="requests in flight"),
+        pytest.param({"max_replicas": -1}, "--max-replicas", id="replicas"),
+        pytest.param(
+            {"pytorch_init_container_max_tries": 0}, "--pytorch-init-container-max-tries", id="tries"
+        ),
+        pytest.param({"kube_api_qps": -1}, "--kube-api-qps must not be negative", id="requests per second"),
+        pytest.param({"events": "loud"}, "--events must be one of full, off", id="events"),
+        pytest.param(
+            {"log_format": "xml"}, "--log-format must be one of json, console", id="format of the log"
+        ),
+        pytest.param({"log_level": "loud"}, "--log-level must be one of", id="level of the log"),
+        pytest.param({"leader_elect": True}, "--leader-elect: this version has no", id="leader election"),
+    ],
+)
+def test_what_is_out_of_range_is_refused_by_the_name_of_its_flag(
+    values: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Settings(**values)
+
+
+def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBEFLOW_NAMESPACE", raising=False)
+    parser = argparse.ArgumentParser()
+    controller.add_parser(parser.add_subparsers())
+    settings = controller.settings_from(parser.parse_args(["controller"]))
+
+    assert settings == Settings()
+    assert {field.name for field in fields(Settings)} == set(FIELDS)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Settings().namespace = "other"  # type: ignore[misc]
