@@ -11,9 +11,10 @@ from rich.console import Console
 from bench import record
 from bench.controlplane import floor, report
 from bench.controlplane.life import Life, live
-from bench.controlplane.rig import MANIFESTS, Rig, clear, control_plane, controller, rig
+from bench.controlplane.rig import USER, Rig, clear, control_plane, rig
 from bench.controlplane.scenario import SCENARIOS, Scenario, parse
 from controller.testing.controlplane import ControlPlane, ProcessFailed
+from controller.testing.service import RBAC, service
 
 WARM_UP = Scenario(jobs=1, replicas=8)
 """Lived through once before a scenario is measured, by the controller and by the loader, so that connections are open."""
@@ -44,8 +45,8 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when a process did not come up or jobs did not run."""
     console = Console(stderr=True)
-    if not MANIFESTS.is_dir():
-        console.print(f"not measured: there is no {MANIFESTS}; measurements run from a checkout", style="red")
+    if not RBAC.is_dir():
+        console.print(f"not measured: there is no {RBAC}; measurements run from a checkout", style="red")
         return 1
     scenarios = args.scenario or list(SCENARIOS.values())
     load_before = record.load()
@@ -72,8 +73,8 @@ def _measure(
 ) -> dict[str, Any]:
     """All runs of one scenario, by a controller that was started for it."""
     console.print(f"{scenario.name}: {args.runs} runs", highlight=False)
-    with controller(plane, args.flags) as process:
-        return asyncio.run(_runs(plane, scenario, args.runs, process.pid, console))
+    with service(plane, plane.kubeconfig(USER), args.flags) as running:
+        return asyncio.run(_runs(plane, scenario, args.runs, running.process.pid, console))
 
 
 async def _runs(

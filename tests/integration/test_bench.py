@@ -9,9 +9,10 @@ from bench.__main__ import main
 from bench.controlplane import floor
 from bench.controlplane.life import live
 from bench.controlplane.report import LABELS
-from bench.controlplane.rig import clear, control_plane, controller, rig
+from bench.controlplane.rig import USER, clear, control_plane, rig
 from bench.controlplane.scenario import Scenario
 from controller.testing.controlplane import ControlPlane
+from controller.testing.service import service
 
 SMALL = Scenario(jobs=2, replicas=2)
 
@@ -42,8 +43,8 @@ def test_a_run_and_its_floor(plane: ControlPlane) -> None:
         assert all(value > 0 for value in [*life.figures.values(), *below.values()])
         assert [resource.kind for resource, _ in objects].count("Pod") == SMALL.pods
 
-    with controller(plane, ["--events=off"]) as process:
-        asyncio.run(run(process.pid))
+    with service(plane, plane.kubeconfig(USER), ["--events=off"]) as running:
+        asyncio.run(run(running.process.pid))
 
 
 def test_a_controller_that_does_not_come_up_is_named(capsys: pytest.CaptureFixture[str]) -> None:

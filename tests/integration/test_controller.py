@@ -3,11 +3,6 @@
 Lives of whole jobs, and what must not disturb them. What exactly is sent is for the recordings to check (tests/parity).
 """
 
-import json
-import socket
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,62 +12,24 @@ import pytest
 from controller.testing.controlplane import ControlPlane
 from controller.testing.controlplane.requests import Refused
 from controller.testing.manifests import build
+from controller.testing.service import Service, service
 
 STANDALONE = Path(__file__).parents[2] / "manifests" / "overlays" / "standalone"
 ACCOUNT = ("kubeflow", "training-operator")
 
 
-class Operator:
-    """A running controller, its log and its probes."""
-
-    def __init__(self, plane: ControlPlane, kubeconfig: Path, folder: Path) -> None:
-        self.log_file = folder / "controller.log"
-        self.port = _free_port()
-        address = f"127.0.0.1:{self.port}"
-        command = [sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
-        command += [f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}"]
-        with self.log_file.open("w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        plane.wait("the controller to be ready", self.is_ready, seconds=60)
-
-    def is_ready(self) -> bool:
-        if self.process.poll() is not None:
-            raise AssertionError(f"the controller ended: {self.log_file.read_text()}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def metric(self, series: str) -> float:
-        """The value of one series of /metrics, 0 if it is not there."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(series)), 0.0)
-
-    def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log_file.read_text().splitlines()]
-
-    def stop(self) -> int:
-        """SIGTERM, and the exit status."""
-        self.process.terminate()
-        return self.process.wait(30)
-
-
 @pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+def operator(control_plane: ControlPlane) -> Iterator[Service]:
     documents = [document for document in build(STANDALONE) if document["kind"] != "Deployment"]
     control_plane.apply(*documents)
-    kubeconfig = control_plane.service_account_kubeconfig(*ACCOUNT)
-    running = Operator(control_plane, kubeconfig, tmp_path_factory.mktemp("operator"))
-    yield running
-    assert running.stop() == 0
+    with service(control_plane, control_plane.service_account_kubeconfig(*ACCOUNT)) as running:
+        yield running
     refused = [line for line in running.log() if " cannot " in str(line.get("error"))]  # RBAC's words
     assert not refused, "the shipped ClusterRole lacks a right"
 
 
 def test_a_job_lives_from_created_to_succeeded(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("life", job(workers=2))
@@ -90,7 +47,7 @@ def test_a_job_lives_from_created_to_succeeded(
 
 
 def test_a_failed_worker_is_replaced_and_the_job_goes_on(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("again", job(workers=1))
@@ -103,7 +60,7 @@ def test_a_failed_worker_is_replaced_and_the_job_goes_on(
     jobs.wait_for("again", "Running")
 
 
-def test_a_deadline_ends_a_quiet_job(control_plane: ControlPlane, operator: Operator, namespace: str) -> None:
+def test_a_deadline_ends_a_quiet_job(control_plane: ControlPlane, operator: Service, namespace: str) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("late", job(workers=1, runPolicy={"activeDeadlineSeconds": 3}))
     jobs.wait_for("late", "Failed")
@@ -113,7 +70,7 @@ def test_a_deadline_ends_a_quiet_job(control_plane: ControlPlane, operator: Oper
 
 
 def test_an_expired_job_is_deleted_with_its_children(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("brief", job(workers=0, runPolicy={"ttlSecondsAfterFinished": 1}))
@@ -125,7 +82,7 @@ def test_an_expired_job_is_deleted_with_its_children(
 
 
 def test_a_suspended_job_has_no_pods_until_it_is_resumed(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("paused", job(workers=1, runPolicy={"suspend": True}))
@@ -160,7 +117,7 @@ CONTAINERS = "spec.pytorchReplicaSpecs[Worker].template.spec.containers"
     ],
 )
 def test_wrong_types_are_refused_with_their_field(
-    control_plane: ControlPlane, operator: Operator, namespace: str, change: dict[str, Any], field: str
+    control_plane: ControlPlane, operator: Service, namespace: str, change: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Refused) as refusal:
         Jobs(control_plane, namespace).create("wrong", job(workers=1, roles=change))
@@ -210,7 +167,7 @@ def test_wrong_types_are_refused_with_their_field(
     ],
 )
 def test_what_cannot_be_run_fails_with_its_field(
-    control_plane: ControlPlane, operator: Operator, namespace: str, roles: dict[str, Any], said: str
+    control_plane: ControlPlane, operator: Service, namespace: str, roles: dict[str, Any], said: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     jobs.create("wrong", job(workers=1, roles=roles))
@@ -222,7 +179,7 @@ def test_what_cannot_be_run_fails_with_its_field(
 
 
 def test_a_template_that_the_server_refuses_fails_the_job_and_leaves_nothing(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     mounts = [{"name": "pytorch", "image": "x", "volumeMounts": [{"name": "nowhere", "mountPath": "/data"}]}]
@@ -236,7 +193,7 @@ def test_a_template_that_the_server_refuses_fails_the_job_and_leaves_nothing(
 
 
 def test_a_mebibyte_of_annotations_is_refused_and_others_are_served(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     jobs = Jobs(control_plane, namespace)
     heavy = job(workers=1)
@@ -254,7 +211,7 @@ def test_a_mebibyte_of_annotations_is_refused_and_others_are_served(
 
 
 def test_a_name_that_is_taken_is_told_and_not_touched(
-    control_plane: ControlPlane, operator: Operator, namespace: str
+    control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     foreign = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 80}]}}
     foreign["metadata"] = {"name": "taken-worker-0"}
@@ -356,9 +313,3 @@ def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> di
     for name, change in (roles or {}).items():
         specs[name] = None if change is None else {**(specs.get(name) or {}), **change}
     return {"spec": {"pytorchReplicaSpecs": {k: v for k, v in specs.items() if v is not None}, **spec}}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -35,9 +35,9 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     with stage([GOLDEN / "crds" / "podgroups.yaml"]) as plane:
         for profile, flags in PROFILES.items():
             cases = [case for case in chosen or CASES.values() if case.profile == profile]
-            with service(plane, OPERATOR, flags) as process:
+            with service(plane, plane.kubeconfig(OPERATOR), flags) as running:
                 outcomes |= asyncio.run(play_all(plane, cases))
-                process.check()
+                running.process.check()
     return outcomes
 
 
