@@ -147,6 +147,12 @@ def test_exits_are_those_of_terminated_containers() -> None:
     )
 
 
+def test_what_a_container_does_not_say_is_zero() -> None:
+    row = read(containerStatuses=[{"name": "pytorch", "state": {"terminated": {}}}])
+
+    assert (row.restarts, row.exits) == (0, (Exit("pytorch", 0),))
+
+
 @pytest.mark.parametrize(
     ("exits", "found"),
     [

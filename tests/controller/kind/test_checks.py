@@ -132,12 +132,13 @@ def test_all_problems_are_named_at_once() -> None:
         pytest.param(54, 11, False, id="two digits do not"),
         pytest.param(53, 100, True, id="two digits fit a shorter name"),
         pytest.param(53, 101, False, id="three do not"),
+        pytest.param(63, 1, False, id="a name of full length leaves no place"),
     ],
 )
 def test_the_longest_derived_name_counts(length: int, workers: int, fits: bool) -> None:
     name = "a" * length
 
-    found = problems(name, workers=workers)
+    found = problems(name, masters=None, workers=workers)
 
     longest = f"{name}-worker-{workers - 1}"
     text = f'metadata.name: Invalid value: "{longest}": pod names must be no more than 63 characters'

@@ -73,6 +73,7 @@ def test_with_a_master_the_master_decides(master: Counts, worker: Counts, verdic
     ("worker", "elastic", "verdict"),
     [
         pytest.param(NONE, False, Verdict(), id="nothing runs yet"),
+        pytest.param(NONE, True, Verdict(), id="nothing runs yet, elastic"),
         pytest.param(
             Counts(active=1), False, Verdict(running="PyTorchJob ml/train is running."), id="one worker runs"
         ),

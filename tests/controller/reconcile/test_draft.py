@@ -58,6 +58,28 @@ def test_a_change_is_told_and_counted_once(
     assert one.counted == counted
 
 
+@pytest.mark.parametrize(
+    ("change", "type_"),
+    [
+        pytest.param(Draft.running, "Running", id="running"),
+        pytest.param(Draft.restarting, "Restarting", id="restarting"),
+    ],
+)
+def test_running_and_restarting_are_written_with_their_words(
+    change: Callable[[Draft, str], None], type_: str
+) -> None:
+    one = draft(condition("Created"))
+    change(one, "words")
+    (_, last) = one.status.conditions or []
+
+    assert (last.type, last.status, last.reason, last.message) == (
+        type_,
+        "True",
+        f"PyTorchJob{type_}",
+        "words",
+    )
+
+
 def test_the_job_s_own_status_is_never_touched() -> None:
     job = pytorch_job(
         status={"conditions": [condition("Running")], "replicaStatuses": {"Worker": {"active": 2}}}
