@@ -50,12 +50,12 @@ def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
         UnknownKind: a name is none of ours.
     """
     by_name = {kind.resource.kind.lower(): kind for kind in kinds.ALL}
-    wanted = dict.fromkeys(name.lower() for name in names)
-    for name in wanted:
-        if name not in by_name:
+    given = list(names)
+    for name in given:
+        if name.lower() not in by_name:
             served = ", ".join(kind.resource.kind for kind in kinds.ALL)
             raise UnknownKind(f"--enable-scheme {name}: not a kind that is served (which are: {served})")
-    return tuple(by_name[name] for name in wanted) or kinds.ALL
+    return tuple(by_name[name] for name in dict.fromkeys(map(str.lower, given))) or kinds.ALL
 
 
 def options_from(settings: Settings) -> Options:

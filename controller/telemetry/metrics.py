@@ -8,7 +8,7 @@ Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime, pkg/in
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -58,6 +58,7 @@ class Metrics:
     """All metrics of one service, in one registry."""
 
     def __init__(self, registry: CollectorRegistry, frameworks: Iterable[str]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which no dashboard of the originals knows
         self.registry = registry
         jobs = ("job_namespace", "framework")
         """Namespaces with jobs; the frameworks of the kinds that are served."""

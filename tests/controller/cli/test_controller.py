@@ -1,0 +1,368 @@
+"""``rallypoint controller`` as a cluster or a person calls it: flags, exit status, what it says, and how it stops."""
+
+import argparse
+import asyncio
+import json
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.meta import EVENTS, PODS
+from controller.cli import controller, main
+from controller.kube.client import Client
+from controller.settings import Settings
+from controller.testing.faults import Delay, Refuse, Rule
+from controller.testing.stage import Stage, stage
+
+
+def parsed(*flags: str) -> Settings:
+    parser = argparse.ArgumentParser()
+    controller.add_parser(parser.add_subparsers())
+    return controller.settings_from(parser.parse_args(["controller", *flags]))
+
+
+@pytest.mark.parametrize(
+    ("flag", "setting", "value"),
+    [
+        ("--metrics-bind-address=:9090", "metrics_bind_address", ":9090"),
+        ("--health-probe-bind-address=:9091", "health_probe_bind_address", ":9091"),
+        ("--leader-elect=false", "leader_elect", False),
+        ("--leader-elect=0", "leader_elect", False),
+        ("--leader-election-id=other", "leader_elect", False),
+        ("--enable-scheme=pytorchjob", "enable_scheme", ("pytorchjob",)),
+        ("--gang-scheduler-name=", "leader_elect", False),
+        ("--gang-scheduler-name=None", "leader_elect", False),
+        ("--namespace=team", "namespace", "team"),
+        ("--controller-threads=4", "controller_threads", 4),
+        ("--kube-api-qps=20", "kube_api_qps", 20.0),
+        ("--kube-api-burst=40", "kube_api_burst", 40),
+        ("--kube-api-in-flight=8", "kube_api_in_flight", 8),
+        ("--pytorch-init-container=off", "pytorch_init_container", False),
+        ("--pytorch-init-container-image=busybox", "pytorch_init_container_image", "busybox"),
+        ("--pytorch-init-container-template-file=/a", "pytorch_init_container_template_file", "/a"),
+        ("--pytorch-init-container-max-tries=7", "pytorch_init_container_max_tries", 7),
+        ("--mpi-kubectl-delivery-image=a", "leader_elect", False),
+        ("--webhook-server-port=9443", "leader_elect", False),
+        ("--webhook-service-name=a", "leader_elect", False),
+        ("--webhook-secret-name=a", "leader_elect", False),
+        ("--kubeconfig=/a", "kubeconfig", "/a"),
+        ("--zap-devel", "log_format", "console"),
+        ("--zap-devel=false", "log_format", "json"),
+        ("--zap-encoder=console", "log_format", "console"),
+        ("--zap-log-level=debug", "log_level", "debug"),
+        ("--zap-log-level=5", "log_level", "debug"),
+        ("--zap-log-level=panic", "log_level", "error"),
+        ("--zap-stacktrace-level=panic", "leader_elect", False),
+        ("--zap-time-encoding=rfc3339", "leader_elect", False),
+        ("--max-replicas=5", "max_replicas", 5),
+        ("--events=off", "events", "off"),
+    ],
+)
+def test_flags(flag: str, setting: str, value: Any) -> None:
+    """All of the original's are taken; whether their value stands behind the sign of equality or alone."""
+    assert getattr(parsed(flag), setting) == value
+    name, equals, rest = flag.partition("=")
+    if equals and setting != "leader_elect" and name != "--zap-devel":
+        assert getattr(parsed(name, rest), setting) == value
+
+
+def test_kinds_add_up() -> None:
+    assert parsed("--enable-scheme=a", "--enable-scheme=b").enable_scheme == ("a", "b")
+
+
+def test_the_namespace_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEFLOW_NAMESPACE", "team")
+
+    assert (parsed().namespace, parsed("--namespace=other").namespace) == ("team", "other")
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        pytest.param(["--no-such-flag"], "--no-such-flag", id="no such flag"),
+        pytest.param(["--kube-api=5"], "--kube-api=5", id="half a flag"),
+        pytest.param(["--controller-threads=many"], "--controller-threads", id="no number"),
+        pytest.param(
+            ["--controller-threads=0"], "--controller-threads must be at least 1", id="out of range"
+        ),
+        pytest.param(["--leader-elect=maybe"], "neither true nor false", id="neither true nor false"),
+        pytest.param(["--leader-elect"], "no leader election", id="leader election"),
+        pytest.param(["--gang-scheduler-name=volcano"], "does not schedule gangs", id="gang scheduling"),
+        pytest.param(["--enable-scheme=SparkJob"], "SparkJob: not a kind that is served", id="no such kind"),
+        pytest.param(["--events=loud"], "--events must be one of", id="no such word"),
+        pytest.param(["--zap-log-level=loud"], "--log-level must be one of", id="no such level"),
+        pytest.param(["--metrics-bind-address=8080"], "'8080' is not host:port", id="no address of metrics"),
+        pytest.param(["--health-probe-bind-address=x"], "'x' is not host:port", id="no address of probes"),
+    ],
+)
+def test_wrong_flags_end_with_2(flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(["controller", *flags])
+    except SystemExit as end:
+        status = int(end.code or 0)
+
+    assert status == 2
+    assert complaint in capsys.readouterr().err
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Running:
+    """A controller in a process of its own."""
+
+    def __init__(self, process: Process, address: str) -> None:
+        self.process = process
+        self.address = address
+        self.log: list[dict[str, Any]] = []
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{self.address}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def told(self, event: str) -> dict[str, Any]:
+        """The next line of the log that says so."""
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            self.log.append(json.loads(line))
+            if self.log[-1]["event"] == event:
+                return self.log[-1]
+        raise AssertionError(f"it ended without saying {event!r}: {self.log}")
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Exit status; TimeoutError if it takes longer than the grace that a pod has."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(30):
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(on: Stage, folder: Path, *flags: str) -> AsyncIterator[Running]:
+    path, address = folder / "kubeconfig", free_address()
+    path.write_text(yaml.safe_dump(on.server.kubeconfig()))
+    addresses = [f"--metrics-bind-address={address}", f"--health-probe-bind-address={address}"]
+    command = ["-m", "controller", f"--kubeconfig={path}", *addresses, *flags]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
+    try:
+        yield Running(process, address)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+real_time = pytest.mark.looptime(False)
+"""The controller under test is a process of its own."""
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(1000):
+        if await holds():
+            return
+        await asyncio.sleep(0.03)
+    raise TimeoutError
+
+
+async def until_conditions(on: Stage, wanted: str, name: str = "train") -> None:
+    async def are_so() -> bool:
+        return await on.conditions(name) == wanted
+
+    await until(are_so)
+
+
+async def until_pods(on: Stage, count: int) -> None:
+    async def are_there() -> bool:
+        return len(await on.names(PODS)) == count
+
+    await until(are_there)
+
+
+async def until_met(rule: Rule) -> None:
+    async def is_met() -> bool:
+        return rule.met > 0
+
+    await until(is_met)
+
+
+@real_time
+async def test_from_start_to_stop(tmp_path: Path) -> None:
+    """Ready, a job from its creation to its success, the metrics of that, and an end when it is asked for."""
+    async with stage() as on, running(on, tmp_path, "--leader-elect=false") as it:
+        await it.told("caches filled, working")
+        assert await it.get("/healthz") == (200, "ok\n")
+        assert await it.get("/readyz") == (200, "ok\n")
+        await on.submit()
+        await until_pods(on, 2)
+        await on.become("Running")
+        await until_conditions(on, "Created T, Running T")
+        await on.become("Succeeded", code=0)
+        await until_conditions(on, "Created T, Running F, Succeeded T")
+
+        families = {one.name: one for one in text_string_to_metric_families((await it.get("/metrics"))[1])}
+        assert await it.stop() == 0
+
+    jobs = {
+        name: [(sample.labels, sample.value) for sample in one.samples if sample.name.endswith("_total")]
+        for name, one in families.items()
+        if name.startswith("training_operator_jobs")
+    }
+    labels = {"job_namespace": "default", "framework": "pytorch"}
+    assert jobs == {
+        f"training_operator_jobs_{count}": [(labels, value)]
+        for count, value in {"created": 1, "deleted": 0, "successful": 1, "failed": 0, "restarted": 0}.items()
+    }
+    assert families.keys() >= {
+        "controller_runtime_active_workers",
+        "controller_runtime_max_concurrent_reconciles",
+        "controller_runtime_reconcile",
+        "controller_runtime_reconcile_errors",
+        "controller_runtime_reconcile_panics",
+        "controller_runtime_reconcile_time_seconds",
+        "process_cpu_seconds",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+        "rest_client_request_duration_seconds",
+        "rest_client_requests",
+        "workqueue_adds",
+        "workqueue_depth",
+        "workqueue_longest_running_processor_seconds",
+        "workqueue_queue_duration_seconds",
+        "workqueue_retries",
+        "workqueue_unfinished_work_seconds",
+        "workqueue_work_duration_seconds",
+    }
+    requests = {sample.labels["code"] for sample in families["rest_client_requests"].samples}
+    assert requests == {"200", "201"}
+
+
+@real_time
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Signals) -> None:
+    rule = Rule(Delay(1), verb="create", plural="events")
+    async with stage(rule) as on, running(on, tmp_path) as it:
+        await it.told("caches filled, working")
+        await on.submit()
+        await until_met(rule)
+
+        assert await it.stop(number) == 0
+        assert len(await on.items(EVENTS)) == 4
+
+
+@real_time
+async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    rule = Rule(Delay(1000))
+    async with stage() as on, running(on, tmp_path) as it:
+        await it.told("caches filled, working")
+        on.faults.rules.append(rule)
+        await on.submit()
+        await until_met(rule)
+
+        assert await it.stop() == 0
+
+
+@real_time
+async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
+    rule = Rule(Refuse(403, "Forbidden", "not you"), verb="list", plural="pods")
+    async with stage(rule) as on, running(on, tmp_path) as it:
+        assert (await it.told("watch refused"))["error"] == "not you"
+        assert (await it.get("/readyz"))[0] == 500
+        assert (await it.get("/healthz"))[0] == 200
+
+        assert await it.stop() == 0
+
+
+@real_time
+async def test_a_taken_port_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with stage() as on, running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it:
+            told = await it.told("cannot run")
+
+            assert str(port) in told["error"]
+            assert await it.process.wait() == 1
+
+
+@real_time
+async def test_no_way_to_a_cluster_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    async with stage() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
+        assert "no such file" in (await it.told("cannot run"))["error"]
+        assert await it.process.wait() == 1
+
+
+@real_time
+async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
+    flags = [f"--{name}=7" for name in controller.INERT]
+    async with stage() as on, running(on, tmp_path, *flags) as it:
+        await it.told("caches filled, working")
+
+    named = [one["flag"] for one in it.log if one["event"] == "flag does nothing"]
+    assert named == [f"--{name}" for name in controller.INERT]
+
+
+CANARY = "canary-5f1d0f7e"
+
+
+@real_time
+async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None:
+    """Neither the service's token nor what a template holds, at any level of the log, whatever goes wrong."""
+    env = [{"name": "PASSWORD", "value": CANARY}]
+    container = {"name": "pytorch", "image": "img", "env": env}
+    template = {"spec": {"containers": [container]}}
+    refused = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    rules = [
+        Rule(Refuse(500, "InternalError"), verb="create", plural="pods", times=2),
+        Rule(Refuse(422, "Invalid", "no"), verb="create", plural="pods", containing=b"wrong-", times=5),
+    ]
+    async with stage(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
+        await it.told("caches filled, working")
+        await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
+        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
+        await until_conditions(on, "Created T, Failed T", "wrong")
+        await until_pods(on, 1)
+        metrics = (await it.get("/metrics"))[1]
+        await it.stop()
+        assert it.process.stderr is not None
+        log = json.dumps(it.log) + (await it.process.stderr.read()).decode()
+        events = json.dumps(await on.items(EVENTS))
+        async with Client(on.connection) as client:
+            pod = (await client.get(PODS, "default", "train-master-0")).decode()
+
+    assert CANARY in pod
+    assert "pass failed" in log
+    assert CANARY not in log + metrics + events
+
+
+HEAVY = (
+    "kubernetes_asyncio",
+    "controller.local",
+    "controller.testing",
+    "controller.crds",
+    "torch",
+    "psutil",
+)
+
+
+@real_time
+@pytest.mark.parametrize("module", ["controller.app", "controller.cli.controller"])
+async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> None:
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
+    out, _ = await process.communicate()
+    loaded = json.loads(out)
+
+    assert module in loaded
+    assert [one for one in loaded if f"{one}.".startswith(tuple(f"{name}." for name in HEAVY))] == []

@@ -1,0 +1,250 @@
+"""The service as a whole, on loop time: when it is ready, what it does when the server goes, how it stops."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from api.meta import EVENTS, PODS
+from api.v1.pytorchjob import RESOURCE
+from controller import app, kinds
+from controller.app import FLUSH_SECONDS, UnknownKind, chosen, options_from
+from controller.kube.connect import Connection
+from controller.testing.builders import template
+from controller.testing.faults import Delay, Refuse, Reset, Rule
+from controller.testing.stage import QUIET, Stage, controlling, stage
+
+RUNNING = "Created T, Running T"
+
+
+Answer = Callable[[str], Awaitable[tuple[int, str]]]
+
+
+@asynccontextmanager
+async def starting(on: Stage) -> AsyncIterator[Answer]:
+    """The controller from its first moment on; how to ask it for a path that it serves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    settings = replace(QUIET, health_probe_bind_address=address, metrics_bind_address=address)
+
+    async def answer(path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
+            return response.status, await response.text()
+
+    task = asyncio.create_task(app.run(settings, on.connection))
+    try:
+        yield answer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
+async def test_it_is_ready_when_all_caches_are_filled_and_works_only_then(plural: str) -> None:
+    """A cache that is half filled would make children look lost."""
+    async with stage(Rule(Delay(20), verb="list", plural=plural)) as on:
+        await on.submit()
+        async with starting(on) as answer:
+            await on.settled(10)
+            assert await answer("/readyz") == (500, f"caches are being filled: {plural}\n")
+            assert (await answer("/healthz"))[0] == 200
+            assert on.faults.count("create", "pods") == 0
+
+            await on.settled(15)
+            assert await answer("/readyz") == (200, "ok\n")
+            assert len(await on.names(PODS)) == 2
+
+
+async def test_a_definition_may_be_installed_later() -> None:
+    async with stage() as full, stage(crds=()) as on, starting(on) as answer:
+        await on.settled(30)
+        assert await answer("/readyz") == (500, "caches are being filled: pytorchjobs\n")
+        definition = await full.client.request(
+            "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
+        )
+        await on.client.request(
+            "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=_bare(definition)
+        )
+        await on.settled(120)
+
+        assert await answer("/readyz") == (200, "ok\n")
+
+
+def _bare(definition: bytes) -> bytes:
+    whole: dict[str, Any] = orjson.loads(definition)
+    return orjson.dumps({**whole, "metadata": {"name": whole["metadata"]["name"]}, "status": None})
+
+
+async def test_jobs_of_before_are_taken_up() -> None:
+    async with stage() as on:
+        for number in range(20):
+            await on.submit(f"train-{number}")
+        async with controlling(on):
+            await on.settled()
+
+            assert len(await on.names(PODS)) == 40
+
+
+async def test_the_server_goes_and_comes_back() -> None:
+    """Watches are resumed where they stopped: nothing is listed anew, nothing is lost, nothing is made twice."""
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        port = int(on.server.url.rsplit(":", 1)[1])
+        on.faults.calls.clear()
+        await on.server.stop()
+        await asyncio.sleep(100)
+        await on.server.start(port=port)
+        await on.become("Running")
+        await on.settled(120)
+
+        assert await on.conditions() == RUNNING
+        assert [
+            one.verb for one in on.calls if one.verb in {"list", "create"} and one.plural != "events"
+        ] == []
+
+
+async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
+    """Three watches, each with ever longer pauses; the transport itself tries each call twice."""
+    async with stage(Rule(Reset(), verb="watch")) as on, controlling(on):
+        await on.settled(60)
+        first = on.faults.count("watch")
+        await on.settled(600)
+
+        assert first <= 3 * 16
+        assert on.faults.count("watch") - first <= 3 * 50
+
+
+async def test_a_token_that_is_not_valid_any_more_is_renewed() -> None:
+    async with stage() as on:
+        tokens = ["stale", on.server.token]
+
+        async def renew() -> None:
+            del tokens[0]
+
+        connection = Connection(on.server.url, token=lambda: tokens[0], renew=renew)
+        async with controlling(on, connection=connection):
+            await on.submit()
+            await on.settled()
+
+            assert len(await on.names(PODS)) == 2
+
+
+async def test_a_limit_per_second_is_kept() -> None:
+    settings = replace(QUIET, kube_api_qps=2.0, kube_api_burst=1, events="off")
+    async with stage() as on, controlling(on, settings):
+        await on.submit(workers=9)
+        await on.settled(5)
+        assert 8 <= on.faults.count("create", "pods") + on.faults.count("create", "services") <= 11
+
+        await on.settled(10)
+        assert len(await on.names(PODS)) == 10
+
+
+async def test_a_cap_on_requests_in_flight_is_kept() -> None:
+    settings = replace(QUIET, kube_api_in_flight=3, events="off")
+    async with stage(Rule(Delay(1), verb="create")) as on, controlling(on, settings):
+        await on.submit(workers=5)
+        await on.settled(1.5)
+        assert len([one for one in on.calls if one.verb == "create"]) == 6
+
+        await on.settled(10)
+        assert len(await on.names(PODS)) == 6
+
+
+async def test_one_worker_takes_one_job_after_the_other() -> None:
+    settings = replace(QUIET, controller_threads=1)
+    async with stage(Rule(Delay(5), verb="create", plural="pods")) as on, controlling(on, settings):
+        await on.submit("first")
+        await on.settled(0.1)
+        await on.submit("second")
+        await on.settled(7)
+        assert await on.names(PODS) == ["first-master-0", "first-worker-0"]
+
+        await on.settled(10)
+        assert len(await on.names(PODS)) == 4
+
+
+async def test_a_stop_lets_the_last_events_out() -> None:
+    async with stage(Rule(Delay(2), verb="create", plural="events")) as on:
+        async with controlling(on):
+            await on.submit()
+            await on.settled(0.1)
+
+        assert len(await on.items(EVENTS)) == 4
+
+
+async def test_a_stop_waits_only_so_long_for_events() -> None:
+    async with stage(Rule(Refuse(500), verb="create", plural="events")) as on:
+        async with controlling(on) as task:
+            await on.submit()
+            await on.settled(0.1)
+            loop = asyncio.get_running_loop()
+            started = loop.time()
+            task.cancel()
+            await asyncio.wait([task])
+
+        assert loop.time() - started == pytest.approx(FLUSH_SECONDS, abs=0.2)
+        assert task.cancelled()
+
+
+async def test_a_job_that_ends_badly_is_counted() -> None:
+    async with stage() as on, starting(on) as answer:
+        await on.settled()
+        await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
+        await on.settled()
+
+        lines = (await answer("/metrics"))[1].splitlines()
+        counts = [line for line in lines if line.startswith("training_operator_jobs_")]
+        labels = '{framework="pytorch",job_namespace="default"}'
+        assert f"training_operator_jobs_failed_total{labels} 1.0" in counts
+        assert f"training_operator_jobs_created_total{labels} 1.0" in counts
+        assert f"training_operator_jobs_successful_total{labels} 0.0" in counts
+
+
+@pytest.mark.parametrize(
+    ("names", "served"),
+    [
+        pytest.param([], kinds.ALL, id="none named, all served"),
+        pytest.param(["pytorchjob"], (kinds.ALL[0],), id="in small letters"),
+        pytest.param(["PyTorchJob", "PYTORCHJOB"], (kinds.ALL[0],), id="named twice"),
+    ],
+)
+def test_kinds(names: list[str], served: tuple[Any, ...]) -> None:
+    assert chosen(names) == served
+
+
+def test_a_kind_that_is_not_served() -> None:
+    with pytest.raises(UnknownKind, match="--enable-scheme SparkJob: not a kind that is served"):
+        chosen(["PyTorchJob", "SparkJob"])
+
+
+def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
+    (path := tmp_path / "init.yaml").write_text("- name: wait\n")
+    settings = replace(
+        QUIET,
+        pytorch_init_container=False,
+        pytorch_init_container_image="busybox",
+        pytorch_init_container_max_tries=7,
+        pytorch_init_container_template_file=str(path),
+        max_replicas=5,
+    )
+
+    options = options_from(settings)
+
+    assert (options.init_container, options.init_container_image, options.max_replicas) == (
+        False,
+        "busybox",
+        5,
+    )
+    assert (options.init_container_max_tries, options.init_container_template) == (7, "- name: wait\n")
+    path.unlink()
+    assert options_from(settings).init_container_template == ""
