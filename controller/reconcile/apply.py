@@ -42,9 +42,10 @@ class Cache:
 class Refused(Exception):
     """The API server will never take a child as it is: the job cannot be run."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, error: errors.Invalid) -> None:
         super().__init__(str(problem))
         self.problem = problem
+        self.error = error
 
 
 class Occupied(errors.Conflict):
@@ -145,7 +146,7 @@ class Applier:
             return False
         except errors.Invalid as error:
             self._tell_failed(job, child, error)
-            raise Refused(_problem(child, error)) from error
+            raise Refused(_problem(child, error), error) from error
         except errors.ApiError as error:
             self._tell_failed(job, child, error)
             raise

@@ -89,9 +89,9 @@ class Reconciler:
         self._tell_late(row, job)
         snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
         plan = planning.decide(self._kind, job, snapshot, clock.now(), self._options, malformed)
-        return await self._carry_out(row, job, plan)
+        return await self._carry_out(row, job, plan, has_pods=bool(snapshot.pods))
 
-    async def _carry_out(self, row: JobRow, job: Job, plan: Plan) -> Outcome:
+    async def _carry_out(self, row: JobRow, job: Job, plan: Plan, *, has_pods: bool) -> Outcome:
         subject = self._subject(row)
         children, written = await asyncio.gather(
             self._applier.apply(subject, row.generation, plan.create, plan.delete),
@@ -101,6 +101,8 @@ class Reconciler:
         if isinstance(written, BaseException):
             raise written
         if isinstance(children, Refused):
+            if has_pods:  # a change of the spec made it so: what runs goes on, and the rest is tried again when the spec changes
+                raise children.error
             await self._refuse(row, children.problem)
             return Outcome(0)
         if isinstance(children, BaseException):

@@ -246,6 +246,21 @@ async def test_a_job_the_server_will_not_take_fails_with_the_field_named_and_lea
         assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
 
 
+async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_it_has() -> None:
+    """Scaled up by a template that was made invalid meanwhile: what runs is not touched, and the refusal is told."""
+    async with stage() as on, controlling(on):
+        await on.submit(workers=1)
+        await on.settled()
+        await on.become("Running", "train-master-0", "train-worker-0")
+        on.faults.rules.append(Rule(Refuse(422, "Invalid", "too long"), verb="create", plural="pods"))
+        await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
+        await on.settled(60)
+
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        assert await on.conditions() == "Created T, Running T"
+        assert await on.events("FailedCreatePod") == ["Error creating: too long"]
+
+
 async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
     """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
