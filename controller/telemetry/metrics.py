@@ -24,6 +24,9 @@ RECONCILE_BUCKETS = (
 QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10)
 """Seconds; those of controller-runtime's work queue."""
 
+_without_created_series: Callable[[], None] = disable_created_metrics
+"""A second series for each, with its time of creation, is nothing that the originals' dashboards know."""
+
 
 class ControllerMetrics:
     """The series of one controller (one kind): an observer of its workers."""
@@ -58,7 +61,7 @@ class Metrics:
     """All metrics of one service, in one registry."""
 
     def __init__(self, registry: CollectorRegistry, frameworks: Iterable[str]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each, which no dashboard of the originals knows
+        _without_created_series()
         self.registry = registry
         jobs = ("job_namespace", "framework")
         """Namespaces with jobs; the frameworks of the kinds that are served."""
