@@ -16,6 +16,8 @@ CAPACITY = 16_384
 """Changes that may wait for one client; one that falls further behind is cut off and lists again."""
 
 BOOKMARK_SECONDS = 60.0
+CLOCK_SECONDS = 1e-6
+"""Less than this is no time at all: a clock that stands still meanwhile must not keep a watch from its end."""
 
 LONGEST_SECONDS = (1800, 3600)
 """How long a watch lasts that does not say."""
@@ -75,12 +77,13 @@ class Watch:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds()
         mark = loop.time() + BOOKMARK_SECONDS
-        while not watcher.lost and (left := min(end, mark) - loop.time()) > 0:
+        while not watcher.lost and end - loop.time() > CLOCK_SECONDS:
             try:
+                left = max(min(end, mark) - loop.time(), CLOCK_SECONDS)
                 async with asyncio.timeout(left):
                     await watcher.wake.wait() if not watcher.pending else None
             except TimeoutError:
-                if loop.time() < end:
+                if end - loop.time() > CLOCK_SECONDS:
                     mark = loop.time() + BOOKMARK_SECONDS
                     if self._options.bookmarks:
                         yield [self._bookmark()]
