@@ -5,6 +5,7 @@
 #   make lint      the static checks of `make test`
 #   make fmt       formats and mends what can be mended mechanically
 #   make crds      writes manifests/base/crds from the wire types
+#   make deploy    writes manifests/base/crds, and from manifests the files in deploy
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager and kwok
 #   make lock      resolves all dependencies anew and writes requirements/
@@ -18,13 +19,14 @@ STEPS := @$(PYTHON) tools/steps.py
 
 ENVIRONMENT := "environment! $(PYTHON) tools/venv.py .venv requirements/dev.txt"
 CONTROLPLANE := "control plane! $(BIN)/python -m controller.testing.controlplane build"
+CRDS := "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
 LINT := "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test demo lint fmt crds bench controlplane lock
+.PHONY: test demo lint fmt crds deploy bench controlplane lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(LINT) "tests: $(BIN)/pytest --cov"
@@ -40,7 +42,10 @@ fmt:
 	$(STEPS) "make fmt" $(ENVIRONMENT) "mend: $(BIN)/ruff check --fix --exit-zero" "format: $(BIN)/ruff format"
 
 crds:
-	$(STEPS) "make crds" $(ENVIRONMENT) "crds: $(BIN)/rallypoint crds --output manifests/base/crds"
+	$(STEPS) "make crds" $(ENVIRONMENT) $(CRDS)
+
+deploy:
+	$(STEPS) "make deploy" $(ENVIRONMENT) $(CRDS) "deploy: $(BIN)/python tools/deploy.py"
 
 bench:
 	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) "measurement: $(BIN)/python -m bench controlplane"

@@ -30,7 +30,7 @@ def test_yaml_has_no_aliases() -> None:
 
 
 def test_the_manifests_are_in_step(tmp_path: Path) -> None:
-    """If this fails, run ``make crds``."""
+    """If this fails, run ``make deploy``."""
     made = {path.name: path.read_text() for path in write(all_crds(), tmp_path)}
     kept = {path.name: path.read_text() for path in MANIFESTS.glob("kubeflow.org_*.yaml")}
 

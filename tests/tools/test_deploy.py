@@ -1,0 +1,39 @@
+"""``deploy`` as people apply it: in step with ``manifests``, and whole."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.testing.manifests import build
+from tools.deploy import ROOT, SOURCES, main
+
+DEPLOY = ROOT / "deploy"
+
+
+def objects(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def test_what_is_kept_is_in_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If this fails, run ``make deploy``."""
+    folder = tmp_path / "new" / "folder"
+
+    assert main([str(folder)]) == 0
+    made = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.iterdir()} == made
+    assert capsys.readouterr().out.split() == [str(folder / name) for name in SOURCES]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_file_holds_the_objects_of_its_kustomization(name: str) -> None:
+    assert objects(DEPLOY / name) == build(ROOT / SOURCES[name])
+
+
+def test_what_others_stand_in_comes_first() -> None:
+    """kubectl applies in the order of the file: a namespace before what is in it, the definitions before their controller."""
+    kinds = [one["kind"] for one in objects(DEPLOY / "standalone.yaml")]
+
+    assert kinds[0] == "Namespace"
+    assert kinds.index("CustomResourceDefinition") < kinds.index("Deployment")
