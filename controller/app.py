@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from api.meta import PODS, SERVICES, Resource
 from controller import kinds
 from controller.domain import Key
 from controller.kind import JobKind, Options
+from controller.kinds.pytorch import from_template
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection
 from controller.kube.limiter import TokenBucket
@@ -43,6 +44,10 @@ class UnknownKind(ValueError):
     """``--enable-scheme`` names a kind that is not served."""
 
 
+class BadTemplate(Exception):
+    """The file of ``--pytorch-init-container-template-file`` cannot be used."""
+
+
 def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
     """The kinds of those names, without regard to case; all if there are none.
 
@@ -59,15 +64,27 @@ def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
 
 
 def options_from(settings: Settings) -> Options:
-    """What decisions need to know of the settings; reads the template file if there is one."""
-    template = Path(settings.pytorch_init_container_template_file)
-    return Options(
+    """What decisions need to know of the settings; reads the template file if there is one.
+
+    Raises:
+        BadTemplate: that file is missing though it was named, or makes no containers. Told now, not by each job.
+    """
+    path = settings.pytorch_init_container_template_file
+    options = Options(
         init_container=settings.pytorch_init_container,
         init_container_image=settings.pytorch_init_container_image,
         init_container_max_tries=settings.pytorch_init_container_max_tries,
-        init_container_template=template.read_text() if template.is_file() else "",
         max_replicas=settings.max_replicas,
     )
+    if path == Settings.pytorch_init_container_template_file and not Path(path).exists():
+        return options
+    try:
+        options = replace(options, init_container_template=Path(path).read_text(encoding="utf-8"))
+        from_template(options, address="master")
+    except (OSError, ValueError) as error:
+        text = error.strerror if isinstance(error, OSError) else error
+        raise BadTemplate(f"--pytorch-init-container-template-file {path}: {text}") from error
+    return options
 
 
 @dataclass(frozen=True)
@@ -86,9 +103,10 @@ async def run(
 
     Raises:
         UnknownKind: the settings name a kind that is not served.
+        BadTemplate: the template of init containers that the settings name cannot be used.
         OSError: an address to serve on is taken.
     """
-    served = chosen(settings.enable_scheme)
+    served, options = chosen(settings.enable_scheme), options_from(settings)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -105,7 +123,9 @@ async def run(
             SERVICES: Cache(services.store, service_from_json),
         }
         controllers = [
-            _controller(kind, queues[kind.resource.kind], client, caches, recorder, metrics, settings)
+            _controller(
+                kind, queues[kind.resource.kind], client, caches, recorder, metrics, settings, options
+            )
             for kind in served
         ]
         informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
@@ -191,6 +211,7 @@ def _controller(
     recorder: Recorder,
     metrics: Metrics,
     settings: Settings,
+    options: Options,
 ) -> _Controller:
     jobs = Informer[JobRow](
         client, kind.resource, job_from_json, partial(triggers.on_job, queue), namespace=settings.namespace
@@ -201,7 +222,7 @@ def _controller(
         jobs.store,
         caches,
         recorder,
-        options_from(settings),
+        options,
         metrics.job(kind.framework),
         width=settings.kube_api_in_flight,
     )

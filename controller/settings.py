@@ -61,7 +61,10 @@ class Settings:
     """The image of that wait. Flag ``--pytorch-init-container-image``."""
 
     pytorch_init_container_template_file: str = "/etc/config/initContainer.yaml"
-    """A YAML list of containers to use instead, where the file exists. Flag ``--pytorch-init-container-template-file``."""
+    """A YAML list of containers to use instead. Flag ``--pytorch-init-container-template-file``.
+
+    Only this default may be missing; a file that is named has to be there and to hold containers, or the service does not start.
+    """
 
     pytorch_init_container_max_tries: int = 100
     """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""

@@ -86,7 +86,7 @@ def add_parser(
     flag(
         "--pytorch-init-container-template-file",
         default=defaults.pytorch_init_container_template_file,
-        help="YAML list of containers to use instead",
+        help="YAML list of containers to use instead; must exist if named",
     )
     flag(
         "--pytorch-init-container-max-tries",
@@ -126,7 +126,7 @@ def execute(args: argparse.Namespace) -> int:
             log.warning("flag does nothing", flag=f"--{name}", reason=reason)
     try:
         loop_factory()(until_stopped(_serve(settings)))
-    except (NotConfigured, OSError) as error:
+    except (NotConfigured, app.BadTemplate, OSError) as error:
         log.error("cannot run", error=str(error))
         return 1
     return 0

@@ -80,7 +80,7 @@ def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options)
         return []
     address = child_name(job.metadata.name, MASTER.lower(), 0)
     if options.init_container_template:
-        return _from_template(options, address)
+        return from_template(options, address)
     script = _WAIT_FOR_MASTER.format(tries=options.init_container_max_tries, address=address)
     return [
         {
@@ -101,6 +101,30 @@ def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options)
             },
         }
     ]
+
+
+def from_template(options: Options, address: str) -> list[dict[str, Any]]:
+    """The containers that the user's template makes of the master's address.
+
+    Raises:
+        ValueError: it is no YAML, or no list of containers with names.
+    """
+    values = {
+        "MasterAddr": address,
+        "InitContainerImage": options.init_container_image,
+        "MaxTries": str(options.init_container_max_tries),
+    }
+    text = _FIELD.sub(lambda found: values.get(found[1], found[0]), options.init_container_template)
+    try:
+        containers = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {error}") from error
+    if not isinstance(containers, list):
+        raise ValueError("it is no list of containers")
+    for number, one in enumerate(containers, 1):
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
+            raise ValueError(f"entry {number} of its list is no container with a name")
+    return containers
 
 
 def extras(job: PyTorchJob) -> Iterable[Child]:
@@ -172,16 +196,6 @@ def _processes(job: PyTorchJob) -> int:
     """Processes per node as far as the spec says: 1 for ``auto`` and other words."""
     text = job.spec.nproc_per_node or ""
     return int(text) if _INTEGER.fullmatch(text) else 1
-
-
-def _from_template(options: Options, address: str) -> list[dict[str, Any]]:
-    values = {
-        "MasterAddr": address,
-        "InitContainerImage": options.init_container_image,
-        "MaxTries": str(options.init_container_max_tries),
-    }
-    text = _FIELD.sub(lambda found: values.get(found[1], found[0]), options.init_container_template)
-    return list(yaml.safe_load(text))
 
 
 PYTORCH: Final = ReplicaKind[PyTorchJob](

@@ -15,8 +15,9 @@ import pytest
 from api.meta import EVENTS, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller import app, kinds
-from controller.app import FLUSH_SECONDS, UnknownKind, chosen, options_from
+from controller.app import FLUSH_SECONDS, BadTemplate, UnknownKind, chosen, options_from
 from controller.kube.connect import Connection
+from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Refuse, Reset, Rule
 from controller.testing.stage import QUIET, Stage, controlling, stage
@@ -246,5 +247,44 @@ def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
         5,
     )
     assert (options.init_container_max_tries, options.init_container_template) == (7, "- name: wait\n")
-    path.unlink()
-    assert options_from(settings).init_container_template == ""
+
+
+def test_without_a_template_of_ones_own() -> None:
+    """Only the default path may be missing: nobody asked for it."""
+    assert options_from(Settings()).init_container_template == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param(None, "No such file or directory", id="it is missing"),
+        pytest.param(b"- name: [", "it is no YAML", id="no YAML"),
+        pytest.param(b"", "it is no list of containers", id="empty"),
+        pytest.param(b"name: wait", "it is no list of containers", id="one container, no list"),
+        pytest.param(b"- name: a\n- wait", "entry 2 of its list is no container", id="a word"),
+        pytest.param(b"- image: a", "entry 1 of its list is no container with a name", id="no name"),
+        pytest.param(
+            b"- name: 7", "entry 1 of its list is no container with a name", id="a number for a name"
+        ),
+        pytest.param(b"\xff", "can't decode", id="no text"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_told_at_the_start(
+    tmp_path: Path, content: bytes | None, complaint: str
+) -> None:
+    path = tmp_path / "init.yaml"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(BadTemplate, match=complaint) as caught:
+        options_from(replace(QUIET, pytorch_init_container_template_file=str(path)))
+    assert str(caught.value).startswith(f"--pytorch-init-container-template-file {path}: ")
+
+
+def test_a_template_is_judged_with_its_fields_filled_in(tmp_path: Path) -> None:
+    text = "- {name: wait, command: [nslookup, {{.MasterAddr}}], image: {{.InitContainerImage}}}"
+    (path := tmp_path / "init.yaml").write_text(text)
+
+    options = options_from(replace(QUIET, pytorch_init_container_template_file=str(path)))
+
+    assert options.init_container_template == text

@@ -304,6 +304,16 @@ async def test_no_way_to_a_cluster_ends_with_1_and_says_so(tmp_path: Path) -> No
 
 
 @real_time
+async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    flag = f"--pytorch-init-container-template-file={tmp_path / 'nowhere'}"
+    async with stage() as on, running(on, tmp_path, flag) as it:
+        told = await it.told("cannot run")
+
+        assert told["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
+        assert await it.process.wait() == 1
+
+
+@real_time
 async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in controller.INERT]
     async with stage() as on, running(on, tmp_path, *flags) as it:
