@@ -3,7 +3,12 @@
 Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
 """
 
+import re
 from dataclasses import dataclass, fields
+from math import isfinite
+
+_NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+"""A label as of RFC 1123."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +89,19 @@ class Settings:
     def __post_init__(self) -> None:
         for name in (
             "controller_threads",
+            "kube_api_burst",
             "kube_api_in_flight",
             "pytorch_init_container_max_tries",
             "max_replicas",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.kube_api_qps < 0:
-            raise ValueError(f"--kube-api-qps must not be negative, but is {self.kube_api_qps}")
+        if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
+            raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
+        if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
+            raise ValueError(
+                f"--namespace or $KUBEFLOW_NAMESPACE: {self.namespace!r} is no name of a namespace"
+            )
         if self.leader_elect:
             raise ValueError(
                 "--leader-elect: this version has no leader election; run one replica with --leader-elect=false"

@@ -1,6 +1,7 @@
 """The knobs: what they accept, and what they say of what they do not."""
 
 import argparse
+import math
 from dataclasses import fields
 from typing import Any
 
@@ -21,7 +22,15 @@ from controller.settings import FIELDS, Settings
         pytest.param(
             {"pytorch_init_container_max_tries": 0}, "--pytorch-init-container-max-tries", id="tries"
         ),
-        pytest.param({"kube_api_qps": -1}, "--kube-api-qps must not be negative", id="requests per second"),
+        pytest.param({"kube_api_qps": -1}, "--kube-api-qps must be a number and not", id="negative requests"),
+        pytest.param({"kube_api_qps": math.nan}, "not negative, but is nan", id="no number of requests"),
+        pytest.param({"kube_api_qps": math.inf}, "not negative, but is inf", id="endless requests"),
+        pytest.param({"kube_api_burst": 0}, "--kube-api-burst must be at least 1, not 0", id="burst"),
+        pytest.param({"namespace": "Foo_Bar"}, "--namespace .*'Foo_Bar' is no name", id="letters of a name"),
+        pytest.param({"namespace": "-a"}, "'-a' is no name of a namespace", id="start of a name"),
+        pytest.param({"namespace": "a-"}, "'a-' is no name of a namespace", id="end of a name"),
+        pytest.param({"namespace": "a\n"}, "is no name of a namespace", id="a line's end in a name"),
+        pytest.param({"namespace": "a" * 64}, "is no name of a namespace", id="length of a name"),
         pytest.param({"events": "loud"}, "--events must be one of full, off", id="events"),
         pytest.param(
             {"log_format": "xml"}, "--log-format must be one of json, console", id="format of the log"
@@ -45,6 +54,11 @@ def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.Mo
 
     assert settings == Settings()
     assert {field.name for field in fields(Settings)} == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", ["", "a", "7", "team-a", "a--b", "a" * 63])
+def test_names_that_a_namespace_may_have(name: str) -> None:
+    assert Settings(namespace=name).namespace == name
 
 
 def test_settings_do_not_change() -> None:

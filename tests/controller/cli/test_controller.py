@@ -95,6 +95,8 @@ def test_the_namespace_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.param(
             ["--controller-threads=0"], "--controller-threads must be at least 1", id="out of range"
         ),
+        pytest.param(["--kube-api-qps=nan"], "--kube-api-qps must be a number", id="not a number"),
+        pytest.param(["--namespace=Foo_Bar"], "'Foo_Bar' is no name of a namespace", id="no namespace"),
         pytest.param(["--leader-elect=maybe"], "neither true nor false", id="neither true nor false"),
         pytest.param(["--leader-elect"], "no leader election", id="leader election"),
         pytest.param(["--gang-scheduler-name=volcano"], "does not schedule gangs", id="gang scheduling"),
