@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_LIFETIME_SECONDS = 60.0
 """How long a token file's content is trusted. The kubelet replaces it hourly, well before it ends."""
@@ -121,11 +123,20 @@ async def _load(path: str, context: str) -> tuple[Any, str]:
     try:
         loader = await config.load_kube_config(path, context or None, client_configuration=configuration)
     except Exception as error:  # the loader meets a broken file with any exception there is
-        raise NotConfigured(f"kubeconfig {path}: {str(error) or 'it is incomplete'}") from error
+        raise NotConfigured(f"kubeconfig {path}: {_complaint(error)}") from error
     if not (configuration.host or "").startswith(("http://", "https://")):
         raise NotConfigured(f"kubeconfig {path}: it names no server")
     current: dict[str, Any] = loader.current_context or {}
     return configuration, current.get("context", {}).get("namespace") or ""
+
+
+def _complaint(error: Exception) -> str:
+    """What to tell of a loader's error. Those of types and attributes speak of the loader's insides, not of the file."""
+    if isinstance(error, (AttributeError, KeyError, TypeError)):
+        return "it is no kubeconfig, or a part of it is malformed"
+    if isinstance(error, (yaml.YAMLError, UnicodeError)):
+        return f"it is no kubeconfig: {error}"
+    return str(error) or "it is incomplete"
 
 
 def _exists(path: str) -> bool:

@@ -203,9 +203,17 @@ async def test_an_exec_plugin_logs_in_and_logs_in_again(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         pytest.param(None, "no such file", id="it is not there"),
-        pytest.param("", "kubeconfig", id="it is empty"),
-        pytest.param("a: [", "kubeconfig", id="it is no YAML"),
-        pytest.param("- a\n- b\n", "kubeconfig", id="it is a list"),
+        pytest.param("", "it is no kubeconfig", id="it is empty"),
+        pytest.param("a: [", "it is no kubeconfig: while parsing", id="it is no YAML"),
+        pytest.param("\x00", "it is no kubeconfig: unacceptable character", id="it is no text"),
+        pytest.param("garbage", "it is no kubeconfig", id="it is a word"),
+        pytest.param("- a\n- b\n", "it is no kubeconfig", id="it is a list"),
+        pytest.param("kind: Pod\n", "Expected key current-context", id="it is something else"),
+        pytest.param(
+            "contexts: [{name: a, context: b}]\nclusters: [{name: b}]\ncurrent-context: a",
+            "a part of it is malformed",
+            id="its context is a word",
+        ),
         pytest.param("apiVersion: v1\nkind: Config\n", "kubeconfig", id="it has no clusters"),
         pytest.param(
             "contexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {proxy-url: p}}]\ncurrent-context: a",
