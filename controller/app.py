@@ -129,6 +129,9 @@ async def run(
             for kind in served
         ]
         informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
+        for informer in informers:
+            metrics.watch(informer.resource.plural, informer.silent_seconds)
+        metrics.events(lambda: recorder.dropped)
         await _serve(settings, registry, informers, controllers, recorder, on_ready)
 
 
@@ -140,14 +143,19 @@ async def _serve(
     recorder: Recorder,
     on_ready: Callable[[], None] | None,
 ) -> None:
+    def alive() -> str:
+        # Answering is all there is to it. Without an API server a restart would help nothing and empty the caches; how long it
+        # has been silent is a metric.
+        return ""
+
     def ready() -> str:
+        # Once ready it stays so: nothing is routed by it that a silent API server should turn away, and whoever scrapes through
+        # the Service wants the metrics just then.
         waiting = [one.resource.plural for one in informers if not one.synced.is_set()]
         return f"caches are being filled: {', '.join(waiting)}" if waiting else ""
 
     async with (
-        serving(
-            settings.metrics_bind_address, settings.health_probe_bind_address, registry, lambda: "", ready
-        ),
+        serving(settings.metrics_bind_address, settings.health_probe_bind_address, registry, alive, ready),
         asyncio.TaskGroup() as group,
     ):
         sending = group.create_task(recorder.run())

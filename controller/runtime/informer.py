@@ -87,8 +87,8 @@ class Informer(Generic[R]):
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
         """Set once the store holds everything that was there at the start."""
-        self.last_heard = float("-inf")
-        """Loop time of the last answer or line from the server."""
+        self._last_heard: float | None = None
+        """Loop time of the last list or line from the server, at first of the start."""
         self._client = client
         self._decode = decode
         self._on_change = on_change
@@ -98,8 +98,14 @@ class Informer(Generic[R]):
         self._resource_version = ""
         self._log = log.bind(resource=resource.plural)
 
+    def silent_seconds(self) -> float:
+        """For how long no list and no line has come; counted from the start of ``run``, 0 before."""
+        now = asyncio.get_running_loop().time()
+        return now - (now if self._last_heard is None else self._last_heard)
+
     async def run(self) -> None:
         """Until cancelled. Errors of the server and of the network are waited out."""
+        self._heard()
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
             at_once = False
@@ -112,6 +118,13 @@ class Informer(Generic[R]):
                 self._log.info("watch too old, listing anew")
                 self._resource_version = ""
                 at_once = reconnect.is_calm  # but a server that forgets each time is not asked each time
+            except errors.NotFound as error:
+                self._log.warning(
+                    "resource not served",
+                    api_version=self.resource.api_version,
+                    error=error.message,
+                    hint="is its CustomResourceDefinition installed?",
+                )
             except errors.ApiError as error:
                 self._log.warning("watch refused", code=error.code, error=error.message)
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
@@ -195,7 +208,7 @@ class Informer(Generic[R]):
             return None
 
     def _heard(self) -> None:
-        self.last_heard = asyncio.get_running_loop().time()
+        self._last_heard = asyncio.get_running_loop().time()
 
 
 def _number(resource_version: str) -> int:

@@ -79,6 +79,7 @@ class Recorder:
         self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
         self._once: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.dropped = 0
+        """Events that nobody will ever read: too many waited, or the server did not take them in time."""
 
     def record(self, subject: Subject, severity: str, reason: str, message: str, once: str = "") -> None:
         """Send an event soon."""
@@ -126,6 +127,7 @@ class Recorder:
                 return
             except (TooManyRequests, ServerError, aiohttp.ClientError, TimeoutError, OSError) as error:
                 if attempt == TRIES:
+                    self.dropped += 1
                     log.warning("event given up", reason=note.reason, error=repr(error))
                     return
             except ApiError as error:

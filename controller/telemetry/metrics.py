@@ -124,6 +124,8 @@ class Metrics:
         )
         self._queues = _Queues()
         registry.register(self._queues)
+        self._news = _News()
+        registry.register(self._news)
         self._requests = Counter(
             "rest_client_requests",
             "Requests to the API server by code and method",
@@ -150,6 +152,14 @@ class Metrics:
     def queue(self, name: str, queue: "Measured") -> None:
         """Read a queue's figures whenever somebody scrapes."""
         self._queues.by_name[name] = queue
+
+    def watch(self, resource: str, silent_seconds: Callable[[], float]) -> None:
+        """Read a watch's silence whenever somebody scrapes."""
+        self._news.silent_seconds[resource] = silent_seconds
+
+    def events(self, dropped: Callable[[], int]) -> None:
+        """Read the count of lost events whenever somebody scrapes."""
+        self._news.dropped = dropped
 
     def request(self, host: str) -> Callable[[str, str, str, float], None]:
         """A function (method, resource, code, seconds) that counts requests to one host."""
@@ -200,3 +210,26 @@ class _Queues(Collector):
             unfinished.add_metric([controller], sum(working))
             longest.add_metric([controller], max(working, default=0.0))
         yield from (depth, adds, retries, unfinished, longest)
+
+
+class _News(Collector):
+    """How fresh the caches are, and which events got lost: read when they are asked for."""
+
+    def __init__(self) -> None:
+        self.silent_seconds: dict[str, Callable[[], float]] = {}
+        """By plural: ``pods``, ``services``, and that of each kind that is served."""
+        self.dropped: Callable[[], int] = int
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        silence = GaugeMetricFamily(
+            "rallypoint_watch_silence_seconds",
+            "Time since the API server was last heard of by the watch of a resource",
+            labels=("resource",),
+        )
+        for resource, silent_seconds in self.silent_seconds.items():
+            silence.add_metric([resource], silent_seconds())
+        yield silence
+        yield CounterMetricFamily(
+            "rallypoint_events_dropped", "Events that could not be sent", value=self.dropped()
+        )

@@ -113,6 +113,26 @@ async def test_the_server_goes_and_comes_back() -> None:
         ] == []
 
 
+async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence() -> None:
+    """A restart would not help, and whoever scrapes through the Service wants the metrics just then."""
+    async with stage() as on, starting(on) as answer:
+        await on.settled(10)
+        await on.server.stop()
+        await asyncio.sleep(600)
+
+        assert await answer("/healthz") == (200, "ok\n")
+        assert await answer("/readyz") == (200, "ok\n")
+        metrics = (await answer("/metrics"))[1].splitlines()
+    silence = {
+        line.split('"')[1]: float(line.split()[-1])
+        for line in metrics
+        if line.startswith("rallypoint_watch_silence_seconds{")
+    }
+    assert silence.keys() == {"pods", "services", RESOURCE.plural}
+    assert all(600 <= seconds < 700 for seconds in silence.values())
+    assert "rallypoint_events_dropped_total 0.0" in metrics
+
+
 async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
     """Three watches, each with ever longer pauses; the transport itself tries each call twice."""
     async with stage(Rule(Reset(), verb="watch")) as on, controlling(on):

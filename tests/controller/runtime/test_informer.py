@@ -429,14 +429,46 @@ async def test_a_long_stream_leaves_others_their_turn() -> None:
     assert turns >= 20
 
 
-async def test_the_time_of_the_last_word_is_kept() -> None:
+async def test_what_is_not_served_is_named() -> None:
+    answer = answer_json(refusal(404, "NotFound", "404 page not found"), 404)
+    with capture_logs() as logs:
+        async with informing(Script([answer])):
+            await asyncio.sleep(Reconnect.FIRST_SECONDS / 2)
+
+    assert logs == [
+        {
+            "event": "resource not served",
+            "log_level": "warning",
+            "resource": "pods",
+            "api_version": "v1",
+            "error": "404 page not found",
+            "hint": "is its CustomResourceDefinition installed?",
+        }
+    ]
+
+
+async def test_silence_is_counted_from_the_last_word() -> None:
     script = Script(watches=[saying(bookmark(11), silence_seconds=1e9)])
     async with informing(script) as running:
-        assert running.informer.last_heard == float("-inf")
-        started = asyncio.get_running_loop().time()
+        assert running.informer.silent_seconds() == 0
         await minutes(1)
 
-        assert running.informer.last_heard - started < 1
+        assert running.informer.silent_seconds() == pytest.approx(60, abs=1)
+
+
+async def test_silence_is_counted_from_the_start_when_there_was_no_word_yet() -> None:
+    async with informing(Script([answer_json(refusal(403, "Forbidden"), 403)])) as running:
+        await minutes(5)
+
+        assert running.informer.silent_seconds() == 300
+
+
+async def test_a_refused_watch_is_silent_however_often_it_is_asked_for() -> None:
+    script = Script(watches=[refusing(403, "Forbidden")] * 1000)
+    async with informing(script) as running:
+        await minutes(5)
+
+        assert running.informer.silent_seconds() == pytest.approx(300, abs=1)
 
 
 @asynccontextmanager

@@ -191,6 +191,7 @@ async def test_an_event_is_given_up_in_the_end() -> None:
     assert stage.faults.count("create", "events") == TRIES
     assert loop.time() - started == (TRIES - 1) * PAUSE_SECONDS
     assert [one["event"] for one in logs] == ["event given up"]
+    assert stage.recorder.dropped == 1
 
 
 async def test_one_that_hangs_does_not_hold_up_the_others() -> None:

@@ -118,6 +118,45 @@ def test_requests(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert registry.get_sample_value("rest_client_request_duration_seconds_sum", labels) == 30.1
 
 
+def test_how_long_watches_are_silent(metrics: Metrics, registry: CollectorRegistry) -> None:
+    seconds = {"pods": 3.5, "services": 61.0}
+    for resource in seconds:
+        metrics.watch(resource, lambda resource=resource: seconds[resource])  # type: ignore[misc]
+    seconds["pods"] = 300.0
+
+    values = {
+        one: registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": one})
+        for one in seconds
+    }
+    assert values == {"pods": 300.0, "services": 61.0}
+
+
+def test_lost_events(metrics: Metrics, registry: CollectorRegistry) -> None:
+    assert registry.get_sample_value("rallypoint_events_dropped_total") == 0
+    lost = [1, 2, 3]
+    metrics.events(lambda: len(lost))
+
+    assert registry.get_sample_value("rallypoint_events_dropped_total") == 3
+
+
+def test_what_only_grows_is_a_counter(metrics: Metrics, registry: CollectorRegistry) -> None:
+    """Prometheus treats a counter that says it is a gauge as one that never starts anew."""
+    metrics.queue(NAME, Queue[str]())
+    types = dict(
+        line.removeprefix("# TYPE ").split()
+        for line in generate_latest(registry).decode().splitlines()
+        if line.startswith("# TYPE ")
+    )
+
+    assert {types[name] for name in types if name.endswith("_total")} == {"counter"}
+    assert {
+        "workqueue_adds_total",
+        "workqueue_retries_total",
+        "rallypoint_events_dropped_total",
+    } <= types.keys()
+    assert types["workqueue_depth"] == types["rallypoint_watch_silence_seconds"] == "gauge"
+
+
 def test_buckets_are_those_of_the_dashboards() -> None:
     assert len(RECONCILE_BUCKETS) == 40
     assert list(RECONCILE_BUCKETS) == sorted(RECONCILE_BUCKETS)
