@@ -78,7 +78,7 @@ def execute(args: argparse.Namespace) -> int:
     folder = run_folder(args.run_dir)
     run = Run(args, folder)
     try:
-        found = documents.read(args.files)
+        found = documents.read(args.files, args.namespace)
         with (folder / "controller.log").open("w") as log_file:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:

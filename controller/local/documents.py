@@ -1,6 +1,7 @@
 """The documents of manifest files: read, matched with what the server serves, checked and created.
 
-A document is refused by the server, never here, except when it is no object at all or of a kind nobody serves.
+A document is refused by the server, never here, except when it cannot be sent at all, is of a kind nobody serves, or is
+there twice.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing_extensions import override
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import ApiError, NotFound
+from controller.local import foreign
 from controller.local.manifest import Manifest
 
 _UNKNOWN = re.compile(r'(unknown|duplicate) field "([^"]*)"')
@@ -54,9 +56,20 @@ class Document:
         return str(self.manifest.get("kind") or "")
 
     @property
-    def name(self) -> str:
+    def meta(self) -> dict[str, Any]:
         meta = self.manifest.get("metadata")
-        return str((meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else "")
+        return meta if isinstance(meta, dict) else {}
+
+    @property
+    def name(self) -> str:
+        return str(self.meta.get("name") or self.meta.get("generateName") or "")
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    def namespace(self, default: str) -> str:
+        return str(self.meta.get("namespace") or default)
 
     def problem(self, message: str, path: str = "") -> Problem:
         return Problem(self.source, f"{self.kind} {self.name}".strip(), path, message)
@@ -70,11 +83,12 @@ class Refused(Exception):
         self.problems = problems
 
 
-def read(files: Iterable[str]) -> list[Document]:
+def read(files: Iterable[str], namespace: str = "default") -> list[Document]:
     """All documents of ``files``, in order; the items of a ``List`` count as documents.
 
     Raises:
-        Refused: a file cannot be read, or a document is no object with apiVersion and kind.
+        Refused: a file cannot be read, a document is no object with apiVersion and kind or holds what JSON cannot, or
+            two are of one name; ``namespace`` is for those that name none.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -83,12 +97,18 @@ def read(files: Iterable[str]) -> list[Document]:
             parsed = [one for one in yaml.safe_load_all(Path(file).read_text()) if one is not None]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(Problem(file, "", "", getattr(error, "strerror", None) or str(error)))
-        except yaml.YAMLError as error:
+        except (
+            yaml.YAMLError,
+            ValueError,
+        ) as error:  # ValueError: a date in month 13, a number of 5000 digits.
             problems.append(Problem(file, "", "", f"not YAML: {' '.join(str(error).split())}"))
+        except RecursionError:
+            problems.append(Problem(file, "", "", "nested too deep"))
         else:
             for index, one in enumerate(parsed):
                 documents += _items(Document(_source(file, index, len(parsed)), one))
-    problems += [problem for document in documents if (problem := _shapeless(document))]
+    problems += [problem for document in documents for problem in _unsendable(document)]
+    problems += [] if problems else _repeated(documents, namespace)
     if problems:
         raise Refused(problems)
     return documents
@@ -172,10 +192,8 @@ def _problems(document: Document, error: ApiError) -> list[Problem]:
 async def _post(
     client: Client, document: Document, resource: Resource, namespace: str, validation: str, *, dry_run: bool
 ) -> bytes:
-    meta = document.manifest.get("metadata")
-    own = meta.get("namespace") if isinstance(meta, dict) else None
     params = {"fieldValidation": validation} | ({"dryRun": "All"} if dry_run else {})
-    path = resource.path(own or namespace)
+    path = resource.path(document.namespace(namespace))
     body = orjson.dumps(document.manifest, option=orjson.OPT_NON_STR_KEYS)
     return await client.request("POST", path, resource=resource.plural, params=params, body=body)
 
@@ -199,11 +217,27 @@ def _source(file: str, index: int, count: int) -> str:
     return file if count == 1 else f"{file} (document {index + 1})"
 
 
-def _shapeless(document: Document) -> Problem | None:
+def _unsendable(document: Document) -> list[Problem]:
     if not isinstance(document.manifest, dict):
-        return Problem(document.source, "", "", "not an object")
+        return [Problem(document.source, "", "", "not an object")]
     missing = [key for key in ("apiVersion", "kind") if not document.manifest.get(key)]
-    return document.problem("Required value", missing[0]) if missing else None
+    if missing:
+        return [document.problem("Required value", missing[0])]
+    return [document.problem(message, path) for path, message in foreign.faults(document.manifest)]
+
+
+def _repeated(documents: Iterable[Document], namespace: str) -> Iterator[Problem]:
+    """The second and later documents of one object. Those whose names the server makes up are all different."""
+    first: dict[tuple[str, ...], Document] = {}
+    for document in documents:
+        if not document.meta.get("name"):
+            continue
+        key = (document.group, document.kind, document.namespace(namespace), document.name)
+        earlier = first.setdefault(key, document)
+        if earlier is not document:
+            yield document.problem(
+                f'Duplicate value: "{document.name}": also in {earlier.source}', "metadata.name"
+            )
 
 
 def _items(document: Document) -> Iterator[Document]:

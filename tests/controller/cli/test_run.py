@@ -173,7 +173,16 @@ def bad(change: Any) -> dict[str, Any]:
         pytest.param(
             [{**job(), "metadata": {"name": "Not_A_Name"}}], ["metadata.name: Invalid value"], id="a bad name"
         ),
-        pytest.param([job(), job()], ["already exists"], id="the same job twice"),
+        pytest.param(
+            [job(), job()],
+            ['PyTorchJob job: metadata.name: Duplicate value: "job": also in '],
+            id="the same job twice",
+        ),
+        pytest.param(
+            [bad(lambda master: master.update(replicas=2**70))],
+            ["spec.pytorchReplicaSpecs.Master.replicas: Invalid value: not an integer of 64 bits"],
+            id="a number that JSON cannot hold",
+        ),
     ],
 )
 async def test_a_manifest_that_is_refused(tmp_path: Path, documents: list[Any], problems: list[str]) -> None:

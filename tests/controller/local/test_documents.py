@@ -61,3 +61,85 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         f"{bad} (document 1)",
         f"{bad} (document 2)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        pytest.param(
+            "9223372036854775808", "spec.a[1]: Invalid value: not an integer of 64 bits", id="large"
+        ),
+        pytest.param("-9223372036854775809", "not an integer of 64 bits", id="small"),
+        pytest.param(".nan", "spec.a[1]: Invalid value: nan: not a finite number", id="not a number"),
+        pytest.param("!!binary aGk=", "spec.a[1]: Invalid value: a binary value of YAML", id="bytes"),
+        pytest.param("!!set {b}", "spec.a[1]: Invalid value: a set of YAML", id="a set"),
+        pytest.param("!!pairs [b: c]", "spec.a[1][0]: Invalid value: a pair of YAML", id="pairs"),
+        pytest.param('"\\ud800"', "spec.a[1]: Invalid value: '\\ud800': not Unicode text", id="no text"),
+        pytest.param("{.inf: b}", "spec.a[1]: key: Invalid value: inf", id="a key"),
+        pytest.param("&x [*x]", "spec.a[1][0]: Invalid value: an alias of what holds it", id="itself"),
+        pytest.param("[" * 210 + "]" * 210, "nested more than 200 levels deep", id="deep"),
+        pytest.param("[" * 5000 + "]" * 5000, "nested too deep", id="too deep for the parser"),
+        pytest.param("2026-13-45", "not YAML: month must be in 1..12", id="a date that is none"),
+        pytest.param("9" * 5000, "not YAML: Exceeds the limit", id="a number that is not even read"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_with_its_field(tmp_path: Path, value: str, words: str) -> None:
+    file = write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {{a: [1, {value}]}}")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([file])
+    (problem,) = raised.value.problems
+    assert words in str(problem)
+
+
+def test_what_json_can_say_is_taken(tmp_path: Path) -> None:
+    text = "[&x [1, two], *x, 9223372036854775807, -9223372036854775808, 1.5, true, null, 2026-01-01, {1: a}]"
+
+    assert documents.read([write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {text}")])
+
+
+def named(name: str, api_version: str = "v1", kind: str = "A", **meta: str) -> str:
+    return f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}}}\n".replace(
+        "}", "".join(f", {key}: {value}" for key, value in meta.items()) + "}"
+    )
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(named("n"), id="the same"),
+        pytest.param(named("n", namespace="team"), id="in the namespace of those that name none"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: A, metadata: {name: n}}]", id="item"
+        ),
+    ],
+)
+def test_an_object_that_is_there_twice_is_refused(tmp_path: Path, second: str) -> None:
+    one, two = write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([one, two], "team")
+    (problem,) = raised.value.problems
+    assert problem.source.startswith(two)
+    assert (problem.field, problem.message) == ("metadata.name", f'Duplicate value: "n": also in {one}')
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(named("m"), id="another name"),
+        pytest.param(named("n", kind="B"), id="another kind"),
+        pytest.param(named("n", api_version="apps/v1"), id="another group"),
+        pytest.param(named("n", namespace="other"), id="another namespace"),
+    ],
+)
+def test_objects_that_differ_are_taken(tmp_path: Path, second: str) -> None:
+    files = [write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")]
+
+    assert len(documents.read(files)) == 2
+
+
+def test_names_that_the_server_makes_up_are_no_duplicates(tmp_path: Path) -> None:
+    one = "apiVersion: v1\nkind: A\nmetadata: {generateName: n-}\n"
+
+    assert len(documents.read([write(tmp_path, f"{one}---\n{one}")])) == 2
