@@ -93,7 +93,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def run_folder(wanted: Path | None) -> Path:
-    """The folder of this run, made now: in the working directory, or in the person's state where that is read-only."""
+    """The folder of this run, made now: in the working directory, or in the person's state where that is read-only.
+
+    Absolute: processes of pods work elsewhere, and get paths in it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
     name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     choices = (
@@ -102,9 +108,9 @@ def run_folder(wanted: Path | None) -> Path:
     for choice in choices[:-1]:
         with contextlib.suppress(OSError):
             choice.mkdir(parents=True, exist_ok=True)
-            return choice
+            return choice.resolve()
     choices[-1].mkdir(parents=True, exist_ok=True)
-    return choices[-1]
+    return choices[-1].resolve()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -200,13 +206,12 @@ class Run:
 
     def tell(self, outcome: str) -> None:
         """Print how it ended: problems on stderr, the summary (or the JSON document) on stdout."""
-        places = {"logs": str(self._logs), "controller log": str(self._folder / "controller.log")}
         if self._json:
             told = {
                 "outcome": outcome,
                 "exitStatus": EXIT[outcome],
                 "directory": str(self._folder),
-                "jobs": screen.document(self._progress, self._logs_of),
+                "jobs": screen.document(self._progress, lambda *of: str(self._logs_of(*of))),
                 "problems": [
                     {"source": one.source, "about": one.about, "field": one.field, "message": one.message}
                     for one in self._problems
@@ -216,7 +221,10 @@ class Run:
         elif outcome == "Refused":
             sys.stderr.write("".join(f"{problem}\n" for problem in self._problems))
         else:
-            self._write(screen.summary(self._progress, outcome, places, self._logs_of))
+            places = {"logs": _short(self._logs), "controller log": _short(self._folder / "controller.log")}
+            self._write(
+                screen.summary(self._progress, outcome, places, lambda *of: _short(self._logs_of(*of)))
+            )
 
     def _screen(self, progress: Progress) -> Screen:
         if self._json:
@@ -230,8 +238,14 @@ class Run:
             f"machine, in this environment (python is {sys.executable})"
         )
 
-    def _logs_of(self, job: Job, replica: Replica, uid: str) -> str:
-        return str(self._logs / f"{job.namespace}_{replica.name}_{uid}")
+    def _logs_of(self, job: Job, replica: Replica, uid: str) -> Path:
+        return self._logs / f"{job.namespace}_{replica.name}_{uid}"
+
+
+def _short(path: Path) -> str:
+    """For people: as seen from the working directory, if it is below that."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _is_job(resource: Resource) -> bool:

@@ -320,7 +320,7 @@ def test_a_run_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     one, two = run_folder(None), run_folder(None)
 
     assert one != two
-    assert one.parent == Path(".rallypoint/runs")
+    assert one.parent == tmp_path.resolve() / ".rallypoint" / "runs"
     assert one.is_dir()
 
 
@@ -345,3 +345,28 @@ def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
         os.read(reading, 1)
         os.close(reading)
         assert process.wait(timeout=60) == 130
+
+
+async def test_files_in_a_relative_run_folder_are_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the folder itself, and from one that the command changes to."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    script = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": {"a.py": "print('ran')"},
+    }
+    manifest = job(master="python /etc/cfg/a.py && cd / && python /etc/cfg/a.py")
+    spec = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    spec["volumes"] = [{"name": "v", "configMap": {"name": "c"}}]
+    spec["containers"][0] |= {
+        "workingDir": "/etc/cfg",
+        "volumeMounts": [{"name": "v", "mountPath": "/etc/cfg"}],
+    }
+    status, out, _ = await run(tmp_path, "--run-dir", "here/run", write(tmp_path, script, manifest))
+
+    assert status == 0
+    assert out.count("[master-0] ran\n") == 2
+    assert "\nlogs: here/run/logs\ncontroller log: here/run/controller.log\n" in out
