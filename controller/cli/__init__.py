@@ -14,8 +14,14 @@ COMMANDS = ("run", "controller", "crds")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command; its exit status. An interruption that no command answers ends it silently, with 130."""
+    try:
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="rallypoint", description="Distributed training on Kubernetes, and without a cluster."
     )

@@ -75,11 +75,17 @@ def seconds(text: str) -> float:
 
 
 def execute(args: argparse.Namespace) -> int:
-    folder = run_folder(args.run_dir)
+    """Exit status: one of ``EXIT``; Failed also when the run cannot begin."""
+    try:
+        folder = run_folder(args.run_dir)
+        opened = (folder / "controller.log").open("w")
+    except OSError as error:
+        sys.stderr.write(f"rallypoint run: no folder for the logs: {error.filename}: {error.strerror}\n")
+        return EXIT["Failed"]
     run = Run(args, folder)
     try:
-        found = documents.read(args.files, args.namespace)
-        with (folder / "controller.log").open("w") as log_file:
+        with opened as log_file:
+            found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 outcome = runner.run(run.go(found))

@@ -370,3 +370,30 @@ async def test_files_in_a_relative_run_folder_are_found_from_anywhere(
     assert status == 0
     assert out.count("[master-0] ran\n") == 2
     assert "\nlogs: here/run/logs\ncontroller log: here/run/controller.log\n" in out
+
+
+@pytest.mark.parametrize("below", ["file", "file/below"])
+async def test_a_run_folder_that_cannot_be_made(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    place = str(tmp_path / below)
+    status, out, err = await run(tmp_path, "--run-dir", place, write(tmp_path, job()))
+
+    assert (status, out) == (1, "")
+    assert err.startswith(f"rallypoint run: no folder for the logs: {place}: ")
+    assert err.count("\n") == 1
+
+
+def test_an_interruption_before_anything_runs_is_silent(tmp_path: Path) -> None:
+    """While a command is imported or its files are read; here it reads a file that never ends."""
+    endless = tmp_path / "endless.yaml"
+    os.mkfifo(endless)
+    with (
+        subprocess.Popen(
+            [*COMMAND, "--run-dir", str(tmp_path / "run"), str(endless)], cwd=ROOT, stdout=PIPE, stderr=PIPE
+        ) as process,
+        endless.open("w"),
+    ):
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out, err) == (130, b"", b"")
