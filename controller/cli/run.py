@@ -9,7 +9,9 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import orjson
 from rich.console import Console
@@ -28,7 +30,8 @@ from controller.runtime import clock
 from controller.settings import Settings
 from controller.telemetry import logs
 
-EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130}
+EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "Unread": 141}
+"""Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0")
 """The controller's own defaults, but no ports."""
 
@@ -42,7 +45,8 @@ def add_parser(
         "run",
         help="run jobs on this machine, without a cluster",
         description="Run the jobs of manifest files on this machine, through the real controller, and follow them.",
-        epilog="Exit status: 0 all jobs succeeded, 1 one failed, 2 a manifest is refused, 124 timeout, 130 interrupted.",
+        epilog="Exit status: 0 all jobs succeeded, 1 one failed, 2 a manifest is refused, "
+        "124 timeout, 130 interrupted, 141 nobody reads the output any more.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a manifest, with one document or several")
     parser.add_argument(
@@ -140,6 +144,7 @@ class Run:
         self._problems: Sequence[Problem] = ()
         self._logs = folder / "logs"
         self._stop = asyncio.Event()
+        self._unread = False
 
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
@@ -177,7 +182,7 @@ class Run:
                 finally:
                     for task in beside:
                         task.cancel()
-        return self._outcome("Interrupted")
+        return self._outcome("Unread" if self._unread else "Interrupted")
 
     async def _submit(self, here: Site, matched: Sequence[tuple[Document, Resource]], follow: Follow) -> None:
         """Create what jobs lean on, then the jobs."""
@@ -197,13 +202,15 @@ class Run:
             here.node.kill()
         self._stop.set()
 
-    def _write(self, text: str) -> None:
-        """To stdout, at once. Nobody reads any more: that is an interruption."""
+    def _write(self, text: str, stream: TextIO | None = None) -> None:
+        """To stdout unless another stream is given, at once. When nobody reads any more, the run stops."""
+        chosen = sys.stdout if stream is None else stream
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            chosen.write(text)
+            chosen.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
+            self._unread = True
             self._stop.set()
 
     def refused(self, problems: Sequence[Problem]) -> str:
@@ -225,7 +232,7 @@ class Run:
             }
             self._write(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n")
         elif outcome == "Refused":
-            sys.stderr.write("".join(f"{problem}\n" for problem in self._problems))
+            self._write("".join(f"{problem}\n" for problem in self._problems), sys.stderr)
         else:
             places = {"logs": _short(self._logs), "controller log": _short(self._folder / "controller.log")}
             self._write(
@@ -234,7 +241,7 @@ class Run:
 
     def _screen(self, progress: Progress) -> Screen:
         if self._json:
-            return Plain(sys.stderr.write)
+            return Plain(partial(self._write, stream=sys.stderr))
         console = Console(highlight=False, soft_wrap=True)
         return Terminal(console, progress, clock.now) if console.is_terminal else Plain(self._write)
 

@@ -335,16 +335,36 @@ def test_where_the_working_directory_is_read_only_the_persons_state_is_used(
 
 
 def test_a_reader_that_goes_away_ends_the_run(tmp_path: Path) -> None:
-    """As with ``| head -1``."""
+    """As with ``| head -1``: no word more, and the status of a program that SIGPIPE has ended."""
     file = write(tmp_path, job(master="while :; do echo line; sleep 0.02; done"))
     reading, writing = os.pipe()
     with subprocess.Popen(
-        [*COMMAND, "--run-dir", str(tmp_path / "run"), file], cwd=ROOT, stdout=writing
+        [*COMMAND, "--run-dir", str(tmp_path / "run"), file], cwd=ROOT, stdout=writing, stderr=PIPE
     ) as process:
         os.close(writing)
         os.read(reading, 1)
         os.close(reading)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=60) == 141
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_the_lines_beside_a_json_document_may_lose_their_reader_too(tmp_path: Path) -> None:
+    file = write(tmp_path, job(master="while :; do echo line; sleep 0.02; done"))
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [*COMMAND, "--run-dir", str(tmp_path / "run"), "-o", "json", file],
+        cwd=ROOT,
+        stdout=PIPE,
+        stderr=writing,
+    ) as process:
+        os.close(writing)
+        os.read(reading, 1)
+        os.close(reading)
+        out, _ = process.communicate(timeout=60)
+
+    document = json.loads(out)
+    assert (process.returncode, document["outcome"], document["exitStatus"]) == (141, "Unread", 141)
 
 
 async def test_files_in_a_relative_run_folder_are_found_from_anywhere(
