@@ -417,3 +417,21 @@ def test_an_interruption_before_anything_runs_is_silent(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
 
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+async def test_what_a_pod_waits_for_is_told_while_it_waits(tmp_path: Path) -> None:
+    """A ConfigMap that does not exist may yet come, as for a kubelet."""
+    manifest = job(worker="cat /etc/secret/x")
+    master, worker = (one["template"]["spec"] for one in manifest["spec"]["pytorchReplicaSpecs"].values())
+    master["containers"][0]["envFrom"] = [{"configMapRef": {"name": "nothing"}}]
+    worker["volumes"] = [{"name": "v", "secret": {"secretName": "none"}}]
+    worker["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/secret"}]
+    async with started(tmp_path, write(tmp_path, manifest)) as process:
+        lines = {await told(process, "-0: Pending (") for _ in range(2)}
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+    assert lines == {
+        'master-0: Pending (CreateContainerConfigError: configmap "nothing" not found)\n',
+        'worker-0: Pending (MountVolume.SetUp failed for volume "v" : secret "none" not found)\n',
+    }

@@ -324,6 +324,16 @@ def test_the_table_shows_each_replica(progress: Progress) -> None:
     ]
 
 
+def test_the_table_says_what_a_replica_waits_for(progress: Progress) -> None:
+    waiting = {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}
+    state = {"name": "pytorch", "restartCount": 0, "state": {"waiting": waiting}}
+    progress.see_pod(None, row(pod("job-master-0", "Pending", containerStatuses=[state])))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(screen.replica_table(progress, NOW))
+
+    assert 'Pending  CreateContainerConfigError: configmap "c" not found' in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress) -> None:
     for index in range(50):
         progress.see_pod(None, row(pod(f"job-worker-{index}", "Pending" if index == 49 else "Running")))
