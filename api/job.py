@@ -85,6 +85,8 @@ class ReplicaStatus(Wire):
 
     Differs: training-operator forgets them, see docs/decisions/0003-limits.md.
     """
+    replacing: list[str] | None = None
+    """UIDs of failed pods that ``restarts`` counts already and that are not gone yet; so no restart counts twice, or not at all."""
 
 
 class JobCondition(Wire):

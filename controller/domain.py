@@ -106,6 +106,11 @@ class Doomed:
     uid: str = ""
 
 
+def shortened(text: str, longest: int) -> str:
+    """The text, its end cut off where it is longer than so many characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a job cannot be run: the field, and what is wrong with it in the words of the original's webhook.

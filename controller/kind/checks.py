@@ -11,7 +11,7 @@ from typing import Any
 
 from api.job import Job, RestartPolicy
 from api.names import LONGEST_NAME
-from controller.domain import Problem, Role
+from controller.domain import Problem, Role, shortened
 from controller.kind.shape import J, Options, Shape
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -63,10 +63,11 @@ def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) ->
         if key.lower() in left:
             left.remove(key.lower())
         elif key.lower() in {name.lower() for name in known}:
-            yield Problem(f"{path}[{key}]", f'Duplicate value: "{key}"')
+            yield Problem(f"{path}[{_cut(key)}]", f'Duplicate value: "{_cut(key)}"')
         else:
             supported = ", ".join(f'"{name}"' for name in known)
-            yield Problem(f"{path}[{key}]", f'Unsupported value: "{key}": supported values: {supported}')
+            shown = _cut(key)
+            yield Problem(f"{path}[{shown}]", f'Unsupported value: "{shown}": supported values: {supported}')
 
 
 def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Problem]:
@@ -90,7 +91,7 @@ def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Pro
         supported = ", ".join(f'"{policy}"' for policy in RestartPolicy)
         yield Problem(
             f"{path}.restartPolicy",
-            f'Unsupported value: "{role.restart_policy}": supported values: {supported}',
+            f'Unsupported value: "{_cut(role.restart_policy)}": supported values: {supported}',
         )
     yield from template_problems(kind, role, f"{path}.template.spec.containers")
 
@@ -106,3 +107,8 @@ def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem
             yield Problem(f"{path}[{at}].image", "Required value: must be required")
     if not any(container.get("name") == kind.container for container in containers):
         yield Problem(path, f"Required value: must have at least one container with name {kind.container}")
+
+
+def _cut(value: str) -> str:
+    """A user's value for a message; what nobody can read need not be whole."""
+    return shortened(value, 64)

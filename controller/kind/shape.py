@@ -28,6 +28,8 @@ class Options:
     """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
     max_replicas: int = 10_000
     """The most pods that one job may ask for."""
+    keeps_ledger: bool = True
+    """Whether the installed CRD stores which restarts are counted; another operator's may not."""
 
 
 def nothing(*_: object) -> tuple[()]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from api.children import Pod
-from api.job import JobStatus, RestartPolicy, RunPolicy
+from api.job import JobStatus, ReplicaStatus, RestartPolicy, RunPolicy
 from controller.domain import Role
 
 _OUT_OF_TRIES = "Job {} has failed because it has reached the specified backoff limit"
@@ -54,16 +54,10 @@ def restarts(roles: Mapping[str, Role], pods: tuple[Pod, ...], status: JobStatus
     for role in roles.values():
         if role.restart_policy == RestartPolicy.NEVER:
             continue
-        past = (status.replica_statuses or {}).get(role.name)
-        own = [pod for pod in pods if pod.role == role.label]
-        count += (past.restarts or 0) if past else 0
-        count += sum(pod.restarts + (pod.phase == "Failed") for pod in own if not _replaced(pod))
+        past = (status.replica_statuses or {}).get(role.name) or ReplicaStatus()
+        own = [pod for pod in pods if pod.role == role.label and pod.uid not in (past.replacing or ())]
+        count += (past.restarts or 0) + sum(pod.restarts + (pod.phase == "Failed") for pod in own)
     return count
-
-
-def _replaced(pod: Pod) -> bool:
-    """A failed pod on its way out has been counted when it was deleted."""
-    return pod.deleting and pod.phase == "Failed"
 
 
 def past_deadline(policy: RunPolicy, started: datetime | None, now: datetime) -> bool:

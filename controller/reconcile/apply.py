@@ -19,6 +19,7 @@ from controller.domain import Child, Doomed, Problem, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.expectations import Expectations
+from controller.reconcile.patience import Patience
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
 
@@ -27,6 +28,8 @@ MOST_PER_PASS = 500
 
 Source: kube-controller-manager, MaxPodCreateDeletePerSync.
 """
+REMAINS_SECONDS = 5.0
+"""When to look again for a name that is about to be free; its being freed is usually heard of before."""
 TOLD_ONE_BY_ONE = 25
 """Created-events of one pass that name their child; one more sums up the rest."""
 
@@ -48,8 +51,12 @@ class Refused(Exception):
         self.error = error
 
 
-class Occupied(errors.Conflict):
+class Occupied(errors.ApiError):
     """A child's name is taken by an object that does not belong to the job."""
+
+
+class Remains(Occupied):
+    """The name is taken by what is left of an earlier job of the same name, and will be free soon."""
 
 
 class Applier:
@@ -71,18 +78,42 @@ class Applier:
         self._width = width
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
+        self._patience = Patience()
         self._kept_equal: defaultdict[tuple[str, str], dict[tuple[str, str, str], int]] = defaultdict(dict)
         """By namespace and job: (job UID, kind, name) → the job's generation that it was last made equal for, negative: removed for."""
 
     async def apply(
         self, job: Subject, generation: int, create: Sequence[Child], delete: Sequence[Doomed]
-    ) -> bool:
-        """Delete, then create. Whether everything was done; if not, another pass is due.
+    ) -> float | None:
+        """Delete, then create. The seconds after which the rest is due, None if everything was done.
+
+        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile.
 
         Raises:
             Refused: the API server does not take a child.
             ApiError, aiohttp.ClientError, TimeoutError: something else went wrong; what was possible has been done.
         """
+        wait = self._patience.left(job.uid, generation)
+        if wait and (create or delete):
+            return wait
+        try:
+            done = await self._all(job, generation, create, delete)
+        except Remains:
+            return REMAINS_SECONDS
+        except Exception:
+            self._patience.failed(job.uid, generation)
+            raise
+        self._patience.forget(job.uid)
+        return None if done else 0
+
+    def pause_seconds(self, uid: str, generation: int) -> float:
+        """How long nothing is tried after a failure."""
+        return self._patience.left(uid, generation)
+
+    async def _all(
+        self, job: Subject, generation: int, create: Sequence[Child], delete: Sequence[Doomed]
+    ) -> bool:
+        """Whether everything was done, or there is more than one pass may do."""
         await self._many(delete, lambda doomed: self._delete(job, generation, doomed))
         fitting = create[:MOST_PER_PASS]
         # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
@@ -98,9 +129,10 @@ class Applier:
             raise failure
         return len(fitting) == len(create)
 
-    def forget(self, namespace: str, name: str) -> None:
+    def forget(self, namespace: str, name: str, uid: str) -> None:
         """There is no such job any more."""
         self._kept_equal.pop((namespace, name), None)
+        self._patience.forget(uid)
 
     async def _create_each(self, job: Subject, children: Sequence[Child]) -> None:
         made: list[Child] = []
@@ -166,7 +198,8 @@ class Applier:
         same = owner.get("kind") == job.kind and owner.get("name") == job.name
         if not same:  # not the remains of an earlier job of this name, which go by themselves
             self._tell_failed(job, child, error)
-        raise Occupied(
+        kind = Remains if same else Occupied
+        raise kind(
             error.code, error.reason, f"{error.message}, and belongs to {_described(owner)}"
         ) from error
 

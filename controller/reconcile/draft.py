@@ -5,7 +5,7 @@ The reasons and messages are the contract's. The draft starts as a copy; the job
 Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +13,11 @@ from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, JobStatus, ReplicaStatus
 from api.names import role_selector
-from controller.domain import Count, Counts, Event, Plan, Role, Severity
+from controller.domain import Count, Counts, Event, Plan, Role, Severity, shortened
 from controller.kind import JobKind
+
+LONGEST_MESSAGE = 4096
+"""Characters of a condition's message: a status that nobody can store tells nobody anything."""
 
 
 class Draft:
@@ -105,19 +108,17 @@ class Draft:
                 failed=counts[name].failed or None,
                 selector=role_selector(self._controller, self._name, role.label),
                 restarts=before.restarts if (before := self.before(name)) else None,
+                replacing=before.replacing if before else None,
             )
             for name, role in roles.items()
         }
 
-    def use_restarts(self, role: str, count: int) -> None:
-        """Note restarts whose pods are about to go."""
+    def use_restarts(self, role: str, count: int, replacing: Sequence[str]) -> None:
+        """Add restarts whose pods are about to go, and say which pods have been added so far and are still there."""
         statuses = self.status.replica_statuses or {}
-        if role in statuses:
-            used = (statuses[role].restarts or 0) + count
-            self.status.replica_statuses = {
-                **statuses,
-                role: statuses[role].model_copy(update={"restarts": used}),
-            }
+        used = ((statuses[role].restarts or 0) + count) or None
+        update = {"restarts": used, "replacing": list(replacing) or None}
+        self._replace({**statuses, role: statuses[role].model_copy(update=update)})
 
     def fold_active(self) -> None:
         statuses = self.status.replica_statuses or {}
@@ -148,7 +149,8 @@ class Draft:
     def _set(self, type_: ConditionType, status: str, suffix: str, message: str) -> bool:
         """Whether that changed anything."""
         before = self.status.conditions or []
-        after = conditions.merge(before, type_, status, f"{self._kind}{suffix}", message, self.now)
+        text = shortened(message, LONGEST_MESSAGE)
+        after = conditions.merge(before, type_, status, f"{self._kind}{suffix}", text, self.now)
         self.status.conditions = after
         return after != before
 

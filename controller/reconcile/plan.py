@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from api import conditions
-from api.job import ConditionType, Job, JobCondition, JobStatus
+from api.children import Pod
+from api.job import ConditionType, Job, JobCondition, JobStatus, ReplicaStatus
 from api.meta import PODS, SERVICES
 from controller.domain import (
     Child,
@@ -87,18 +88,15 @@ class _Seen:
     counts: Mapping[str, Counts]
     lost: tuple[str, ...]
     """Roles that lost more pods than the status knows of."""
-    replace: Mapping[str, tuple[Doomed, ...]]
-    """Failed pods to delete, by role."""
-    used: Mapping[str, int]
-    """Restarts that those pods have used up, by role, the replacements included."""
+    replace: Mapping[str, tuple[Pod, ...]]
+    """Failed pods to replace, by role, those that are going already included."""
     permanent: str
     """The first role with a pod whose exit code ends the job."""
 
 
 def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> _Seen:
     counts: dict[str, Counts] = {}
-    replace: dict[str, tuple[Doomed, ...]] = {}
-    used: dict[str, int] = {}
+    replace: dict[str, tuple[Pod, ...]] = {}
     lost: list[str] = []
     permanent = ""
     for role in roles.values():
@@ -109,16 +107,12 @@ def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft:
             lost.append(role.name)
         for pod in filled.values():
             _tell_of_pod(kind, pod, draft)
-        failed = [pod for pod in filled.values() if not pod.deleting]
-        reactions = {pod.name: reaction(role.restart_policy, pod, kind.container) for pod in failed}
-        if Reaction.FAIL in reactions.values():
+        reactions = {pod: reaction(role.restart_policy, pod, kind.container) for pod in filled.values()}
+        if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
             permanent = permanent or role.name
-        going = [pod for pod in failed if reactions[pod.name] is Reaction.REPLACE]
-        if going:
-            replace[role.name] = tuple(Doomed(PODS, pod.name, pod.uid) for pod in going)
-            used[role.name] = sum(1 + pod.restarts for pod in going)
+        replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
     draft.count_roles(roles, counts)
-    return _Seen(counts, tuple(lost), replace, used, permanent)
+    return _Seen(counts, tuple(lost), replace, permanent)
 
 
 def _ends(job: Job, seen: _Seen, verdict: Verdict, draft: Draft) -> bool:
@@ -148,26 +142,52 @@ def _go_on(
 ) -> Plan:
     """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
     name = job.metadata.name
-    replaced = [f"job {name} is restarting because {role} replica(s) failed." for role in seen.replace]
-    for message in replaced:
-        draft.tell_restart(message)
+    replaced = {
+        role: f"job {name} is restarting because {role} replica(s) failed."
+        for role, pods in seen.replace.items()
+        if pods
+    }
+    for role in seen.lost:
+        if role in replaced:
+            draft.tell_restart(replaced[role])
     if verdict.restarting and seen.lost:
         draft.tell_restart(verdict.restarting)
-    losing = bool(replaced) or any(one.failed for one in seen.counts.values())
+    losing = any(one.failed for one in seen.counts.values())
     if verdict.restarting and (losing or not verdict.running):
-        draft.restarting((replaced or [verdict.restarting])[0])
+        draft.restarting(next(iter(replaced.values()), verdict.restarting))
     elif verdict.running:
         draft.running(verdict.running)
-    if job.spec.policy.backoff_limit is not None:
-        for role, restarts in seen.used.items():
-            draft.use_restarts(role, restarts)
-    doomed = tuple(one for role in seen.replace.values() for one in role)
-    draft.counted += [Count.RESTARTED] * len(doomed)
+    doomed, waiting = _replace(job, seen, draft, options)
     return draft.plan(
         create=_missing(kind, job, roles, snapshot, draft, options),
         delete=doomed + _surplus(roles, snapshot),
-        requeue_after_seconds=_deadline_in(job, draft),
+        requeue_after_seconds=0 if waiting else _deadline_in(job, draft),
     )
+
+
+def _replace(job: Job, seen: _Seen, draft: Draft, options: Options) -> tuple[tuple[Doomed, ...], bool]:
+    """The failed pods to delete now, and whether others must wait until the status knows of them.
+
+    A failure is stored before its pod goes: then it is told and counted once, whatever fails in between. Which pods
+    ``restarts`` has counted is stored with it, for jobs that have a limit.
+    """
+    doomed: list[Doomed] = []
+    waiting = False
+    for role, pods in seen.replace.items():
+        before = ((job.status and job.status.replica_statuses) or {}).get(role) or ReplicaStatus()
+        counted, known = before.replacing or (), min(before.failed or 0, len(pods))
+        fresh = [pod for pod in pods if pod.uid not in counted]
+        if job.spec.policy.backoff_limit is not None and options.keeps_ledger:
+            draft.use_restarts(role, sum(1 + pod.restarts for pod in fresh), [pod.uid for pod in pods])
+            ready = [pod for pod in pods if pod.uid in counted]
+        else:
+            ready = list(pods)
+        if role in seen.lost:
+            draft.counted += [Count.RESTARTED] * (len(pods) - known)
+            ready = []
+        doomed += [Doomed(PODS, pod.name, pod.uid) for pod in ready if not pod.deleting]
+        waiting = waiting or len(ready) < len(pods)
+    return tuple(doomed), waiting
 
 
 def _deadline_in(job: Job, draft: Draft) -> float | None:
@@ -200,13 +220,13 @@ def _missing(
 
 
 def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
-    """Pods and Services beyond the replicas of their role."""
+    """Pods and Services beyond the replicas of their role, and those of a role that the spec no longer has."""
     sizes = {role.label: role.replicas for role in roles.values()}
     children = [(PODS, one) for one in snapshot.pods] + [(SERVICES, one) for one in snapshot.services]
     return tuple(
         Doomed(resource, one.name, one.uid)
         for resource, one in children
-        if one.role in sizes and one.index >= sizes[one.role] and not one.deleting
+        if one.index >= sizes.get(one.role, 0) and not one.deleting
     )
 
 

@@ -5,13 +5,14 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import msgspec
 
 from api import conditions
-from api.job import Job
+from api.job import ConditionType, Job, JobStatus
 from api.labels import JOB_NAME, MANAGED_BY_US
 from api.meta import PODS, SERVICES
 from controller.domain import Count, Event, Key, Plan, Problem, Severity
@@ -65,6 +66,8 @@ class Reconciler:
         self._expectations = Expectations()
         self._applier = Applier(client, caches, self._expectations, recorder, width=width)
         self._status = StatusWriter(client, kind.resource, jobs)
+        self._uids: dict[Key, str] = {}
+        """Of the jobs that had a pass, so that what is remembered by UID can go with them."""
         self._untold: dict[str, Plan] = {}
         """By job UID: plans whose status may or may not have been written, because the answer was lost."""
 
@@ -81,17 +84,26 @@ class Reconciler:
             row = self._jobs.get(key.namespace, key.name)
         # No await from here to the decision: job and children are those of one moment.
         if row is None or row.deleting:
-            self._applier.forget(key.namespace, key.name)
+            self._forget(key)
             return Outcome()
+        self._uids[key] = row.uid
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
             return Outcome()
         self._tell_late(row, job)
         snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
-        plan = planning.decide(self._kind, job, snapshot, clock.now(), self._options, malformed)
-        return await self._carry_out(row, job, plan, has_pods=bool(snapshot.pods))
+        options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
+        plan = planning.decide(self._kind, job, snapshot, clock.now(), options, malformed)
+        return await self._carry_out(row, job, plan)
 
-    async def _carry_out(self, row: JobRow, job: Job, plan: Plan, *, has_pods: bool) -> Outcome:
+    def _forget(self, key: Key) -> None:
+        """The job is gone or going: so is everything that is remembered of it."""
+        uid = self._uids.pop(key, "")
+        self._applier.forget(key.namespace, key.name, uid)
+        self._expectations.asked_server(uid)
+        self._untold.pop(uid, None)
+
+    async def _carry_out(self, row: JobRow, job: Job, plan: Plan) -> Outcome:
         subject = self._subject(row)
         children, written = await asyncio.gather(
             self._applier.apply(subject, row.generation, plan.create, plan.delete),
@@ -101,17 +113,21 @@ class Reconciler:
         if isinstance(written, BaseException):
             raise written
         if isinstance(children, Refused):
-            if has_pods:  # a change of the spec made it so: what runs goes on, and the rest is tried again when the spec changes
-                raise children.error
-            await self._refuse(row, children.problem)
-            return Outcome(0)
+            if not has_run(job.status):
+                await self._refuse(row, children.problem)
+                return Outcome(0)
+            # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
+            children = children.error
+        if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
+            pause = self._applier.pause_seconds(row.uid, row.generation)
+            return Outcome(_earliest(plan.requeue_after_seconds, pause), failure=children)
         if isinstance(children, BaseException):
             raise children
         if plan.delete_job:
             await self._delete_job(row, subject)
             return Outcome()
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-        return Outcome(0 if just_finished or not children else plan.requeue_after_seconds)
+        return Outcome(0 if just_finished else _earliest(plan.requeue_after_seconds, children))
 
     async def _write_status(self, row: JobRow, job: Job, plan: Plan) -> None:
         try:
@@ -175,3 +191,13 @@ class Reconciler:
     def _tell(self, subject: Subject, events: Sequence[Event]) -> None:
         for event in events:
             self._recorder.record(subject, event.severity, event.reason, event.message, event.once)
+
+
+def has_run(status: JobStatus | None) -> bool:
+    """Whether the job has ever had a running pod that counted."""
+    types = (ConditionType.RUNNING, ConditionType.RESTARTING)
+    return any(conditions.find((status or JobStatus()).conditions or (), one) for one in types)
+
+
+def _earliest(*seconds: float | None) -> float | None:
+    return min((one for one in seconds if one is not None), default=None)

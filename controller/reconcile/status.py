@@ -7,6 +7,7 @@ docs/decisions/0010-status-writes.md for why it is no JSON patch.
 from typing import Any
 
 import orjson
+import structlog
 
 from api.job import Job, JobStatus
 from api.meta import Resource
@@ -19,6 +20,9 @@ TRIES = 5
 """Against somebody who keeps writing labels or annotations; then the whole pass is tried again."""
 
 
+log = structlog.get_logger()
+
+
 class StatusWriter:
     """Writes the status of all jobs of one kind."""
 
@@ -26,6 +30,8 @@ class StatusWriter:
         self._client = client
         self._resource = resource
         self._jobs = jobs
+        self.keeps_ledger = True
+        """Whether the server stores ``replacing``; it drops what the installed CRD does not know."""
 
     async def write(self, row: JobRow, job: Job, status: JobStatus | None) -> bool:
         """Whether anything had to be written.
@@ -57,7 +63,16 @@ class StatusWriter:
             content_type=MERGE_PATCH,
             subresource="status",
         )
-        self._jobs.put(job_from_json(answer))
+        row = job_from_json(answer)
+        if b'"replacing"' in orjson.dumps(change) and b'"replacing"' not in row.status:
+            self._without_ledger(change)
+        self._jobs.put(row)
+
+    def _without_ledger(self, change: dict[str, Any]) -> None:
+        sent = (change.get("replicaStatuses") or {}).values()
+        if self.keeps_ledger and any(one.get("replacing") for one in sent if one):
+            self.keeps_ledger = False
+            log.warning("restarts of replaced pods are not counted", reason="apply the CRD of this version")
 
     async def _same_again(self, row: JobRow) -> JobRow:
         """The job's newest version, if it is still the one that was decided for."""

@@ -9,11 +9,17 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 
+LONGEST_SECONDS = 120.0
+"""The longest wait of something that failed again and again: short enough that a server or a quota that is back is noticed.
+
+Differs: client-go waits up to 1,000 s.
+"""
+
 
 class PerKey(Generic[K]):
     """Exponential back-off of single keys: 5 ms after the first failure, doubled with each, at most ``longest_seconds``."""
 
-    def __init__(self, first_seconds: float = 0.005, longest_seconds: float = 1000.0) -> None:
+    def __init__(self, first_seconds: float = 0.005, longest_seconds: float = LONGEST_SECONDS) -> None:
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
         self._failures: dict[K, int] = {}

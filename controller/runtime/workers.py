@@ -24,9 +24,13 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a pass ended well. 0 seconds means: again at once."""
+    """How a pass ended. 0 seconds means: again at once.
+
+    A ``failure`` is logged and counted, but holds nothing up: the pass has seen to when it is tried again.
+    """
 
     requeue_after_seconds: float | None = None
+    failure: Exception | None = None
 
 
 class Result(StrEnum):
@@ -113,7 +117,11 @@ class Workers(Generic[K]):
             self._log.exception("pass broke", key=str(key), pause_seconds=pause)
             return Result.ERROR
         self._queue.forget(key)
-        if outcome.requeue_after_seconds is None:
-            return Result.SUCCESS
-        self._queue.add_after(key, outcome.requeue_after_seconds)
-        return Result.REQUEUE_AFTER
+        due = outcome.requeue_after_seconds
+        if due is not None:
+            self._queue.add_after(key, due)
+        if outcome.failure is not None:
+            text = str(outcome.failure) or repr(outcome.failure)
+            self._log.warning("pass failed", key=str(key), error=text, pause_seconds=due)
+            return Result.ERROR
+        return Result.SUCCESS if due is None else Result.REQUEUE_AFTER

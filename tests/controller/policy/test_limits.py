@@ -52,7 +52,9 @@ def test_out_of_tries(limit: int | None, count: int, reached: bool) -> None:
         pytest.param([pod(phase="Pending", restarts=2)], 2, id="also of pods that do not run now"),
         pytest.param([pod(phase="Failed")], 1, id="a failed pod is one, since it is to be replaced"),
         pytest.param([pod(phase="Failed", restarts=2)], 3, id="and so is each restart before"),
-        pytest.param([pod(phase="Failed", deleting=True)], 0, id="a failed pod on its way out was counted"),
+        pytest.param(
+            [pod(phase="Failed", deleting=True)], 1, id="a failed pod on its way out is one as well"
+        ),
         pytest.param([pod(restarts=1, deleting=True)], 1, id="a running pod on its way out was not"),
         pytest.param([pod("chief", phase="Failed")], 0, id="a pod of no role is not counted"),
     ],

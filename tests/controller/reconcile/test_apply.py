@@ -16,7 +16,15 @@ from api.v1.pytorchjob import RESOURCE
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.reconcile.apply import MOST_PER_PASS, TOLD_ONE_BY_ONE, Applier, Cache, Occupied, Refused
+from controller.reconcile.apply import (
+    MOST_PER_PASS,
+    REMAINS_SECONDS,
+    TOLD_ONE_BY_ONE,
+    Applier,
+    Cache,
+    Occupied,
+    Refused,
+)
 from controller.reconcile.expectations import Expectations
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
@@ -90,12 +98,12 @@ class Applying:
     def scaling(self, most: int = 3) -> Child:
         return Child(HORIZONTAL_POD_AUTOSCALERS, self.job.name, lambda: self.autoscaler(most), Upkeep.EQUAL)
 
-    async def create(self, *children: Child | str, generation: int = GENERATION) -> bool:
+    async def create(self, *children: Child | str, generation: int = GENERATION) -> float | None:
         """Words are names of pods."""
         wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
         return await self.applier.apply(self.job, generation, wanted, ())
 
-    async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> bool:
+    async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> float | None:
         return await self.applier.apply(self.job, generation, (), doomed)
 
     async def known(self, name: str) -> Pod:
@@ -126,7 +134,7 @@ async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
 
 async def test_a_child_is_made_remembered_and_told() -> None:
     async with applying() as it:
-        assert await it.create("a")
+        assert await it.create("a") is None
 
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
@@ -149,9 +157,9 @@ async def test_a_large_job_takes_several_passes() -> None:
     async with applying() as it:
         children = [it.service(f"service-{number}") for number in range(MOST_PER_PASS + 2)]
 
-        assert await it.create(*children) is False
+        assert await it.create(*children) == 0
         assert len(await it.on.names(SERVICES)) == MOST_PER_PASS
-        assert await it.create(*children[MOST_PER_PASS:]) is True
+        assert await it.create(*children[MOST_PER_PASS:]) is None
 
 
 async def test_many_children_are_summed_up() -> None:
@@ -202,8 +210,7 @@ async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> No
         remains["metadata"]["finalizers"] = ["example.com/slow"]
         await it.on.create(PODS, remains)
 
-        with pytest.raises(Occupied, match="belongs to PyTorchJob train"):
-            await it.create("a")
+        assert await it.create("a") == REMAINS_SECONDS
         assert it.pods.get(NAMESPACE, "a") is None
         assert await it.told() == []
 
@@ -213,7 +220,7 @@ async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
     async with applying() as it:
         before = await it.on.create(PODS, it.pod("a"))
 
-        assert await it.create("a")
+        assert await it.create("a") is None
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
         assert row.uid == before["metadata"]["uid"]
@@ -295,20 +302,33 @@ async def test_after_a_refusal_one_is_tried_before_many_are() -> None:
     async with applying(quota) as it:
         children = [f"pod-{number}" for number in range(10)]
         tried = []
-        for _ in range(2):
+        for generation in (1, 2):
             with pytest.raises(errors.Forbidden):
-                await it.create(*children)
+                await it.create(*children, generation=generation)
             tried.append(it.faults.count("create", "pods"))
         assert tried == [10, 11]
 
         await it.create()
         with pytest.raises(errors.Forbidden):
-            await it.create(*children)
+            await it.create(*children, generation=3)
         assert it.faults.count("create", "pods") == 12, "a pass without pods proves nothing"
 
         it.faults.rules.clear()
-        assert await it.create(*children)
+        assert await it.create(*children, generation=4) is None
         assert len(await it.on.names(PODS)) == 10
+
+
+async def test_after_a_failure_nothing_is_tried_for_a_while() -> None:
+    """Ever longer; a change of the spec tries at once."""
+    rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods")
+    async with applying(rule) as it:
+        for pause in (0.005, 0.01, 0.02):
+            with pytest.raises(errors.ServerError):
+                await it.create("a")
+            assert it.applier.pause_seconds(it.job.uid, GENERATION) == pytest.approx(pause)
+            assert await it.create("a") == pytest.approx(pause)
+            assert it.applier.pause_seconds(it.job.uid, GENERATION + 1) == 0
+            await asyncio.sleep(pause)
 
 
 async def test_only_the_very_object_is_deleted() -> None:
@@ -342,7 +362,7 @@ async def test_another_object_of_that_name_is_left_alone() -> None:
 
 async def test_what_is_gone_is_deleted() -> None:
     async with applying() as it:
-        assert await it.delete(Doomed(PODS, "a", "some-uid"))
+        assert await it.delete(Doomed(PODS, "a", "some-uid")) is None
         assert await it.told() == []
 
 
@@ -406,7 +426,7 @@ async def test_an_autoscaler_is_looked_at_once_per_generation_of_the_job() -> No
         assert it.faults.count("get", "horizontalpodautoscalers") == 2
         assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 2
 
-        it.applier.forget(NAMESPACE, "train")
+        it.applier.forget(NAMESPACE, "train", it.job.uid)
         await it.create(it.scaling(2), generation=2)
         assert it.faults.count("get", "horizontalpodautoscalers") == 4
 

@@ -90,7 +90,7 @@ def test_the_job_s_own_status_is_never_touched() -> None:
     one.created()
     one.suspended()
     one.resumed()
-    one.use_restarts("Worker", 1)
+    one.use_restarts("Worker", 1, ["uid"])
     one.succeeded("m")
     one.failed("m")
     one.recount_active({})
@@ -229,16 +229,24 @@ def test_counters_are_written_anew_and_zeros_left_out() -> None:
 )
 def test_used_restarts_are_added_to_those_before(before: int | None, after: int) -> None:
     one = draft(replicaStatuses={"Worker": {} if before is None else {"restarts": before}})
-    one.use_restarts("Worker", 2)
+    one.use_restarts("Worker", 2, ["uid"])
 
-    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"restarts": after}}
+    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"restarts": after, "replacing": ["uid"]}}
 
 
-def test_restarts_of_a_role_without_a_status_are_not_noted() -> None:
+def test_nothing_used_and_nothing_replaced_is_not_written() -> None:
+    one = draft(replicaStatuses={"Worker": {"replacing": ["uid"]}})
+    one.use_restarts("Worker", 0, [])
+
+    assert one.status.to_wire()["replicaStatuses"] == {"Worker": {}}
+
+
+def test_a_message_that_nobody_can_store_is_cut() -> None:
     one = draft()
-    one.use_restarts("Worker", 2)
+    one.failed("x" * 10_000)
 
-    assert "replicaStatuses" not in one.status.to_wire()
+    (condition,) = one.status.to_wire()["conditions"]
+    assert condition["message"] == "x" * 4095 + "…"
 
 
 def test_fields_of_others_stay_in_the_status() -> None:

@@ -258,9 +258,9 @@ def test_pods_that_still_run_count_as_succeeded_after_success() -> None:
 @pytest.mark.parametrize(
     ("stranger", "deleted"),
     [
-        pytest.param(pod("chief"), [], id="of a role that the job does not have"),
-        pytest.param(pod(index=-1), [], id="without an index"),
-        pytest.param(pod(index=7), ["train-worker-7"], id="beyond the replicas"),
+        pytest.param(pod("chief"), ["train-chief-0"] * 2, id="of a role that the job does not have"),
+        pytest.param(pod(index=-1), ["train-chief-0"], id="without an index"),
+        pytest.param(pod(index=7), ["train-worker-7", "train-chief-0"], id="beyond the replicas"),
     ],
 )
 def test_a_pod_that_fills_no_place_decides_nothing(stranger: Any, deleted: list[str]) -> None:

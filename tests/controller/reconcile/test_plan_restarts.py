@@ -37,9 +37,11 @@ def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
     before = life.pods["train-worker-0"]
     life.become("Failed", "worker-0", code=code)
 
-    plan = life.step()
+    told, replaced = life.step(), life.step()
 
-    assert plan.delete == (Doomed(PODS, "train-worker-0", before.uid),)
+    assert told.delete == (), "the status knows of it before the pod goes"
+    assert told.requeue_after_seconds == 0
+    assert replaced.delete == (Doomed(PODS, "train-worker-0", before.uid),)
     assert life.conditions == "Created T, Restarting T"
     assert life.counts[-1] is Count.RESTARTED
     assert life.settle() == []

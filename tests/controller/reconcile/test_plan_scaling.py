@@ -56,10 +56,10 @@ def test_workers_scaled_to_zero_alone_are_no_success() -> None:
     assert "PyTorchJobFailedValidation" not in life.reasons
 
 
-def test_children_of_a_role_that_was_taken_away_stay() -> None:
+def test_children_of_a_role_that_was_taken_away_go() -> None:
     life = running()
     life.respecify(pytorch_job(workers=None))
     life.settle()
 
-    assert list(life.pods) == ALL_CHILDREN
+    assert list(life.pods) == list(life.services) == ["train-master-0"]
     assert list(life.counters) == ["Master"]

@@ -1,0 +1,141 @@
+"""Restarts are counted once, and jobs end on time, whichever write fails in between: whole passes on the embedded server."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from api.meta import PODS, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller.crds import all_crds
+from controller.testing.builders import template
+from controller.testing.faults import Delay, Refuse, Reset, Rule
+from controller.testing.stage import controlling, stage
+
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+
+
+def roles(policy: str = "OnFailure") -> dict[str, Any]:
+    return {r: {"replicas": 1, "restartPolicy": policy, "template": template()} for r in ("Master", "Worker")}
+
+
+@pytest.mark.parametrize(
+    "fault", [Refuse(409, "Conflict"), Refuse(500, "InternalError"), Reset(), Reset(committed=True)]
+)
+async def test_a_restart_counts_once_when_the_status_write_fails(fault: Any) -> None:
+    rule = Rule(
+        fault, verb="patch", plural=RESOURCE.plural, subresource="status", containing=b'"restarts"', times=1
+    )
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        on.faults.rules.append(rule)
+        await on.become("Failed", "train-worker-0", code=137)
+        await on.settled(60)
+        j = await on.job()
+        assert rule.met == 1
+        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+
+
+async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
+    """No fault: somebody changes the spec while the status patch is under way."""
+    rule = Rule(
+        Delay(1),
+        verb="patch",
+        plural=RESOURCE.plural,
+        subresource="status",
+        containing=b'"restarts"',
+        times=1,
+    )
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        on.faults.rules.append(rule)
+        await on.become("Failed", "train-worker-0", code=137)
+        await on.settled(0.5)
+        await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 100}}})
+        await on.settled(60)
+        j = await on.job()
+        assert rule.met == 1
+        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [Refuse(500, "InternalError"), Refuse(403, "Forbidden"), Reset(), Reset(committed=True)]
+)
+async def test_a_restart_counts_once_when_the_delete_fails(fault: Any) -> None:
+    rule = Rule(fault, verb="delete", plural="pods", times=1)
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        on.faults.rules.append(rule)
+        await on.become("Failed", "train-worker-0", code=137)
+        await on.settled(60)
+        j = await on.job()
+        assert rule.met == 1
+        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+
+
+async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -> None:
+    refuse = Rule(
+        Refuse(422, "Invalid", fields=(("spec.x", "bad"),)),
+        verb="create",
+        plural="pods",
+        containing=b"train-worker-0",
+    )
+    once = Rule(
+        Refuse(500, "InternalError"), verb="patch", plural=RESOURCE.plural, subresource="status", times=1
+    )
+    async with stage(refuse, once) as on, controlling(on):
+        await on.submit(pytorchReplicaSpecs=roles())
+        await on.settled(600)
+        assert "Failed T" in await on.conditions()
+
+
+async def test_success_is_seen_though_a_worker_cannot_be_made() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(pytorchReplicaSpecs=roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        on.faults.rules.append(
+            Rule(Refuse(422, "Invalid", fields=(("spec.x", "bad"),)), verb="create", plural="pods")
+        )
+        await on.delete(PODS, "train-worker-0")
+        await on.settled(3000)
+        await on.become("Succeeded", "train-master-0", code=0)
+        await on.settled(1)
+
+        assert "Succeeded T" in await on.conditions()
+
+
+async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted() -> None:
+    """With the CRD of another operator the server drops our fields: nothing is counted then, and nothing loops."""
+    (theirs,) = copy.deepcopy(all_crds())
+    schema = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    fields = schema["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
+    del fields["restarts"], fields["replacing"]
+    async with stage() as on, controlling(on):
+        await on.change(
+            DEFINITIONS, "pytorchjobs.kubeflow.org", {"spec": {"versions": theirs["spec"]["versions"]}}
+        )
+        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        before = (await on.get(PODS, "train-worker-0"))["metadata"]["uid"]
+        on.faults.calls.clear()
+        await on.become("Failed", "train-worker-0", code=137)
+        await on.settled(60)
+
+        assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != before
+        assert on.faults.count("delete", "pods") == 1
+        assert on.faults.count("patch", RESOURCE.plural) < 10
