@@ -4,6 +4,7 @@ Only the module of the command that is called is imported: the service in a clus
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -29,7 +30,7 @@ def _main(given: Sequence[str]) -> int:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _needed(given):
         import_module(f"{__name__}.{command}").add_parser(subparsers)
-    args = parser.parse_args(given)
+    args = parser.parse_args(_with_two_dashes(given) if given[:1] == ["controller"] else given)
     execute: Callable[[argparse.Namespace], int] = args.execute
     return execute(args)
 
@@ -38,3 +39,8 @@ def _needed(given: Sequence[str]) -> Sequence[str]:
     """The commands that these arguments call for: one, none for the version, all for help."""
     first = given[0] if given else ""
     return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
+
+
+def _with_two_dashes(given: Sequence[str]) -> Sequence[str]:
+    """Go's flag package takes ``-leader-elect=false`` for ``--leader-elect=false``, so manifests may have either."""
+    return [f"-{one}" if re.match(r"-[a-z][a-z-]+", one) else one for one in given]

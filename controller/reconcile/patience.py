@@ -7,7 +7,6 @@ import asyncio
 
 from controller.runtime.backoff import LONGEST_SECONDS, PerKey
 
-
 TICK_SECONDS = 0.001
 """A rest that no timer can wait for counts as none."""
 

@@ -378,3 +378,9 @@ async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> N
 
     assert module in loaded
     assert [one for one in loaded if f"{one}.".startswith(tuple(f"{name}." for name in HEAVY))] == []
+
+
+def test_flags_with_one_dash_are_those_with_two(capsys: pytest.CaptureFixture[str]) -> None:
+    """As Go's flag package has it: the value is found wrong, not the flag unknown."""
+    assert main(["controller", "-controller-threads=0"]) == 2
+    assert "--controller-threads must be at least 1" in capsys.readouterr().err
