@@ -63,16 +63,12 @@ class StatusWriter:
             content_type=MERGE_PATCH,
             subresource="status",
         )
-        row = job_from_json(answer)
-        if b'"replacing"' in orjson.dumps(change) and b'"replacing"' not in row.status:
-            self._without_ledger(change)
-        self._jobs.put(row)
-
-    def _without_ledger(self, change: dict[str, Any]) -> None:
+        stored = job_from_json(answer)
         sent = (change.get("replicaStatuses") or {}).values()
-        if self.keeps_ledger and any(one.get("replacing") for one in sent if one):
+        if any(one and one.get("replacing") for one in sent) and b'"replacing"' not in stored.status:
             self.keeps_ledger = False
             log.warning("restarts of replaced pods are not counted", reason="apply the CRD of this version")
+        self._jobs.put(stored)
 
     async def _same_again(self, row: JobRow) -> JobRow:
         """The job's newest version, if it is still the one that was decided for."""

@@ -10,15 +10,31 @@ from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Refuse, Reset, Rule
-from controller.testing.stage import controlling, stage
+from controller.testing.stage import Stage, controlling, stage
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 
 
-def roles(policy: str = "OnFailure") -> dict[str, Any]:
-    return {r: {"replicas": 1, "restartPolicy": policy, "template": template()} for r in ("Master", "Worker")}
+ROLES = {
+    role: {"replicas": 1, "restartPolicy": "OnFailure", "template": template()}
+    for role in ("Master", "Worker")
+}
+
+
+async def run(on: Stage) -> None:
+    """A job that counts its restarts, up to the point where all its pods run."""
+    await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=ROLES)
+    await on.settled()
+    await on.become("Running")
+    await on.settled()
+
+
+async def restarts(on: Stage) -> int | None:
+    """What the status says of the worker."""
+    used: int | None = (await on.job())["status"]["replicaStatuses"]["Worker"].get("restarts")
+    return used
 
 
 @pytest.mark.parametrize(
@@ -29,16 +45,13 @@ async def test_a_restart_counts_once_when_the_status_write_fails(fault: Any) -> 
         fault, verb="patch", plural=RESOURCE.plural, subresource="status", containing=b'"restarts"', times=1
     )
     async with stage() as on, controlling(on):
-        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await run(on)
         on.faults.rules.append(rule)
         await on.become("Failed", "train-worker-0", code=137)
         await on.settled(60)
-        j = await on.job()
+
         assert rule.met == 1
-        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+        assert await restarts(on) == 1
 
 
 async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
@@ -52,18 +65,15 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
         times=1,
     )
     async with stage() as on, controlling(on):
-        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await run(on)
         on.faults.rules.append(rule)
         await on.become("Failed", "train-worker-0", code=137)
         await on.settled(0.5)
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 100}}})
         await on.settled(60)
-        j = await on.job()
+
         assert rule.met == 1
-        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+        assert await restarts(on) == 1
 
 
 @pytest.mark.parametrize(
@@ -72,16 +82,13 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
 async def test_a_restart_counts_once_when_the_delete_fails(fault: Any) -> None:
     rule = Rule(fault, verb="delete", plural="pods", times=1)
     async with stage() as on, controlling(on):
-        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await run(on)
         on.faults.rules.append(rule)
         await on.become("Failed", "train-worker-0", code=137)
         await on.settled(60)
-        j = await on.job()
+
         assert rule.met == 1
-        assert j["status"]["replicaStatuses"]["Worker"].get("restarts") == 1
+        assert await restarts(on) == 1
 
 
 async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -> None:
@@ -95,17 +102,14 @@ async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -
         Refuse(500, "InternalError"), verb="patch", plural=RESOURCE.plural, subresource="status", times=1
     )
     async with stage(refuse, once) as on, controlling(on):
-        await on.submit(pytorchReplicaSpecs=roles())
+        await on.submit(pytorchReplicaSpecs=ROLES)
         await on.settled(600)
         assert "Failed T" in await on.conditions()
 
 
 async def test_success_is_seen_though_a_worker_cannot_be_made() -> None:
     async with stage() as on, controlling(on):
-        await on.submit(pytorchReplicaSpecs=roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await run(on)
         on.faults.rules.append(
             Rule(Refuse(422, "Invalid", fields=(("spec.x", "bad"),)), verb="create", plural="pods")
         )
@@ -127,10 +131,7 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
         await on.change(
             DEFINITIONS, "pytorchjobs.kubeflow.org", {"spec": {"versions": theirs["spec"]["versions"]}}
         )
-        await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await run(on)
         before = (await on.get(PODS, "train-worker-0"))["metadata"]["uid"]
         on.faults.calls.clear()
         await on.become("Failed", "train-worker-0", code=137)
