@@ -4,7 +4,7 @@ A row is about a hundredth of the object it stands for. Source of the fields: th
 """
 
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,8 +31,8 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-class Pod(msgspec.Struct, frozen=True):
-    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included."""
+class Owned(msgspec.Struct, frozen=True):
+    """What is known of any child: which object it is, whose, and which place of the job it fills."""
 
     namespace: str
     name: str
@@ -43,8 +43,17 @@ class Pod(msgspec.Struct, frozen=True):
     owner_uid: str = ""
     role: str = ""
     index: int = NO_INDEX
-    phase: str = ""
     deleting: bool = False
+
+
+class Service(Owned, frozen=True):
+    """One Service."""
+
+
+class Pod(Owned, frozen=True):
+    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included."""
+
+    phase: str = ""
     restarts: int = 0
     exits: tuple[Exit, ...] = ()
     troubles: tuple[Trouble, ...] = ()
@@ -61,21 +70,6 @@ class Pod(msgspec.Struct, frozen=True):
     def exit_of(self, container: str) -> Exit | None:
         """How that container ended, if it has."""
         return next((done for done in self.exits if done.container == container and not done.init), None)
-
-
-class Service(msgspec.Struct, frozen=True):
-    """One Service."""
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: int
-    owner_kind: str = ""
-    owner_name: str = ""
-    owner_uid: str = ""
-    role: str = ""
-    index: int = NO_INDEX
-    deleting: bool = False
 
 
 class _Owner(msgspec.Struct, rename="camel"):
@@ -152,24 +146,14 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         msgspec.DecodeError: this is no pod.
     """
     pod = _decode_pod(raw)
-    meta, status = pod.metadata, pod.status or _PodStatus()
-    owner, marks = _controller(meta), meta.labels or {}
+    status = pod.status or _PodStatus()
     regular, init = status.container_statuses or [], status.init_container_statuses or []
     return Pod(
-        namespace=intern(meta.namespace),
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=int(meta.resource_version),
-        owner_kind=intern(owner.kind),
-        owner_name=intern(owner.name),
-        owner_uid=intern(owner.uid),
-        role=intern(marks.get(labels.REPLICA_TYPE, "")),
-        index=_index(marks),
+        **_owned(pod.metadata),
         phase=intern(status.phase),
-        deleting=meta.deletion_timestamp is not None,
         restarts=sum(container.restart_count for container in (*regular, *init)),
         exits=(*_exits(regular, init=False), *_exits(init, init=True)),
-        troubles=_troubles(meta.name, status),
+        troubles=_troubles(pod.metadata.name, status),
     )
 
 
@@ -179,20 +163,24 @@ def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
     Raises:
         msgspec.DecodeError: this is no object of the API.
     """
-    meta = _decode_object(raw).metadata
+    return Service(**_owned(_decode_object(raw).metadata))
+
+
+def _owned(meta: _Meta) -> dict[str, Any]:
+    """The fields of ``Owned``. Text that many rows share is kept once."""
     owner, marks = _controller(meta), meta.labels or {}
-    return Service(
-        namespace=intern(meta.namespace),
-        name=meta.name,
-        uid=meta.uid,
-        resource_version=int(meta.resource_version),
-        owner_kind=intern(owner.kind),
-        owner_name=intern(owner.name),
-        owner_uid=intern(owner.uid),
-        role=intern(marks.get(labels.REPLICA_TYPE, "")),
-        index=_index(marks),
-        deleting=meta.deletion_timestamp is not None,
-    )
+    return {
+        "namespace": intern(meta.namespace),
+        "name": meta.name,
+        "uid": meta.uid,
+        "resource_version": int(meta.resource_version),
+        "owner_kind": intern(owner.kind),
+        "owner_name": intern(owner.name),
+        "owner_uid": intern(owner.uid),
+        "role": intern(marks.get(labels.REPLICA_TYPE, "")),
+        "index": _index(marks),
+        "deleting": meta.deletion_timestamp is not None,
+    }
 
 
 def _controller(meta: _Meta) -> _Owner:
