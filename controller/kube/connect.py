@@ -110,7 +110,7 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
 async def connect(kubeconfig: str = "") -> Connection:
     """A kubeconfig file if one is named (by flag or $KUBECONFIG), else the cluster around this process."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
-    return await from_kubeconfig(named) if named else in_cluster()
+    return await from_kubeconfig(named) if named else in_cluster(SERVICE_ACCOUNT)
 
 
 async def _load(path: str, context: str) -> tuple[Any, str]:

@@ -1,20 +1,26 @@
-"""The controller as a process of its own beside a control plane, as a user who may do what the shipped role allows."""
+"""The controller as a process of its own beside a control plane: by a kubeconfig, or as a pod of the shipped Deployment."""
 
 import json
+import os
 import socket
 import sys
 import urllib.request
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from controller.testing.controlplane import ControlPlane
 from controller.testing.controlplane.process import Process
 from controller.testing.manifests import build
 
-RBAC = Path(__file__).parents[2] / "manifests" / "base" / "rbac"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+RBAC = MANIFESTS / "base" / "rbac"
+STANDALONE = MANIFESTS / "overlays" / "standalone"
+ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
+"""Who the controller is to the API server, and to its audit log, in a cluster."""
 READY_SECONDS = 60.0
 
 
@@ -55,31 +61,80 @@ def granted(user: str) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] != "ServiceAccount"]
 
 
+def install(plane: ControlPlane) -> None:
+    """All that ships but the Deployment, whose pods nobody would run; ``in_cluster_service`` is one of them."""
+    plane.apply(*(document for document in build(STANDALONE) if document["kind"] != "Deployment"))
+
+
 @contextmanager
 def service(plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = ()) -> Generator[Service]:
-    """The controller, once it is ready and until the end.
+    """The controller, by a kubeconfig, once it is ready and until the end.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
+    command = ("controller", f"--kubeconfig={kubeconfig}", "--leader-elect=false", *flags)
+    with _running(plane, command) as running:
+        yield running
+
+
+@contextmanager
+def in_cluster_service(
+    plane: ControlPlane, flags: Sequence[str] = (), *, replica: str = "training-operator-0"
+) -> Generator[Service]:
+    """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
+
+    It finds the API server and its token as a pod does, and may do what its ServiceAccount may. ``install`` comes first.
+
+    Args:
+        flags: come after the Deployment's, so they win.
+        replica: the pod's name; several may run at once.
+
+    Raises:
+        ProcessFailed: it ends before it is ready, or does not become so.
+    """
+    deployment = next(document for document in build(STANDALONE) if document["kind"] == "Deployment")
+    namespace, pod = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    folder = plane.service_account_folder(namespace, pod["serviceAccountName"])
+    command = ("controller.testing.incluster", str(folder), *container.get("args", ()), *flags)
+    fields = {"metadata.namespace": namespace, "metadata.name": replica}
+    with _running(plane, command, _environment(plane, container["env"], fields)) as running:
+        yield running
+
+
+def _environment(
+    plane: ControlPlane, declared: list[dict[str, Any]], fields: Mapping[str, str]
+) -> dict[str, str]:
+    """What a container sees: its own variables and those of the Service ``kubernetes``, over what this machine needs."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
+    server = urlsplit(plane.server)
+    values = {
+        one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+        for one in declared
+    }
+    around = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+    return {**ours, **around, **values}
+
+
+@contextmanager
+def _running(
+    plane: ControlPlane, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Generator[Service]:
+    """A module of ours with its flags; probes and metrics are on a port of loopback."""
     address = f"127.0.0.1:{_free_port()}"
-    command = [
-        *(sys.executable, "-m", "controller"),
-        f"--kubeconfig={kubeconfig}",
-        "--leader-elect=false",
-        f"--health-probe-bind-address={address}",
-        f"--metrics-bind-address={address}",
-        *flags,
-    ]
-    process = Process("controller", command, plane.directory / "logs" / f"controller-{address}.log")
+    binds = (f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}")
+    name = f"controller-{address}"
+    log = plane.directory / "logs" / f"{name}.log"
+    process = Process(name, [sys.executable, "-m", *command, *binds], log, environment)
     running = Service(process, address)
     process.start()
     try:
-        plane.processes[process.name] = process  # so that waiting ends when it does
-        plane.wait("controller ready", running.is_ready, seconds=READY_SECONDS)
+        plane.processes[name] = process  # so that waiting ends when it does
+        plane.wait(f"{name} ready", running.is_ready, seconds=READY_SECONDS)
         yield running
     finally:
-        del plane.processes[process.name]
+        plane.processes.pop(name, None)
         process.stop()
 
 

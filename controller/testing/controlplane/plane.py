@@ -108,15 +108,20 @@ class ControlPlane:
 
     def service_account_kubeconfig(self, namespace: str, name: str, *, seconds: int = 86_400) -> Path:
         """A kubeconfig file with a fresh token of a ServiceAccount that exists."""
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
-        }
-        token = self.request("POST", path, body)["status"]["token"]
+        token = self._service_account_token(namespace, name, seconds)
         file = self.directory / "kubeconfigs" / f"{namespace}_{name}.yaml"
         return self._write_kubeconfig(file, token, f"{namespace}:{name}", namespace)
+
+    def service_account_folder(self, namespace: str, name: str, *, seconds: int = 3607) -> Path:
+        """A folder like the one that the kubelet mounts into pods of a ServiceAccount, which must exist; anew each time.
+
+        3607 seconds is what the API server mounts by default.
+        """
+        folder = Path(tempfile.mkdtemp(prefix=f"{namespace}_{name}-", dir=self.directory))
+        write_private(folder / "token", self._service_account_token(namespace, name, seconds))
+        write_private(folder / "ca.crt", self.authority.pem)
+        write_private(folder / "namespace", namespace)
+        return folder
 
     def request(self, method: str, path: str, body: Any = None, *, user: str = ADMIN) -> Any:
         """One request, and the JSON it is answered with; a PATCH is a merge patch.
@@ -270,6 +275,15 @@ class ControlPlane:
 
     def _component_kubeconfig(self, component: str) -> Path:
         return self.kubeconfig(self._components[component].name)
+
+    def _service_account_token(self, namespace: str, name: str, seconds: int) -> str:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        return str(self.request("POST", path, body)["status"]["token"])
 
     def _write_kubeconfig(self, path: Path, token: str, user: str, namespace: str = "default") -> Path:
         text = kubeconfig(self.server, self.authority.pem, token, user=user, namespace=namespace)

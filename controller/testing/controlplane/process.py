@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _STOP_SECONDS = 5.0
@@ -20,11 +20,18 @@ class ProcessFailed(RuntimeError):
 
 
 class Process:
-    """A program and its log; may be started again after it has ended."""
+    """A program and its log; may be started again after it has ended. Without ``environment`` it has ours."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
+        self._environment = environment
         self._command = [str(part) for part in command]
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -52,6 +59,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=self._environment,
                 start_new_session=True,
                 preexec_fn=lambda: _die_with(parent),
             )
