@@ -3,6 +3,7 @@
 A row is about a hundredth of the object it stands for. Source of the fields: the Kubernetes API, core/v1.
 """
 
+from datetime import datetime
 from sys import intern
 from typing import Any, Final
 
@@ -15,13 +16,17 @@ NO_INDEX: Final = -1
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
-    """A container that has terminated. ``init`` containers count for trouble, not for the exit code."""
+    """A container that has terminated. ``init`` containers count for trouble, not for the exit code.
+
+    ``started_at`` is when it began to run, None if it never did (which runtimes write as the year 1970).
+    """
 
     container: str
     code: int
     reason: str = ""
     message: str = ""
     init: bool = False
+    started_at: datetime | None = None
 
 
 class Trouble(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +98,7 @@ class _Terminated(msgspec.Struct, rename="camel"):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
 
 
 class _Waiting(msgspec.Struct):
@@ -194,10 +200,14 @@ def _index(marks: dict[str, str]) -> int:
 
 def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
     return tuple(
-        Exit(container.name, done.exit_code, done.reason, done.message, init)
+        Exit(container.name, done.exit_code, done.reason, done.message, init, _since(done.started_at))
         for container in containers
         if container.state and (done := container.state.terminated)
     )
+
+
+def _since(started_at: datetime | None) -> datetime | None:
+    return started_at if started_at and started_at.year > 1970 else None
 
 
 def _troubles(name: str, status: _PodStatus) -> tuple[Trouble, ...]:

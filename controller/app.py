@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from api.children import Pod, Service, pod_from_json, service_from_json
 from api.labels import JOB_NAME
@@ -26,6 +27,7 @@ from controller.reconcile.apply import Cache
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.observe import owner_uid
 from controller.reconcile.reconciler import Reconciler
+from controller.reconcile.telling import Teller
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
@@ -108,14 +110,17 @@ async def run(
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    metrics = Metrics(registry, (kind.framework for kind in served))
-    observe = metrics.request(urlsplit(connection.server).netloc)
+    metrics = Metrics(registry, version("rallypoint"))
+    requests = metrics.requests(urlsplit(connection.server).netloc)
+
+    def observe(method: str, resource: str, code: str, seconds: float) -> None:
+        requests.answered(method, resource, code, seconds, 0, 0)
+
     limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     in_flight = settings.kube_api_in_flight
     async with Client(connection, in_flight=in_flight, limiter=limiter, observe=observe) as client:
         recorder = Recorder(client, enabled=settings.events != "off")
+        teller = Teller(recorder, compact=settings.events == "compact")
         queues = {kind.resource.kind: Queue[Key]() for kind in served}
         pods, services = _children(client, settings.namespace, queues)
         caches = {
@@ -123,9 +128,7 @@ async def run(
             SERVICES: Cache(services.store, service_from_json),
         }
         controllers = [
-            _controller(
-                kind, queues[kind.resource.kind], client, caches, recorder, metrics, settings, options
-            )
+            _controller(kind, queues[kind.resource.kind], client, caches, teller, metrics, settings, options)
             for kind in served
         ]
         informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
@@ -216,7 +219,7 @@ def _controller(
     queue: Queue[Key],
     client: Client,
     caches: dict[Resource, Cache],
-    recorder: Recorder,
+    teller: Teller,
     metrics: Metrics,
     settings: Settings,
     options: Options,
@@ -229,7 +232,7 @@ def _controller(
         client,
         jobs.store,
         caches,
-        recorder,
+        teller,
         options,
         metrics.job(kind.framework),
         width=settings.kube_api_in_flight,

@@ -57,7 +57,11 @@ class Settings:
     """Whether several replicas share the work by a Lease. Flag ``--leader-elect``; this version serves one replica only."""
 
     events: str = "full"
-    """``full`` tells of each child as the originals do, ``off`` tells nothing. Flag ``--events``."""
+    """How much is told of jobs as events. Flag ``--events``.
+
+    ``full`` tells of each child as the originals do, up to 25 events a job and then summed up; ``compact`` one event per reason and pass,
+    which saves calls to the API server; ``off`` tells nothing.
+    """
 
     pytorch_init_container: bool = True
     """Whether workers wait for the master's name before they start. Flag ``--pytorch-init-container`` (``on`` or ``off``)."""
@@ -112,7 +116,7 @@ class Settings:
 
 
 _CHOICES = {
-    "events": ("full", "off"),
+    "events": ("full", "compact", "off"),
     "log_format": ("json", "console"),
     "log_level": ("debug", "info", "warning", "error"),
 }

@@ -20,18 +20,19 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.patience import Patience
-from controller.runtime.recorder import Recorder, Subject
+from controller.reconcile.telling import Teller
+from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
-MOST_PER_PASS = 500
-"""Creates of one pass; a larger job takes several, so that others get their turn.
+MOST_PER_PASS = 1000
+"""Creates of one pass, which is 500 pods with their Services; a larger job takes several passes, so that others get their turn.
 
 Source: kube-controller-manager, MaxPodCreateDeletePerSync.
 """
+SLICE_SECONDS = 0.5
+"""For so long a pass begins new creates; the next pass sees what has become of the first pods meanwhile, and goes on."""
 REMAINS_SECONDS = 5.0
 """When to look again for a name that is about to be free; its being freed is usually heard of before."""
-TOLD_ONE_BY_ONE = 25
-"""Created-events of one pass that name their child; one more sums up the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +68,14 @@ class Applier:
         client: Client,
         caches: Mapping[Resource, Cache],
         expectations: Expectations,
-        recorder: Recorder,
+        teller: Teller,
         *,
         width: int = 32,
     ) -> None:
         self._client = client
         self._caches = caches
         self._expectations = expectations
-        self._recorder = recorder
+        self._teller = teller
         self._width = width
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
@@ -102,9 +103,13 @@ class Applier:
             return REMAINS_SECONDS
         except Exception:
             self._patience.failed(job.uid, generation)
+            self._teller.sum_up(job)
             raise
         self._patience.forget(job.uid)
-        return None if done else 0
+        if not done:
+            return 0
+        self._teller.sum_up(job)
+        return None
 
     def pause_seconds(self, uid: str, generation: int) -> float:
         """How long nothing is tried after a failure."""
@@ -124,41 +129,46 @@ class Applier:
             await self._many(whole, lambda child: self._keep_equal(job, generation, child))
         except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = error
-        await self._create_each(job, [child for child in fitting if child.upkeep is Upkeep.ONCE])
+        begun_all = await self._create_each(job, [child for child in fitting if child.upkeep is Upkeep.ONCE])
         if failure:
             raise failure
-        return len(fitting) == len(create)
+        return begun_all and len(fitting) == len(create)
 
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """There is no such job any more."""
         self._kept_equal.pop((namespace, name), None)
         self._patience.forget(uid)
+        self._teller.forget(uid)
 
-    async def _create_each(self, job: Subject, children: Sequence[Child]) -> None:
-        made: list[Child] = []
+    async def _create_each(self, job: Subject, children: Sequence[Child]) -> bool:
+        """Whether all were begun before the slice of time was over."""
 
         async def create(child: Child) -> None:
             if await self._create(job, child, child.body()):
-                made.append(child)
+                self._teller.created(job, child.resource, child.name)
+                self._wary.discard(job.namespace)
 
+        until = asyncio.get_running_loop().time() + SLICE_SECONDS
         probes = 1 if job.namespace in self._wary else 0
         try:
-            for batch in (children[:probes], children[probes:]):
-                await self._many(batch, create)
+            await self._many(children[:probes], create)
+            return await self._many(children[probes:], create, until)
         except (errors.Forbidden, Refused):
             self._wary.add(job.namespace)
             raise
-        finally:
-            self._tell_created(job, made)
-        if made:
-            self._wary.discard(job.namespace)
 
-    async def _many(self, items: Sequence[Any], work: Callable[[Any], Any]) -> None:
-        """Work on all items, so many at once, in order; the first error ends it and is raised once what was begun is over."""
+    async def _many(
+        self, items: Sequence[Any], work: Callable[[Any], Any], until: float = float("inf")
+    ) -> bool:
+        """Work on all items, so many at once, in order; whether all were begun before the loop time ``until``.
+
+        The first error ends it and is raised once what was begun is over.
+        """
         waiting, failures = deque(items), list[Exception]()
+        time = asyncio.get_running_loop().time
 
         async def one_lane() -> None:
-            while waiting and not failures:
+            while waiting and not failures and time() < until:
                 item = waiting.popleft()
                 try:
                     await work(item)
@@ -168,6 +178,7 @@ class Applier:
         await asyncio.gather(*(one_lane() for _ in range(min(self._width, len(items)))))
         if failures:
             raise next((error for error in failures if isinstance(error, Refused)), failures[0])
+        return not waiting
 
     async def _create(self, job: Subject, child: Child, body: dict[str, Any]) -> bool:
         """Whether it was made now; False if the job had it already."""
@@ -177,10 +188,10 @@ class Applier:
             await self._adopt_answer(job, child, error)
             return False
         except errors.Invalid as error:
-            self._tell_failed(job, child, error)
+            self._teller.failed(job, "Create", child.resource, error.message)
             raise Refused(_problem(child, error), error) from error
         except errors.ApiError as error:
-            self._tell_failed(job, child, error)
+            self._teller.failed(job, "Create", child.resource, error.message)
             raise
         except (aiohttp.ClientError, TimeoutError, OSError):
             self._expectations.lost_answer(job.uid)
@@ -197,7 +208,7 @@ class Applier:
             return
         same = owner.get("kind") == job.kind and owner.get("name") == job.name
         if not same:  # not the remains of an earlier job of this name, which go by themselves
-            self._tell_failed(job, child, error)
+            self._teller.failed(job, "Create", child.resource, error.message)
         kind = Remains if same else Occupied
         raise kind(
             error.code, error.reason, f"{error.message}, and belongs to {_described(owner)}"
@@ -227,7 +238,7 @@ class Applier:
                 change = orjson.dumps({"spec": wanted})
                 await self._client.patch(child.resource, job.namespace, child.name, change)
         except errors.ApiError as error:
-            self._tell_failed(job, child, error)
+            self._teller.failed(job, "Create", child.resource, error.message)
             raise
 
     async def _delete(self, job: Subject, generation: int, doomed: Doomed) -> None:
@@ -239,12 +250,12 @@ class Applier:
             uid = doomed.uid or await self._uid_of_own(job, doomed)
             if uid:
                 await self._client.delete(doomed.resource, job.namespace, doomed.name, uid=uid)
-                self._tell_deleted(job, doomed)
+                if doomed.resource in self._caches:
+                    self._teller.deleted(job, doomed.resource, doomed.name)
         except (errors.NotFound, errors.Conflict):
             pass  # gone, or another object by now: either way not there any more
         except errors.ApiError as error:
-            text = f"Error deleting: {error.message}"
-            self._recorder.record(job, "Warning", f"FailedDelete{doomed.resource.kind}", text)
+            self._teller.failed(job, "Delete", doomed.resource, error.message)
             raise
         done[key] = -generation
         self._mark_deleting(job, doomed)
@@ -266,31 +277,6 @@ class Applier:
         cache = self._caches.get(resource)
         if cache is not None:
             cache.store.put(cache.decode(answer))
-
-    def _tell_created(self, job: Subject, made: Sequence[Child]) -> None:
-        told = [child for child in made if child.upkeep is Upkeep.ONCE]
-        for child in told[:TOLD_ONE_BY_ONE]:
-            kind = child.resource.kind
-            self._recorder.record(
-                job, "Normal", f"SuccessfulCreate{kind}", f"Created {kind.lower()}: {child.name}"
-            )
-        rest = told[TOLD_ONE_BY_ONE:]
-        if rest:
-            kinds = sorted({child.resource.kind for child in rest})
-            counted = " and ".join(f"{sum(c.resource.kind == k for c in rest)} {k.lower()}s" for k in kinds)
-            self._recorder.record(job, "Normal", f"SuccessfulCreate{kinds[0]}", f"Created {counted} more")
-
-    def _tell_failed(self, job: Subject, child: Child, error: errors.ApiError) -> None:
-        self._recorder.record(
-            job, "Warning", f"FailedCreate{child.resource.kind}", f"Error creating: {error.message}"
-        )
-
-    def _tell_deleted(self, job: Subject, doomed: Doomed) -> None:
-        if doomed.resource in self._caches:
-            kind = doomed.resource.kind
-            self._recorder.record(
-                job, "Normal", f"SuccessfulDelete{kind}", f"Deleted {kind.lower()}: {doomed.name}"
-            )
 
 
 def _controller(answer: bytes) -> Mapping[str, Any]:

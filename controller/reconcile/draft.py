@@ -65,8 +65,13 @@ class Draft:
             self.status.start_time = self.now
             self.recount_active({})
 
-    def running(self, message: str) -> None:
-        self._set(ConditionType.RUNNING, TRUE, "Running", message)
+    def running(self, message: str, since: datetime | None = None) -> None:
+        """``since`` is when that began, if it was before now; a node's clock makes no job older than it is."""
+        created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
+        earliest = (created and created.last_transition_time) or self.now
+        self._set(
+            ConditionType.RUNNING, TRUE, "Running", message, min(max(since or self.now, earliest), self.now)
+        )
 
     def restarting(self, message: str) -> None:
         self._set(ConditionType.RESTARTING, TRUE, "Restarting", message)
@@ -146,11 +151,13 @@ class Draft:
         if self.status.completion_time is None:
             self.status.completion_time = self.now
 
-    def _set(self, type_: ConditionType, status: str, suffix: str, message: str) -> bool:
+    def _set(
+        self, type_: ConditionType, status: str, suffix: str, message: str, at: datetime | None = None
+    ) -> bool:
         """Whether that changed anything."""
         before = self.status.conditions or []
         text = shortened(message, LONGEST_MESSAGE)
-        after = conditions.merge(before, type_, status, f"{self._kind}{suffix}", text, self.now)
+        after = conditions.merge(before, type_, status, f"{self._kind}{suffix}", text, at or self.now)
         self.status.conditions = after
         return after != before
 

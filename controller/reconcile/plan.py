@@ -67,6 +67,7 @@ def decide(
     draft.started()
     seen = _look(kind, job, roles, snapshot, draft)
     verdict = kind.judge(job, roles, seen.counts)
+    _catch_up(kind, job, roles, snapshot, draft)
     if _ends(job, seen, verdict, draft):
         return draft.plan()
     if problems:
@@ -113,6 +114,34 @@ def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft:
         replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
     draft.count_roles(roles, counts)
     return _Seen(counts, tuple(lost), replace, permanent)
+
+
+def _catch_up(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> None:
+    """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
+
+    Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
+    """
+    conditions_ = draft.status.conditions or ()
+    if any(conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)):
+        return
+    ran = {
+        pod: done.started_at
+        for pod in snapshot.pods
+        if (done := pod.exit_of(kind.container)) and done.started_at
+    }
+    for moment in sorted(set(ran.values())):
+        active = {
+            role.name: Counts(
+                active=sum(
+                    pod in ran and ran[pod] <= moment for pod in count.slots(role, snapshot.pods).values()
+                )
+            )
+            for role in roles.values()
+        }
+        running = kind.judge(job, roles, active).running
+        if running:
+            draft.running(running, since=moment)
+            return
 
 
 def _ends(job: Job, seen: _Seen, verdict: Verdict, draft: Draft) -> bool:

@@ -4,7 +4,7 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,12 +21,14 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache, Refused
+from controller.reconcile.coalesce import Coalescer, may_wait
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.jobs import JobRow, parse
 from controller.reconcile.observe import observe
-from controller.reconcile.status import StatusWriter, differs
+from controller.reconcile.status import StatusWriter, differs, on_wire
+from controller.reconcile.telling import Teller
 from controller.runtime import clock
-from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 from controller.runtime.workers import Outcome
 
@@ -50,7 +52,7 @@ class Reconciler:
         client: Client,
         jobs: Store[JobRow],
         caches: Mapping[Any, Cache],
-        recorder: Recorder,
+        teller: Teller,
         options: Options,
         counter: Counter,
         *,
@@ -60,12 +62,13 @@ class Reconciler:
         self._client = client
         self._jobs = jobs
         self._caches = caches
-        self._recorder = recorder
+        self._teller = teller
         self._options = options
         self._counter = counter
         self._expectations = Expectations()
-        self._applier = Applier(client, caches, self._expectations, recorder, width=width)
+        self._applier = Applier(client, caches, self._expectations, teller, width=width)
         self._status = StatusWriter(client, kind.resource, jobs)
+        self._waiting = Coalescer()
         self._uids: dict[Key, str] = {}
         """Of the jobs that had a pass, so that what is remembered by UID can go with them."""
         self._untold: dict[str, Plan] = {}
@@ -93,7 +96,9 @@ class Reconciler:
         self._tell_late(row, job)
         snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
-        plan = planning.decide(self._kind, job, snapshot, clock.now(), options, malformed)
+        known = self._waiting.known(row.uid, row.status)
+        believed = job if known is None else job.model_copy(update={"status": known})
+        plan = planning.decide(self._kind, believed, snapshot, clock.now(), options, malformed)
         return await self._carry_out(row, job, plan)
 
     def _forget(self, key: Key) -> None:
@@ -102,6 +107,7 @@ class Reconciler:
         self._applier.forget(key.namespace, key.name, uid)
         self._expectations.asked_server(uid)
         self._untold.pop(uid, None)
+        self._waiting.forget(uid)
 
     async def _carry_out(self, row: JobRow, job: Job, plan: Plan) -> Outcome:
         subject = self._subject(row)
@@ -112,6 +118,7 @@ class Reconciler:
         )
         if isinstance(written, BaseException):
             raise written
+        due = _earliest(plan.requeue_after_seconds, written)
         if isinstance(children, Refused):
             if not has_run(job.status):
                 await self._refuse(row, children.problem)
@@ -120,25 +127,38 @@ class Reconciler:
             children = children.error
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = self._applier.pause_seconds(row.uid, row.generation)
-            return Outcome(_earliest(plan.requeue_after_seconds, pause), failure=children)
+            return Outcome(_earliest(due, pause), failure=children)
         if isinstance(children, BaseException):
             raise children
         if plan.delete_job:
             await self._delete_job(row, subject)
             return Outcome()
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-        return Outcome(0 if just_finished else _earliest(plan.requeue_after_seconds, children))
+        return Outcome(0 if just_finished else _earliest(due, children))
 
-    async def _write_status(self, row: JobRow, job: Job, plan: Plan) -> None:
+    async def _write_status(self, row: JobRow, job: Job, plan: Plan) -> float | None:
+        """Write the status, then tell of it. The seconds after which it is due if it may wait."""
+        wait = self._may_wait_for(row, job, plan.status)
+        if wait:
+            self._tell_of(row, plan)
+            return wait
         try:
             await self._status.write(row, job, plan.status)
         except errors.NotFound:
-            return  # the job went meanwhile; its children go with it
+            return None  # the job went meanwhile; its children go with it
         except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError):
             self._untold[row.uid] = plan
             raise
         self._untold.pop(row.uid, None)
+        self._waiting.forget(row.uid)
         self._tell_of(row, plan)
+        return None
+
+    def _may_wait_for(self, row: JobRow, job: Job, status: JobStatus | None) -> float:
+        """Seconds that a changed status may wait, 0 if it is written now."""
+        if status is None or not differs(job, status) or not may_wait(*map(on_wire, (job.status, status))):
+            return 0.0
+        return self._waiting.hold(row.uid, row.status, status)
 
     def _tell_late(self, row: JobRow, job: Job) -> None:
         """A status whose answer was lost turns out to be written: its events and counts are still owed."""
@@ -148,7 +168,7 @@ class Reconciler:
             self._tell_of(row, plan)
 
     def _tell_of(self, row: JobRow, plan: Plan) -> None:
-        self._tell(self._subject(row), plan.events)
+        self._teller.happened(self._subject(row), plan.events)
         for count in plan.counts:
             if count is not Count.DELETED:
                 self._counter(row.namespace, count)
@@ -168,9 +188,11 @@ class Reconciler:
         except (errors.NotFound, errors.Conflict):
             return  # gone, or another job of that name: not ours to delete
         except errors.ApiError as error:
-            self._tell(subject, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")])
+            self._teller.happened(
+                subject, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")]
+            )
             raise
-        self._tell(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
+        self._teller.happened(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
         self._counter(row.namespace, Count.DELETED)
 
     async def _ask_server(self, row: JobRow) -> None:
@@ -187,10 +209,6 @@ class Reconciler:
         return Subject(
             resource.api_version, resource.kind, row.namespace, row.name, row.uid, self._kind.controller_name
         )
-
-    def _tell(self, subject: Subject, events: Sequence[Event]) -> None:
-        for event in events:
-            self._recorder.record(subject, event.severity, event.reason, event.message, event.once)
 
 
 def has_run(status: JobStatus | None) -> bool:

@@ -42,7 +42,7 @@ class StatusWriter:
         """
         if status is None or not differs(job, status):
             return False
-        change = merge_patch(_wire(job.status), _wire(status))
+        change = merge_patch(on_wire(job.status), on_wire(status))
         for _ in range(TRIES - 1):
             try:
                 await self._patch(row, change)
@@ -81,7 +81,7 @@ class StatusWriter:
 
 def differs(job: Job, status: JobStatus) -> bool:
     """Whether the status on the wire would change."""
-    return _wire(status) != _wire(job.status)
+    return on_wire(status) != on_wire(job.status)
 
 
 def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -97,5 +97,6 @@ def merge_patch(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]
     return change
 
 
-def _wire(status: JobStatus | None) -> dict[str, Any]:
+def on_wire(status: JobStatus | None) -> dict[str, Any]:
+    """The status as it is sent; empty if there is none."""
     return (status or JobStatus()).to_wire()

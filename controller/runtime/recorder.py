@@ -1,7 +1,6 @@
 """Events about objects, sent in the background: none is lost to a burst, and none holds up a pass.
 
-An event that repeats an earlier one raises that one's count instead. What was told with a ``once`` key is not told again while the
-key is remembered. Source: client-go, tools/record.
+An event that repeats an earlier one raises that one's count instead. Source: client-go, tools/record.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from controller.runtime import clock
 LONGEST_MESSAGE = 1024
 """Characters; the API server refuses longer ones."""
 REMEMBERED = 8192
-"""Events that can still be counted up or recognised as told; about 4 MiB."""
+"""Events that can still be counted up; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
 TRIES = 12
@@ -77,13 +76,12 @@ class Recorder:
         self._idle.set()
         self._busy = 0
         self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
-        self._once: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.dropped = 0
         """Events that nobody will ever read: too many waited, or the server did not take them in time."""
 
-    def record(self, subject: Subject, severity: str, reason: str, message: str, once: str = "") -> None:
+    def record(self, subject: Subject, severity: str, reason: str, message: str) -> None:
         """Send an event soon."""
-        if not self._enabled or (once and self._known(subject.uid, once)):
+        if not self._enabled:
             return
         if len(self._waiting) == WAITING:
             self.dropped += 1
@@ -150,11 +148,6 @@ class Recorder:
         # There already: made by a try whose answer was lost, or by a repeat that was quicker.
         with contextlib.suppress(AlreadyExists):
             await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)))
-
-    def _known(self, uid: str, once: str) -> bool:
-        known = (uid, once) in self._once
-        _remember(self._once, (uid, once), None)
-        return known
 
 
 def _remember(memory: "OrderedDict[Any, Any]", key: object, value: object) -> None:

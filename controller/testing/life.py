@@ -129,13 +129,20 @@ class Life:
         self.counts += plan.counts
         self.is_deleted = plan.delete_job
 
-    def become(self, phase: str, *names: str, code: int | None = None, **fields: Any) -> None:
+    def become(
+        self,
+        phase: str,
+        *names: str,
+        code: int | None = None,
+        started_at: datetime | None = None,
+        **fields: Any,
+    ) -> None:
         """Play the kubelet: set the phase of these pods, by role and index such as ``worker-0``; of all without names.
 
-        ``code`` is how the kind's container ended.
+        ``code`` is how the kind's container ended, ``started_at`` when it had begun.
         """
         for name in self._named(names):
-            exits = () if code is None else (Exit(self.kind.container, code),)
+            exits = () if code is None else (Exit(self.kind.container, code, started_at=started_at),)
             row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
             self.pods[name] = row
 

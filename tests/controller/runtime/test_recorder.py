@@ -26,9 +26,9 @@ class Stage:
         self.faults = faults
         self._client = client
 
-    def tell(self, message: str = "something", once: str = "", uid: str = "uid-1") -> None:
+    def tell(self, message: str = "something", uid: str = "uid-1") -> None:
         subject = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", uid, "pytorchjob-controller")
-        self.recorder.record(subject, "Normal", "Reason", message, once)
+        self.recorder.record(subject, "Normal", "Reason", message)
 
     async def events(self) -> list[dict[str, Any]]:
         await self.recorder.flushed()
@@ -96,15 +96,6 @@ async def test_jobs_of_one_name_are_told_apart() -> None:
         stage.tell(uid="2")
 
         assert [one["count"] for one in await stage.events()] == [1, 1]
-
-
-async def test_what_is_told_once_is_not_told_again() -> None:
-    async with recording() as stage:
-        for once in ("pod exited", "pod exited", "another", ""):
-            stage.tell(once=once)
-        stage.tell(once="pod exited", uid="2")
-
-        assert sorted(one["count"] for one in await stage.events()) == [1, 3]
 
 
 async def test_a_repeat_of_an_expired_event_is_made_anew() -> None:
@@ -214,13 +205,16 @@ async def test_when_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
     await recorder._client.close()
 
 
-async def test_memory_is_bounded() -> None:
+async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that is forgotten is made anew, where one that is remembered is counted up."""
+    monkeypatch.setattr(module, "REMEMBERED", 2)
     async with recording() as stage:
-        for number in range(module.REMEMBERED + 10):
-            stage.recorder._known("uid", str(number))
+        for message in ("first", "second", "third", "first", "third"):
+            stage.tell(message)
+            await stage.recorder.flushed()
 
-        assert len(stage.recorder._once) == module.REMEMBERED
-        assert not stage.recorder._known("uid", "0"), "the oldest is forgotten"
+        told = sorted((one["message"], one["count"]) for one in await stage.events())
+        assert told == [("first", 1), ("first", 1), ("second", 1), ("third", 2)]
 
 
 async def test_flushing_nothing_takes_no_time() -> None:

@@ -1,0 +1,95 @@
+"""What is told of a job as events: each child by itself, or summed up.
+
+Told in full, the first children of a job get an event each, with the originals' reasons and messages, and the rest are summed up;
+compact sums up from the start, one event per reason and pass. What tells of the job's state always has an event of its own.
+
+Differs: the original tells of each child, and its library then drops what is too much, the job's end included. See
+docs/decisions/0011-events.md.
+"""
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+
+from api.meta import Resource
+from controller.domain import Event, Severity
+from controller.runtime.recorder import Recorder, Subject
+
+ONE_BY_ONE = 23
+"""Children of a job that get an event each; with one for the other pods and one for the other Services that makes 25."""
+REMEMBERED = 8192
+"""Things told once that are recognised when they come again; about 2 MiB."""
+
+
+class Teller:
+    """Turns what happens to jobs into events."""
+
+    def __init__(self, recorder: Recorder, *, compact: bool = False) -> None:
+        self._recorder = recorder
+        self._compact = compact
+        self._one_by_one = 0 if compact else ONE_BY_ONE
+        self._told: Counter[str] = Counter()
+        """By job UID: children that had an event each."""
+        self._rest: defaultdict[str, defaultdict[tuple[str, Resource], list[str]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        """By job UID: (verb, resource) → names that are to be summed up."""
+        self._once: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def created(self, job: Subject, resource: Resource, name: str) -> None:
+        """A child was made."""
+        self._child(job, "Create", resource, name)
+
+    def deleted(self, job: Subject, resource: Resource, name: str) -> None:
+        """A child was deleted."""
+        self._child(job, "Delete", resource, name)
+
+    def failed(self, job: Subject, verb: str, resource: Resource, message: str) -> None:
+        """A child could not be made (``Create``) or deleted (``Delete``)."""
+        doing = {"Create": "creating", "Delete": "deleting"}[verb]
+        self._recorder.record(job, "Warning", f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
+
+    def sum_up(self, job: Subject) -> None:
+        """Tell of the children that had no event of their own; for when all of them are there."""
+        for (verb, resource), names in self._rest.pop(job.uid, {}).items():
+            one = resource.kind.lower()
+            what = f"{one}: {names[0]}" if len(names) == 1 else f"{len(names)} {one}s: {', '.join(names)}"
+            self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", f"{verb}d {what}")
+
+    def happened(self, job: Subject, events: Iterable[Event]) -> None:
+        """Tell of what one pass has found out; what is told once, only the first time."""
+        fresh = [event for event in events if not (event.once and self._is_known(job.uid, event.once))]
+        if not self._compact:
+            for event in fresh:
+                self._recorder.record(job, event.severity, event.reason, event.message)
+            return
+        by_reason: defaultdict[tuple[Severity, str], list[str]] = defaultdict(list)
+        for event in fresh:
+            by_reason[event.severity, event.reason].append(event.message)
+        for (severity, reason), messages in by_reason.items():
+            self._recorder.record(job, severity, reason, _together(messages))
+
+    def forget(self, uid: str) -> None:
+        """There is no such job any more."""
+        self._told.pop(uid, None)
+        self._rest.pop(uid, None)
+
+    def _child(self, job: Subject, verb: str, resource: Resource, name: str) -> None:
+        if self._told[job.uid] >= self._one_by_one:
+            self._rest[job.uid][verb, resource].append(name)
+            return
+        self._told[job.uid] += 1
+        kind = resource.kind
+        self._recorder.record(job, "Normal", f"Successful{verb}{kind}", f"{verb}d {kind.lower()}: {name}")
+
+    def _is_known(self, uid: str, once: str) -> bool:
+        key = (uid, once)
+        known = key in self._once
+        self._once[key] = None
+        self._once.move_to_end(key)
+        if len(self._once) > REMEMBERED:
+            self._once.popitem(last=False)
+        return known
+
+
+def _together(messages: Sequence[str]) -> str:
+    return messages[0] if len(messages) == 1 else f"{messages[0]} (and {len(messages) - 1} more)"

@@ -1,0 +1,77 @@
+"""Which statuses wait, and for how long."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api.job import JobStatus, ReplicaStatus
+from controller.reconcile.coalesce import LONGEST_SECONDS, QUIET_SECONDS, Coalescer, may_wait
+
+
+def wire(active: int | None = 1, **fields: Any) -> dict[str, Any]:
+    """A status of one role, whose other counters and keys are ``fields``, but for those of the status itself."""
+    top: dict[str, Any] = {
+        key: fields.pop(key) for key in ("conditions", "startTime", "completionTime") if key in fields
+    }
+    role = {"active": active, "selector": "a=b", **fields}
+    return {
+        "replicaStatuses": {"Worker": {key: value for key, value in role.items() if value is not None}},
+        **top,
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "waits"),
+    [
+        pytest.param(wire(2), True, id="one more is active"),
+        pytest.param(wire(3, succeeded=1), True, id="one has succeeded"),
+        pytest.param(wire(1), True, id="one less is active"),
+        pytest.param(wire(None), False, id="none is active any more"),
+        pytest.param(wire(2, failed=1), False, id="one has failed"),
+        pytest.param(wire(2, restarts=1), False, id="a restart is counted"),
+        pytest.param(wire(2, replacing=["uid"]), False, id="a pod is being replaced"),
+        pytest.param(wire(2, conditions=[{"type": "Running"}]), False, id="a condition"),
+        pytest.param(wire(2, startTime="2026-01-01T12:00:00Z"), False, id="a time"),
+        pytest.param(wire(2, selector="a=c"), False, id="a selector"),
+        pytest.param({"replicaStatuses": {}}, False, id="a role less"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+def test_only_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
+    assert may_wait(wire(2 if wanted != wire(2) else 1), wanted) is waits
+
+
+def status(active: int) -> JobStatus:
+    return JobStatus(replica_statuses={"Worker": ReplicaStatus(active=active)})
+
+
+async def test_a_status_waits_until_it_is_quiet() -> None:
+    waiting = Coalescer()
+    assert waiting.hold("uid", b"{}", status(1)) == QUIET_SECONDS
+    await asyncio.sleep(QUIET_SECONDS / 2)
+    assert waiting.hold("uid", b"{}", status(1)) == pytest.approx(QUIET_SECONDS / 2)
+    assert waiting.hold("uid", b"{}", status(2)) == pytest.approx(QUIET_SECONDS), "it has changed again"
+    await asyncio.sleep(QUIET_SECONDS)
+    assert waiting.hold("uid", b"{}", status(2)) == 0
+
+
+async def test_a_status_that_never_rests_is_written_all_the_same() -> None:
+    waiting, loop = Coalescer(), asyncio.get_running_loop()
+    started, number = loop.time(), 0
+    while waiting.hold("uid", b"{}", status(number)):
+        await asyncio.sleep(QUIET_SECONDS / 4)
+        number += 1
+
+    assert loop.time() - started == pytest.approx(LONGEST_SECONDS)
+
+
+async def test_what_waits_is_known_until_somebody_writes_over_it() -> None:
+    waiting = Coalescer()
+    waiting.hold("uid", b"{}", status(1))
+
+    assert waiting.known("uid", b"{}") == status(1)
+    assert waiting.known("uid", b'{"conditions":[]}') is None
+    assert waiting.known("other", b"{}") is None
+    waiting.forget("uid")
+    assert waiting.known("uid", b"{}") is None

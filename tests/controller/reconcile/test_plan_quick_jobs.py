@@ -1,0 +1,82 @@
+"""The decision about jobs that have ended before anybody looked: what they went through is told by their pods."""
+
+from datetime import timedelta
+
+import pytest
+
+from controller.testing.builders import NOON
+from controller.testing.life import Life, life_of, running
+
+SUCCEEDED = "Created T, Running F, Succeeded T"
+
+
+def since(life: Life) -> float:
+    """Seconds after noon since when the job was Running."""
+    (at,) = [one.last_transition_time for one in life.status.conditions or () if one.type == "Running"]
+    assert at is not None
+    return (at - NOON).total_seconds()
+
+
+def end(life: Life, phase: str, *pods: str, code: int = 0, started: float | None = 0) -> None:
+    at = None if started is None else NOON + timedelta(seconds=started)
+    life.become(phase, *pods, code=code, started_at=at)
+
+
+def test_a_quick_job_was_running() -> None:
+    life = life_of()
+    end(life, "Succeeded", "master-0", started=3)
+    life.wait(5)
+    life.settle()
+
+    assert life.conditions == SUCCEEDED
+    assert since(life) == 3
+    assert life.reasons.count("PyTorchJobSucceeded") == 1
+
+
+def test_a_quick_failure_was_running() -> None:
+    life = life_of("Never")
+    end(life, "Failed", "master-0", code=1)
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Failed T"
+
+
+def test_the_pods_that_decide_say_since_when() -> None:
+    """A worker that ran before the master made the job no Running one."""
+    life = life_of()
+    end(life, "Succeeded", "worker-0", started=1)
+    end(life, "Succeeded", "master-0", started=4)
+    life.wait(5)
+    life.settle()
+
+    assert since(life) == 4
+
+
+@pytest.mark.parametrize(
+    ("started", "told"),
+    [pytest.param(-100, 0, id="a node's clock that is late"), pytest.param(100, 5, id="one that is early")],
+)
+def test_a_wrong_clock_puts_it_between_creation_and_now(started: float, told: float) -> None:
+    life = life_of()
+    end(life, "Succeeded", "master-0", started=started)
+    life.wait(5)
+    life.settle()
+
+    assert since(life) == told
+
+
+def test_what_never_ran_was_never_running() -> None:
+    """An image that could not be started, an eviction before the start."""
+    life = life_of("Never")
+    end(life, "Failed", "master-0", code=128, started=None)
+    life.settle()
+
+    assert life.conditions == "Created T, Failed T"
+
+
+def test_a_restarting_job_is_not_called_running_by_what_has_failed() -> None:
+    life = running()
+    end(life, "Failed", "master-0", code=1)
+    life.step()
+
+    assert life.conditions == "Created T, Restarting T"

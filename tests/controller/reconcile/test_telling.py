@@ -1,0 +1,136 @@
+"""What is told of a job: the first children one by one, the rest and the compact form in sums, the same thing once."""
+
+import pytest
+from typing_extensions import override
+
+from api.meta import PODS, SERVICES
+from controller.domain import Event, Severity
+from controller.kube.client import Client
+from controller.reconcile import telling
+from controller.reconcile.telling import ONE_BY_ONE, Teller
+from controller.runtime.recorder import Recorder, Subject
+
+JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "train", "uid-1", "pytorchjob-controller")
+
+
+class Listener(Recorder):
+    """A recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(Client.__new__(Client))
+        self.heard: list[tuple[str, str]] = []
+
+    @override
+    def record(self, subject: Subject, severity: str, reason: str, message: str) -> None:
+        self.heard.append((reason, message))
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+def exited(pod: str, once: str = "") -> Event:
+    return Event(Severity.NORMAL, "ExitedWithCode", f"{pod} exited", once)
+
+
+def test_in_full_each_of_the_first_children_is_told_at_once(listener: Listener) -> None:
+    teller = Teller(listener)
+    teller.created(JOB, PODS, "a")
+    teller.created(JOB, SERVICES, "a")
+    teller.deleted(JOB, PODS, "a")
+
+    assert listener.heard == [
+        ("SuccessfulCreatePod", "Created pod: a"),
+        ("SuccessfulCreateService", "Created service: a"),
+        ("SuccessfulDeletePod", "Deleted pod: a"),
+    ]
+
+
+def test_in_full_a_large_job_has_twenty_five(listener: Listener) -> None:
+    teller = Teller(listener)
+    for number in range(100):
+        teller.created(JOB, PODS, f"pod-{number}")
+        teller.created(JOB, SERVICES, f"pod-{number}")
+    assert len(listener.heard) == ONE_BY_ONE
+    teller.sum_up(JOB)
+
+    reasons = [reason for reason, _ in listener.heard[ONE_BY_ONE:]]
+    assert sorted(reasons) == ["SuccessfulCreatePod", "SuccessfulCreateService"]
+    assert len(listener.heard) == 25
+    assert any(message.startswith("Created 89 services: pod-11, ") for _, message in listener.heard)
+
+
+def test_the_budget_is_that_of_the_job_and_not_of_the_pass(listener: Listener) -> None:
+    teller = Teller(listener)
+    for number in range(ONE_BY_ONE + 1):
+        teller.created(JOB, PODS, f"pod-{number}")
+        teller.sum_up(JOB)
+    teller.created(JOB, PODS, "late")
+    teller.sum_up(JOB)
+
+    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created pod: late")
+    teller.created(JOB, PODS, "a")
+    teller.created(JOB, PODS, "b")
+    teller.sum_up(JOB)
+    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created 2 pods: a, b")
+
+
+def test_compact_sums_up_from_the_start(listener: Listener) -> None:
+    teller = Teller(listener, compact=True)
+    for name in ("a", "b"):
+        teller.created(JOB, PODS, name)
+    assert listener.heard == []
+    teller.sum_up(JOB)
+
+    assert listener.heard == [("SuccessfulCreatePod", "Created 2 pods: a, b")]
+    teller.sum_up(JOB)
+    assert len(listener.heard) == 1, "and tells it once"
+
+
+def test_compact_tells_one_of_each_reason_and_how_many_more(listener: Listener) -> None:
+    events = [exited("a"), exited("b"), Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")]
+    Teller(listener, compact=True).happened(JOB, events)
+
+    assert listener.heard == [("ExitedWithCode", "a exited (and 1 more)"), ("PyTorchJobSucceeded", "done")]
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_is_told_once_is_not_told_again(listener: Listener, compact: bool) -> None:
+    teller = Teller(listener, compact=compact)
+    for once in ("a", "a", "b"):
+        teller.happened(JOB, [exited("pod", once)])
+    assert len(listener.heard) == 2
+
+    other = Subject(JOB.api_version, JOB.kind, "default", "train", "uid-2", JOB.source)
+    teller.happened(other, [exited("pod", "a")])
+    assert len(listener.heard) == 3, "another job of that name is another job"
+
+
+def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "REMEMBERED", 2)
+    teller = Teller(listener)
+    for once in ("a", "b", "c", "a", "c"):
+        teller.happened(JOB, [exited("pod", once)])
+
+    assert len(listener.heard) == 4
+
+
+def test_a_failure_is_told_in_the_words_of_the_original(listener: Listener) -> None:
+    teller = Teller(listener, compact=True)
+    teller.failed(JOB, "Create", PODS, "no")
+    teller.failed(JOB, "Delete", SERVICES, "no")
+
+    assert listener.heard == [
+        ("FailedCreatePod", "Error creating: no"),
+        ("FailedDeleteService", "Error deleting: no"),
+    ]
+
+
+def test_a_job_that_is_gone_is_forgotten(listener: Listener) -> None:
+    teller = Teller(listener, compact=True)
+    teller.created(JOB, PODS, "a")
+    teller.forget(JOB.uid)
+    teller.sum_up(JOB)
+
+    assert listener.heard == []
