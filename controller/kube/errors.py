@@ -12,6 +12,7 @@
     └── ServerError           500 and more
 
 Errors of the network (``aiohttp.ClientError``, ``TimeoutError``, ``OSError``) are not in this tree; they pass through as they are.
+Neither is ``NotLeading``: the server was not even asked.
 """
 
 import msgspec
@@ -63,6 +64,10 @@ class TooManyRequests(ApiError): ...
 
 
 class ServerError(ApiError): ...
+
+
+class NotLeading(Exception):
+    """The write was not sent: another process may be leading by now."""
 
 
 class _Cause(msgspec.Struct):
