@@ -1,0 +1,272 @@
+"""The table of all metrics. What fills them is beside it; ``docs/metrics.md`` is made from it.
+
+Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, pkg/internal/controller/metrics and pkg/metrics;
+Kubernetes 1.34, component-base, metrics/prometheus/restclient. Values of labels are those of the originals.
+"""
+
+from controller.telemetry.metrics.family import Family, Group, Label
+
+RESULTS = ("error", "requeue", "requeue_after", "success")
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+NO_ANSWER = "<error>"
+CODES = (
+    *("200", "201", "400", "401", "403", "404", "409", "410", "422", "429"),
+    *("500", "502", "503", "504", NO_ANSWER),
+)
+"""The answers that series start with; any other code begins its series when it comes."""
+LANES = ("event", "child", "status", "first")
+
+PASS_BUCKETS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60),
+)
+QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000)
+REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60)
+SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+_JOB = (
+    Label("job_namespace", meaning="namespaces that have had a job"),
+    Label("framework", meaning="one for each kind"),
+)
+_CONTROLLER = Label("controller", meaning="one for each kind")
+_QUEUE = (Label("name", meaning="the controller"), _CONTROLLER)
+_HOST = Label("host", meaning="the API server, as `host:port`")
+_VERB = Label("verb", METHODS)
+_CODE = Label("code", CODES, "and any other status code")
+_LEASE = (Label("name", meaning="the Lease"),)
+
+JOBS_CREATED = Family("training_operator_jobs_created_total", "counter", "Jobs created", _JOB)
+JOBS_DELETED = Family("training_operator_jobs_deleted_total", "counter", "Jobs deleted for their TTL", _JOB)
+JOBS_SUCCESSFUL = Family("training_operator_jobs_successful_total", "counter", "Jobs that succeeded", _JOB)
+JOBS_FAILED = Family("training_operator_jobs_failed_total", "counter", "Jobs that failed", _JOB)
+JOBS_RESTARTED = Family(
+    "training_operator_jobs_restarted_total", "counter", "Failed pods that are replaced", _JOB
+)
+
+RECONCILES = Family(
+    "controller_runtime_reconcile_total",
+    "counter",
+    "Passes by how they ended",
+    (_CONTROLLER, Label("result", RESULTS)),
+)
+RECONCILE_ERRORS = Family(
+    "controller_runtime_reconcile_errors_total", "counter", "Passes that failed", (_CONTROLLER,)
+)
+TERMINAL_ERRORS = Family(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "counter",
+    "Passes that failed in a way that trying again cannot mend",
+    (_CONTROLLER,),
+)
+RECONCILE_PANICS = Family(
+    "controller_runtime_reconcile_panics_total", "counter", "Passes that met a defect", (_CONTROLLER,)
+)
+RECONCILE_TIMEOUTS = Family(
+    "controller_runtime_reconcile_timeouts_total", "counter", "Passes that took too long", (_CONTROLLER,)
+)
+RECONCILE_SECONDS = Family(
+    "controller_runtime_reconcile_time_seconds",
+    "histogram",
+    "Length of a pass",
+    (_CONTROLLER,),
+    PASS_BUCKETS,
+)
+MOST_WORKERS = Family(
+    "controller_runtime_max_concurrent_reconciles",
+    "gauge",
+    "Passes that may be under way at once",
+    (_CONTROLLER,),
+)
+ACTIVE_WORKERS = Family(
+    "controller_runtime_active_workers", "gauge", "Passes that are under way", (_CONTROLLER,)
+)
+
+DEPTH = Family("workqueue_depth", "gauge", "Jobs that wait for a pass", _QUEUE)
+ADDS = Family("workqueue_adds_total", "counter", "Passes that were asked for, repeats not counted", _QUEUE)
+QUEUE_SECONDS = Family(
+    "workqueue_queue_duration_seconds",
+    "histogram",
+    "How long a job waits for its pass",
+    _QUEUE,
+    QUEUE_BUCKETS,
+)
+WORK_SECONDS = Family(
+    "workqueue_work_duration_seconds", "histogram", "Length of a pass", _QUEUE, QUEUE_BUCKETS
+)
+UNFINISHED_SECONDS = Family(
+    "workqueue_unfinished_work_seconds", "gauge", "Time spent so far on all passes under way", _QUEUE
+)
+LONGEST_SECONDS = Family(
+    "workqueue_longest_running_processor_seconds",
+    "gauge",
+    "Time spent so far on the pass that is longest under way",
+    _QUEUE,
+)
+RETRIES = Family("workqueue_retries_total", "counter", "Passes asked for after a failure", _QUEUE)
+
+REQUESTS = Family(
+    "rest_client_requests_total",
+    "counter",
+    "Answers of the API server, each try counted",
+    (_CODE, Label("method", METHODS), _HOST),
+)
+REQUEST_SECONDS = Family(
+    "rest_client_request_duration_seconds",
+    "histogram",
+    "Time from sending a request to its answer, for a watch to the start of it",
+    (_VERB, _HOST),
+    REQUEST_BUCKETS,
+)
+REQUEST_SIZE = Family(
+    "rest_client_request_size_bytes", "histogram", "Size of what is sent", (_VERB, _HOST), SIZE_BUCKETS
+)
+RESPONSE_SIZE = Family(
+    "rest_client_response_size_bytes",
+    "histogram",
+    "Size of an answer; the lines of a watch are not counted",
+    (_VERB, _HOST),
+    SIZE_BUCKETS,
+)
+REQUEST_RETRIES = Family(
+    "rest_client_request_retries_total",
+    "counter",
+    "Requests tried again, by the answer that was the reason",
+    (_CODE, _VERB, _HOST),
+)
+LIMITER_SECONDS = Family(
+    "rest_client_rate_limiter_duration_seconds",
+    "histogram",
+    "How long a request is held back by --kube-api-qps; empty without that flag",
+    (_VERB, _HOST),
+    REQUEST_BUCKETS,
+)
+
+MASTER = Family("leader_election_master_status", "gauge", "1 in the replica that leads, 0 in others", _LEASE)
+SLOW_PATH = Family(
+    "leader_election_slowpath_total", "counter", "Renewals that had to read the Lease anew", _LEASE
+)
+
+LOOP_LAG = Family(
+    "rallypoint_event_loop_lag_seconds",
+    "histogram",
+    "How late a timer fires that is due twice a second",
+    (),
+    LAG_BUCKETS,
+)
+LOOP_LAG_LONGEST = Family(
+    "rallypoint_event_loop_lag_longest_seconds", "gauge", "The latest such timer of the last 1 to 2 minutes"
+)
+WATCH_SILENCE = Family(
+    "rallypoint_watch_silence_seconds",
+    "gauge",
+    "Time since the API server was last heard of by the watch of a resource",
+    (Label("resource", meaning="what is watched"),),
+)
+EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
+GATE_WIDTH = Family(
+    "rallypoint_gate_width", "gauge", "Requests that may be under way at once; narrowed after 429 and 503"
+)
+GATE_IN_FLIGHT = Family("rallypoint_gate_in_flight", "gauge", "Requests that are under way")
+GATE_WAITING = Family(
+    "rallypoint_gate_waiting",
+    "gauge",
+    "Requests that wait for their turn, by what they are for",
+    (Label("lane", LANES, "which goes first from right to left"),),
+)
+BUILD = Family(
+    "rallypoint_build_info",
+    "gauge",
+    "Always 1; the labels say what runs",
+    (
+        Label("version", meaning="of Rallypoint"),
+        Label("python", meaning="of Python"),
+        Label("loop", ("uvloop", "asyncio"), "the event loop"),
+    ),
+)
+
+_PROCESS = (
+    Family("process_cpu_seconds_total", "counter", "CPU time used, by user and system"),
+    Family("process_resident_memory_bytes", "gauge", "Resident memory"),
+    Family("process_virtual_memory_bytes", "gauge", "Virtual memory"),
+    Family("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970"),
+    Family("process_open_fds", "gauge", "File descriptors that are open"),
+    Family("process_max_fds", "gauge", "File descriptors that may be open"),
+)
+_GENERATION = (Label("generation", ("0", "1", "2")),)
+_PYTHON = (
+    Family(
+        "python_info",
+        "gauge",
+        "Always 1; the labels say which Python",
+        (
+            Label("version"),
+            Label("implementation"),
+            Label("major"),
+            Label("minor"),
+            Label("patchlevel"),
+        ),
+    ),
+    Family("python_gc_collections_total", "counter", "Runs of the garbage collector", _GENERATION),
+    Family("python_gc_objects_collected_total", "counter", "Objects it has freed", _GENERATION),
+    Family("python_gc_objects_uncollectable_total", "counter", "Objects it could not free", _GENERATION),
+)
+
+GROUPS = (
+    Group(
+        "Jobs",
+        "The names of training-operator. Each thing is counted once, when the job's status that tells of it has been "
+        "written. Differs: the original counts every existing job as created whenever it starts, counts one restart up to twice and more, "
+        "and leaves out what fails for its `backoffLimit` or `activeDeadlineSeconds`.",
+        (JOBS_CREATED, JOBS_DELETED, JOBS_SUCCESSFUL, JOBS_FAILED, JOBS_RESTARTED),
+    ),
+    Group(
+        "Passes",
+        "The names of controller-runtime. A pass looks at one job and does what it needs.",
+        (
+            RECONCILES,
+            RECONCILE_ERRORS,
+            TERMINAL_ERRORS,
+            RECONCILE_PANICS,
+            RECONCILE_TIMEOUTS,
+            RECONCILE_SECONDS,
+            MOST_WORKERS,
+            ACTIVE_WORKERS,
+        ),
+    ),
+    Group(
+        "Work queues",
+        "The names of controller-runtime, one queue for each kind. `name` and `controller` are the same.",
+        (DEPTH, ADDS, QUEUE_SECONDS, WORK_SECONDS, UNFINISHED_SECONDS, LONGEST_SECONDS, RETRIES),
+    ),
+    Group(
+        "Requests to the API server",
+        "The names, labels and buckets of client-go, as the components of Kubernetes expose them. "
+        f"`{NO_ANSWER}` is no answer at all. The requests of the leader election are among them.",
+        (REQUESTS, REQUEST_SECONDS, REQUEST_SIZE, RESPONSE_SIZE, REQUEST_RETRIES, LIMITER_SECONDS),
+    ),
+    Group(
+        "Leader election",
+        "The names of client-go; no series without `--leader-elect`.",
+        (MASTER, SLOW_PATH),
+    ),
+    Group(
+        "This service",
+        "What the originals do not have.",
+        (
+            LOOP_LAG,
+            LOOP_LAG_LONGEST,
+            WATCH_SILENCE,
+            EVENTS_DROPPED,
+            GATE_WIDTH,
+            GATE_IN_FLIGHT,
+            GATE_WAITING,
+            BUILD,
+        ),
+    ),
+    Group(
+        "Process",
+        "The names that Prometheus client libraries share, and those of the one for Python. `process_*` on Linux only.",
+        (*_PROCESS, *_PYTHON),
+    ),
+)

@@ -1,0 +1,146 @@
+"""All metrics of one service, in one registry: what ``app`` hands to the parts that have something to tell."""
+
+import asyncio
+import platform
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+
+from controller.telemetry.lag import Lag
+from controller.telemetry.metrics import families
+from controller.telemetry.metrics.passes import Passes, PassFamilies
+from controller.telemetry.metrics.readings import Readings
+from controller.telemetry.metrics.requests import RequestFamilies, Requests
+
+_without_created_series: Callable[[], None] = disable_created_metrics
+"""A second series for each, with its time of creation, is nothing that the originals' dashboards know."""
+
+_READ = (
+    *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
+    *(families.LOOP_LAG_LONGEST, families.WATCH_SILENCE, families.EVENTS_DROPPED),
+    *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
+)
+
+
+class Queue(Protocol):
+    """What a work queue tells of itself."""
+
+    @property
+    def adds(self) -> int: ...
+    @property
+    def retries(self) -> int: ...
+    def __len__(self) -> int: ...
+    def working_seconds(self) -> list[float]: ...
+
+
+class Gate(Protocol):
+    """What the gate tells of itself."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    def waiting(self) -> Mapping[str, int]:
+        """Calls by the lane they wait in."""
+        ...
+
+
+class Election:
+    """The series of the leader election: its observer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._master = families.MASTER.gauge(registry)
+        self._slow = families.SLOW_PATH.counter(registry)
+
+    def leading(self, name: str, is_leading: bool) -> None:
+        self._master.labels(name).set(is_leading)
+        self._slow.labels(name)  # so that the series of a Lease start together
+
+    def slow_path(self, name: str) -> None:
+        self._slow.labels(name).inc()
+
+
+class Metrics:
+    """Each method makes or connects the series of one part."""
+
+    def __init__(self, registry: CollectorRegistry, version: str = "") -> None:
+        _without_created_series()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        self.registry = registry
+        self._jobs = {
+            "created": families.JOBS_CREATED.counter(registry),
+            "deleted": families.JOBS_DELETED.counter(registry),
+            "successful": families.JOBS_SUCCESSFUL.counter(registry),
+            "failed": families.JOBS_FAILED.counter(registry),
+            "restarted": families.JOBS_RESTARTED.counter(registry),
+        }
+        self._passes = PassFamilies(registry)
+        self._requests = RequestFamilies(registry)
+        self._election = Election(registry)
+        self._lag = families.LOOP_LAG.histogram(registry)
+        self._build = families.BUILD.gauge(registry)
+        self._version = version
+        self._readings = Readings(_READ)
+        registry.register(self._readings)
+
+    def job(self, framework: str) -> Callable[[str, str], None]:
+        """A function (namespace, count) that counts for one framework."""
+
+        def count(namespace: str, what: str) -> None:
+            for series in self._jobs.values():  # so that a namespace's series all start together, at zero
+                series.labels(namespace, framework)
+            self._jobs[what].labels(namespace, framework).inc()
+
+        return count
+
+    def controller(self, name: str, workers: int) -> Passes:
+        return Passes(self._passes, name, workers)
+
+    def queue(self, name: str, queue: Queue) -> None:
+        read, labels = self._readings.add, (name, name)
+        read(families.DEPTH, labels, lambda: len(queue))
+        read(families.ADDS, labels, lambda: queue.adds)
+        read(families.RETRIES, labels, lambda: queue.retries)
+        read(families.UNFINISHED_SECONDS, labels, lambda: sum(queue.working_seconds()))
+        read(families.LONGEST_SECONDS, labels, lambda: max(queue.working_seconds(), default=0.0))
+
+    def watch(self, resource: str, silent_seconds: Callable[[], float]) -> None:
+        self._readings.add(families.WATCH_SILENCE, (resource,), silent_seconds)
+
+    def events(self, dropped: Callable[[], int]) -> None:
+        self._readings.add(families.EVENTS_DROPPED, (), dropped)
+
+    def gate(self, gate: Gate) -> None:
+        read = self._readings.add
+        read(families.GATE_WIDTH, (), lambda: gate.width)
+        read(families.GATE_IN_FLIGHT, (), lambda: gate.in_flight)
+        for lane in families.LANES:
+            read(families.GATE_WAITING, (lane,), partial(_waiting, gate, lane))
+
+    def requests(self, host: str) -> Requests:
+        """An observer of the clients of one API server."""
+        return Requests(self._requests, host)
+
+    def election(self) -> Election:
+        return self._election
+
+    def loop(self) -> Lag:
+        """To be run on the loop that it measures, which is also told of."""
+        loop = "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
+        self._build.labels(self._version, platform.python_version(), loop).set(1)
+        lag = Lag(self._lag.observe)
+        self._readings.add(families.LOOP_LAG_LONGEST, (), lag.longest_seconds)
+        return lag
+
+
+def _waiting(gate: Gate, lane: str) -> int:
+    return gate.waiting()[lane]

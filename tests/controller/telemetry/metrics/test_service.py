@@ -1,0 +1,201 @@
+"""What dashboards find: all of the table and nothing else, and figures that follow what they tell of."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from controller.runtime.queue import Queue
+from controller.telemetry.metrics import Metrics
+from controller.telemetry.metrics.families import GROUPS, LANES
+
+NAME = "pytorchjob-controller"
+LEASE = "1ca428e5.training-operator.kubeflow.org"
+
+
+class Door:
+    """A gate that has been narrowed."""
+
+    width = 16
+    in_flight = 16
+
+    def waiting(self) -> Mapping[str, int]:
+        return {"event": 40, "child": 3, "status": 0, "first": 0}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics(registry, "1.2.3")
+
+
+def connect_all(metrics: Metrics) -> None:
+    metrics.job("pytorch")("team", "created")
+    metrics.controller(NAME, 1)
+    metrics.queue(NAME, Queue[str]())
+    metrics.watch("pods", lambda: 1.0)
+    metrics.events(lambda: 0)
+    metrics.gate(Door())
+    metrics.requests("10.0.0.1:6443")
+    metrics.election().leading(LEASE, False)
+    metrics.loop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process_* families are read from /proc")
+async def test_the_table_is_what_is_exposed(metrics: Metrics, registry: CollectorRegistry) -> None:
+    connect_all(metrics)
+    declared = {
+        family.name: (family.type, family.help, sorted(family.label_names))
+        for group in GROUPS
+        for family in group.families
+    }
+    library = {name for name in declared if name.startswith(("process_", "python_"))}
+
+    exposed = {}
+    for metric in registry.collect():
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        labels = {label for sample in metric.samples for label in sample.labels} - {"le"}
+        text = declared[name][1] if name in library else metric.documentation
+        exposed[name] = (metric.type, text, sorted(labels))
+
+    assert exposed == declared
+
+
+async def test_label_values_of_the_table_are_those_that_are_exposed(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    connect_all(metrics)
+    declared = {
+        (family.name, label.name): set(label.values)
+        for group in GROUPS
+        for family in group.families
+        for label in family.labels
+        if label.values and label.name != "loop"
+    }
+    exposed: dict[tuple[str, str], set[str]] = {}
+    for metric in registry.collect():
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        for sample in metric.samples:
+            for label, value in sample.labels.items():
+                exposed.setdefault((name, label), set()).add(value)
+
+    assert {key: exposed[key] for key in declared} == declared
+
+
+@pytest.mark.parametrize("count", ["created", "deleted", "successful", "failed", "restarted"])
+def test_jobs_are_counted_by_namespace_and_framework(
+    metrics: Metrics, registry: CollectorRegistry, count: str
+) -> None:
+    metrics.job("pytorch")("team", count)
+    metrics.job("pytorch")("team", count)
+
+    labels = {"job_namespace": "team", "framework": "pytorch"}
+    assert registry.get_sample_value(f"training_operator_jobs_{count}_total", labels) == 2
+
+
+def test_the_series_of_a_namespace_start_together_at_zero(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    metrics.job("pytorch")("team", "created")
+
+    labels = {"job_namespace": "team", "framework": "pytorch"}
+    assert registry.get_sample_value("training_operator_jobs_failed_total", labels) == 0
+
+
+async def test_queues(metrics: Metrics, registry: CollectorRegistry) -> None:
+    queue = Queue[str]()
+    metrics.queue(NAME, queue)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    await queue.get()
+    await asyncio.sleep(4)
+    await queue.get()
+    await asyncio.sleep(2)
+    queue.add_failed("b")
+
+    figures = (
+        "depth",
+        "adds_total",
+        "retries_total",
+        "unfinished_work_seconds",
+        "longest_running_processor_seconds",
+    )
+    labels = {"name": NAME, "controller": NAME}
+    values = [registry.get_sample_value(f"workqueue_{figure}", labels) for figure in figures]
+    assert values == [1, 3, 1, 6 + 2, 6]
+
+
+def test_how_long_watches_are_silent(metrics: Metrics, registry: CollectorRegistry) -> None:
+    seconds = {"pods": 3.5, "services": 61.0}
+    for resource in seconds:
+        metrics.watch(resource, lambda resource=resource: seconds[resource])  # type: ignore[misc]
+    seconds["pods"] = 300.0
+
+    values = {
+        one: registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": one})
+        for one in seconds
+    }
+    assert values == {"pods": 300.0, "services": 61.0}
+
+
+def test_lost_events(metrics: Metrics, registry: CollectorRegistry) -> None:
+    lost: list[int] = []
+    metrics.events(lambda: len(lost))
+    assert registry.get_sample_value("rallypoint_events_dropped_total") == 0
+    lost.extend([1, 2, 3])
+
+    assert registry.get_sample_value("rallypoint_events_dropped_total") == 3
+
+
+def test_the_gate(metrics: Metrics, registry: CollectorRegistry) -> None:
+    metrics.gate(Door())
+
+    assert registry.get_sample_value("rallypoint_gate_width") == 16
+    assert registry.get_sample_value("rallypoint_gate_in_flight") == 16
+    waiting = [registry.get_sample_value("rallypoint_gate_waiting", {"lane": lane}) for lane in LANES]
+    assert waiting == [40, 3, 0, 0]
+
+
+def test_the_leader_election(metrics: Metrics, registry: CollectorRegistry) -> None:
+    observer, labels = metrics.election(), {"name": LEASE}
+    observer.leading(LEASE, False)
+    names = ("leader_election_master_status", "leader_election_slowpath_total")
+    assert [registry.get_sample_value(name, labels) for name in names] == [0, 0]
+
+    observer.leading(LEASE, True)
+    observer.slow_path(LEASE)
+    assert [registry.get_sample_value(name, labels) for name in names] == [1, 1]
+
+    observer.leading(LEASE, False)
+    assert registry.get_sample_value(names[0], labels) == 0
+
+
+async def test_what_runs(metrics: Metrics, registry: CollectorRegistry) -> None:
+    metrics.loop()
+
+    (sample,) = next(one for one in registry.collect() if one.name == "rallypoint_build_info").samples
+    assert sample.value == 1
+    assert sample.labels == {
+        "version": "1.2.3",
+        "python": sys.version.split()[0],
+        "loop": "asyncio",
+    }
+
+
+async def test_both_forms_of_exposition_are_sound(metrics: Metrics, registry: CollectorRegistry) -> None:
+    connect_all(metrics)
+
+    text = generate_openmetrics(registry).decode()  # type: ignore[no-untyped-call]
+    families = {one.name for one in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+
+    assert {"training_operator_jobs_created", "workqueue_adds", "workqueue_depth"} <= families
+    line = f'workqueue_adds_total{{controller="{NAME}",name="{NAME}"}} 0.0'
+    assert line in generate_latest(registry).decode().splitlines()

@@ -1,0 +1,72 @@
+"""How late the loop is: late timers are told, early ones are not, and the longest is forgotten in time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from controller.telemetry.lag import PERIOD_SECONDS, WINDOW_SECONDS, Lag
+
+
+class Clock:
+    """The loop's time, and what callbacks have used of it besides."""
+
+    used = 0.0
+
+    def __call__(self) -> float:
+        return asyncio.get_running_loop().time() + self.used
+
+
+@asynccontextmanager
+async def measuring(observe: Callable[[float], None], clock: Clock) -> AsyncIterator[Lag]:
+    lag = Lag(observe, clock)
+    task = asyncio.create_task(lag.run())
+    await asyncio.sleep(0)
+    try:
+        yield lag
+    finally:
+        task.cancel()
+
+
+async def test_an_idle_loop_is_on_time() -> None:
+    seen: list[float] = []
+    async with measuring(seen.append, Clock()) as lag:
+        await asyncio.sleep(10.25)
+
+        assert len(seen) == 10.25 // PERIOD_SECONDS
+        assert max(seen) < 1e-6
+        assert lag.longest_seconds() < 1e-6
+
+
+async def test_a_stall_is_told_once() -> None:
+    seen: list[float] = []
+    clock = Clock()
+    async with measuring(seen.append, clock):
+        await asyncio.sleep(1.25)
+        clock.used += 0.3
+        await asyncio.sleep(1)
+
+    assert [round(one, 6) for one in seen] == [0, 0, 0.3, 0]
+
+
+async def test_the_longest_is_remembered_for_a_minute_or_two() -> None:
+    clock = Clock()
+    async with measuring(lambda late: None, clock) as lag:
+        await asyncio.sleep(1.25)
+        clock.used += 0.3
+        await asyncio.sleep(1)
+        clock.used += 0.1
+        await asyncio.sleep(WINDOW_SECONDS)
+        assert round(lag.longest_seconds(), 6) == 0.3
+        await asyncio.sleep(WINDOW_SECONDS + 1)
+        assert lag.longest_seconds() < 1e-6
+
+
+async def test_a_timer_that_comes_early_is_on_time() -> None:
+    seen: list[float] = []
+    clock = Clock()
+    async with measuring(seen.append, clock):
+        await asyncio.sleep(0.25)
+        clock.used -= 0.001
+        await asyncio.sleep(0.5)
+
+    assert seen == [0]
