@@ -11,8 +11,9 @@ import yaml
 
 Document = dict[str, Any]
 
-_UNDERSTOOD = {"apiVersion", "kind", "resources", "namespace", "images"}
-_CLUSTER_SCOPED = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+_UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "namespace", "images"}
+_CLUSTER_SCOPED = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema"}
+"""FlowSchemas: kustomize 5.8 does not know that and adds a namespace, which the API server takes away again."""
 
 
 def build(folder: Path) -> list[Document]:
@@ -24,7 +25,8 @@ def build(folder: Path) -> list[Document]:
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := kustomization.keys() - _UNDERSTOOD:
         raise ValueError(f"{folder}: {', '.join(sorted(unknown))} is not understood")
-    documents = [document for name in kustomization["resources"] for document in _read(folder / name)]
+    names = [*kustomization["resources"], *kustomization.get("components", ())]
+    documents = [document for name in names for document in _read(folder / name)]
     for document in documents:
         if namespace := kustomization.get("namespace"):
             _place(document, namespace)

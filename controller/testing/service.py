@@ -54,11 +54,13 @@ class Service:
 
 
 def granted(user: str) -> list[dict[str, Any]]:
-    """The shipped role, bound to a user instead of the ServiceAccount."""
-    documents = build(RBAC)
-    binding = next(document for document in documents if document["kind"] == "ClusterRoleBinding")
+    """The shipped ClusterRole, bound to a user instead of the ServiceAccount."""
+    role, binding = (
+        next(document for document in build(RBAC) if document["kind"] == kind)
+        for kind in ("ClusterRole", "ClusterRoleBinding")
+    )
     binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
-    return [document for document in documents if document["kind"] != "ServiceAccount"]
+    return [role, binding]
 
 
 def install(plane: ControlPlane) -> None:

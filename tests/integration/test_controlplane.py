@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controller.testing.controlplane import ControlPlane, ProcessFailed, Refused, User
 
@@ -78,17 +77,18 @@ def listed(plane: ControlPlane, path: str) -> bool:
     return True
 
 
-def test_a_service_account_gets_a_kubeconfig(control_plane: ControlPlane, namespace: str) -> None:
-    config = yaml.safe_load(control_plane.service_account_kubeconfig(namespace, "default").read_text())
+def test_a_service_account_has_the_folder_of_a_pod(control_plane: ControlPlane, namespace: str) -> None:
+    folder = control_plane.service_account_folder(namespace, "default")
 
     review = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenReview",
-        "spec": {"token": config["users"][0]["user"]["token"]},
+        "spec": {"token": (folder / "token").read_text()},
     }
     answer = control_plane.request("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
     assert answer["status"]["user"]["username"] == f"system:serviceaccount:{namespace}:default"
-    assert config["contexts"][0]["context"]["namespace"] == namespace
+    assert (folder / "namespace").read_text() == namespace
+    assert (folder / "ca.crt").read_bytes() == control_plane.authority.pem
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,163 @@
-"""The controller as its Deployment runs it: in the cluster, as the shipped ServiceAccount, with the shipped flags."""
+"""The controller as its Deployment runs it: found by a pod's means, as the shipped ServiceAccount, with the shipped flags.
+
+The API server writes down what it is asked. Nothing may be refused, and no right may be there that nothing uses.
+"""
+
+import json
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import pytest
 
 from controller.testing.controlplane import ControlPlane
-from controller.testing.service import in_cluster_service, install
+from controller.testing.jobs import Jobs, job
+from controller.testing.manifests import build
+from controller.testing.service import ACCOUNT, RBAC, in_cluster_service, install
+
+AUDIT = f"""
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {{level: Metadata, users: ["{ACCOUNT}"]}}
+- {{level: None}}
+"""
+NAMESPACE = "default"
+OWNER_REFERENCES = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+NEVER_ASKED = {("kubeflow.org", "pytorchjobs/finalizers", "update")}
+"""Rights that no request needs: this one is looked up by an admission plugin that is on here, when a pod names its owner."""
+
+Right = tuple[str, str, str]
+"""API group, resource with its subresource, verb."""
 
 
-def test_it_finds_the_cluster_around_it(control_plane: ControlPlane) -> None:
-    install(control_plane)
+@pytest.fixture(scope="module")
+def plane() -> Generator[ControlPlane]:
+    with ControlPlane(nodes=1, audit_policy=AUDIT, api_server_flags=[OWNER_REFERENCES]) as plane:
+        install(plane)
+        yield plane
 
-    with in_cluster_service(control_plane) as running:
-        assert running.metric("rest_client_requests_total") > 0
+
+def entries(plane: ControlPlane) -> list[dict[str, Any]]:
+    """What the API server has been asked so far in the name of the ServiceAccount."""
+    assert plane.audit_log is not None
+    return [
+        json.loads(line) for line in plane.audit_log.read_text().splitlines(keepends=True) if line[-1] == "\n"
+    ]
+
+
+def asked(plane: ControlPlane) -> set[Right]:
+    return {right(one) for one in entries(plane) if "objectRef" in one}
+
+
+def right(entry: dict[str, Any]) -> Right:
+    target = entry["objectRef"]
+    resource = "/".join(part for part in (target["resource"], target.get("subresource", "")) if part)
+    return target.get("apiGroup", ""), resource, entry["verb"]
+
+
+def granted(rules: Iterable[dict[str, Any]]) -> set[Right]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_whole_lives_need_every_right_and_no_other(plane: ControlPlane) -> None:
+    jobs = Jobs(plane, NAMESPACE)
+    with in_cluster_service(plane) as running:
+        live_and_expire(plane, jobs)
+        follow_an_elastic_policy(plane, jobs)
+        meet_taken_names(plane, jobs)
+        write_beside_a_user(plane, jobs)
+        assert (
+            running.metric('controller_runtime_reconcile_panics_total{controller="pytorchjob-controller"}')
+            == 0
+        )
+
+    refused = [right(one) for one in entries(plane) if one["responseStatus"]["code"] in {401, 403}]
+    assert refused == []
+    (role,) = [document for document in build(RBAC) if document["kind"] == "ClusterRole"]
+    assert granted(role["rules"]) - asked(plane) == NEVER_ASKED
+
+
+def live_and_expire(plane: ControlPlane, jobs: Jobs) -> None:
+    """Created, Running, a failed worker replaced, Succeeded, pods and Services cleaned up, the job deleted."""
+    jobs.create("life", job(workers=1, runPolicy={"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 3}))
+    jobs.wait_for("life", "Running")
+    first = jobs.uid("life-worker-0")
+    jobs.end_pod("life-worker-0", "Failed", 1)
+    plane.wait("a new pod", lambda: jobs.uid("life-worker-0") not in {"", first}, seconds=30)
+    jobs.end_pod("life-master-0", "Succeeded", 0)
+    plane.wait("the job to go", lambda: not plane.has(jobs.path("life")), seconds=60)
+    assert jobs.pods("life") == []
+
+
+def follow_an_elastic_policy(plane: ControlPlane, jobs: Jobs) -> None:
+    """An autoscaler beside the job: made, changed with the policy, deleted while the job is suspended."""
+    path = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/elastic"
+    target = {"type": "Utilization", "averageUtilization": 80}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    body = job(workers=2, elasticPolicy={"minReplicas": 1, "maxReplicas": 3, "metrics": metrics})
+    del body["spec"]["pytorchReplicaSpecs"]["Master"]
+    jobs.create("elastic", body)
+    jobs.wait_for("elastic", "Running")
+    plane.wait("an autoscaler", lambda: plane.has(path), seconds=30)
+
+    jobs.patch("elastic", {"spec": {"elasticPolicy": {"maxReplicas": 4}}})
+    plane.wait("another maximum", lambda: plane.request("GET", path)["spec"]["maxReplicas"] == 4, seconds=30)
+    jobs.patch("elastic", {"spec": {"runPolicy": {"suspend": True}}})
+    jobs.wait_for("elastic", "Suspended")
+    plane.wait("no autoscaler", lambda: not plane.has(path), seconds=30)
+
+
+def meet_taken_names(plane: ControlPlane, jobs: Jobs) -> None:
+    """Pods and Services that are somebody else's: looked at, told of again and again, not touched."""
+    container = {"name": "main", "image": "x"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "taken-worker-0"}}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "taken-worker-1"}}
+    core = f"/api/v1/namespaces/{NAMESPACE}"
+    plane.request("POST", f"{core}/pods", {**pod, "spec": {"containers": [container], "nodeName": "node-0"}})
+    plane.request("POST", f"{core}/services", {**service, "spec": {"ports": [{"port": 80}]}})
+    jobs.create("taken", job(workers=2))
+
+    wanted = {("", "pods", "get"), ("", "services", "get"), ("", "events", "patch")}
+    plane.wait("both names looked up", lambda: wanted <= asked(plane), seconds=60)
+    assert jobs.owner(f"{core}/pods/taken-worker-0") == ""
+
+
+def write_beside_a_user(plane: ControlPlane, jobs: Jobs) -> None:
+    """A status written from an older version of the job: the newest is asked for."""
+    jobs.create("busy", job(workers=1))
+    jobs.wait_for("busy", "Running")
+    suspend = False
+
+    def has_collided() -> bool:
+        nonlocal suspend
+        suspend = not suspend
+        jobs.patch("busy", {"spec": {"runPolicy": {"suspend": suspend}}})
+        for note in "abcdefgh":
+            jobs.patch("busy", {"metadata": {"annotations": {"note": note}}})
+        return ("kubeflow.org", "pytorchjobs", "get") in asked(plane)
+
+    plane.wait("a write that came too late", has_collided, seconds=60)
+
+
+def test_requests_have_a_queue_of_their_own(plane: ControlPlane) -> None:
+    """By API Priority and Fairness; else they would wait behind those of every other ServiceAccount."""
+    with in_cluster_service(plane):
+        pass
+
+    assert dispatched(plane, "training-operator", "workload-high") > 0
+    assert dispatched(plane, "service-accounts", "workload-low") == 0
+
+
+def dispatched(plane: ControlPlane, schema: str, level: str) -> float:
+    """Requests that the API server has let through by this FlowSchema at this priority level."""
+    labels = f'{{flow_schema="{schema}",priority_level="{level}"}}'
+    wanted = f"apiserver_flowcontrol_dispatched_requests_total{labels} "
+    lines = str(plane.request("GET", "/metrics")).splitlines()
+    return next((float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted)), 0.0)

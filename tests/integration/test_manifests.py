@@ -1,58 +1,76 @@
 """``manifests`` in a real kube-apiserver: accepted as they are, and what their ServiceAccount may do."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.testing.controlplane import ControlPlane
 from controller.testing.manifests import build
+from controller.testing.service import ACCOUNT, STANDALONE, install
 
-STANDALONE = Path(__file__).parents[2] / "manifests" / "overlays" / "standalone"
+LEASE = "1ca428e5.training-operator.kubeflow.org"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
-@pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane) -> Iterator[list[dict[str, Any]]]:
-    """The overlay, but for its Deployment: without a kubelet its pod would only lie about."""
-    documents = [document for document in build(STANDALONE) if document["kind"] != "Deployment"]
-    control_plane.apply(*documents)
-    yield documents
+@pytest.fixture(scope="module", autouse=True)
+def installed(control_plane: ControlPlane) -> Iterator[None]:
+    install(control_plane)
+    yield
     for kind in ("clusterrolebindings", "clusterroles"):
         control_plane.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/training-operator")
 
 
-def test_the_deployment_is_accepted(control_plane: ControlPlane, installed: list[dict[str, Any]]) -> None:
-    (deployment,) = [document for document in build(STANDALONE) if document["kind"] == "Deployment"]
-    path = f"/apis/apps/v1/namespaces/{deployment['metadata']['namespace']}/deployments"
+def deployment() -> dict[str, Any]:
+    (found,) = [document for document in build(STANDALONE) if document["kind"] == "Deployment"]
+    return found
 
-    made = control_plane.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", deployment)
+
+def test_the_deployment_is_accepted(control_plane: ControlPlane) -> None:
+    path = "/apis/apps/v1/namespaces/kubeflow/deployments?dryRun=All&fieldValidation=Strict"
+
+    made = control_plane.request("POST", path, deployment())
 
     assert made["spec"]["template"]["spec"]["serviceAccountName"] == "training-operator"
 
 
-def test_pod_security_accepts_its_pod(control_plane: ControlPlane, installed: list[dict[str, Any]]) -> None:
-    (deployment,) = [document for document in build(STANDALONE) if document["kind"] == "Deployment"]
-    template = deployment["spec"]["template"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial"}, "spec": template["spec"]}
-    path = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/pods"
+def test_the_network_policy_is_accepted(control_plane: ControlPlane) -> None:
+    (policy,) = build(STANDALONE.parents[1] / "components" / "network-policy")
+    path = "/apis/networking.k8s.io/v1/namespaces/kubeflow/networkpolicies?dryRun=All&fieldValidation=Strict"
 
-    made = control_plane.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", pod)
+    made = control_plane.request("POST", path, policy)
+
+    assert made["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_pod_security_accepts_its_pod(control_plane: ControlPlane, namespace: str) -> None:
+    """In a namespace that others want to be restricted; ours is not, as it may hold pods of others already."""
+    core = f"/api/v1/namespaces/{namespace}"
+    enforce = {"pod-security.kubernetes.io/enforce": "restricted"}
+    control_plane.request("PATCH", core, {"metadata": {"labels": enforce}})
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "training-operator"}}
+    control_plane.request("POST", f"{core}/serviceaccounts", account)
+    spec = deployment()["spec"]["template"]["spec"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial"}, "spec": spec}
+
+    made = control_plane.request("POST", f"{core}/pods?dryRun=All&fieldValidation=Strict", pod)
 
     assert made["metadata"]["name"] == "trial"
 
 
-def may(plane: ControlPlane, verb: str, group: str, resource: str) -> bool:
+def may(
+    plane: ControlPlane, verb: str, group: str, resource: str, *, namespace: str = "anywhere", name: str = ""
+) -> bool:
     resource, _, subresource = resource.partition("/")
     attributes = {
-        "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": "anywhere",
+        "verb": verb, "group": group, "resource": resource, "subresource": subresource,
+        "namespace": namespace, "name": name,
     }  # fmt: skip
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
-            "user": "system:serviceaccount:kubeflow:training-operator",
+            "user": ACCOUNT,
             "groups": ["system:serviceaccounts", "system:authenticated"],
             "resourceAttributes": attributes,
         },
@@ -72,9 +90,7 @@ def may(plane: ControlPlane, verb: str, group: str, resource: str) -> bool:
         ("get create patch delete", "autoscaling", "horizontalpodautoscalers"),
     ],
 )
-def test_the_controller_may(
-    control_plane: ControlPlane, installed: list[dict[str, Any]], verbs: str, group: str, resource: str
-) -> None:
+def test_the_controller_may(control_plane: ControlPlane, verbs: str, group: str, resource: str) -> None:
     control_plane.wait(
         "the binding", lambda: may(control_plane, verbs.split()[0], group, resource), seconds=10
     )
@@ -95,7 +111,18 @@ def test_the_controller_may(
         pytest.param("get list watch", "", "nodes", id="nodes are not looked at"),
     ],
 )
-def test_the_controller_may_not(
-    control_plane: ControlPlane, installed: list[dict[str, Any]], verbs: str, group: str, resource: str
-) -> None:
+def test_the_controller_may_not(control_plane: ControlPlane, verbs: str, group: str, resource: str) -> None:
     assert [verb for verb in verbs.split() if may(control_plane, verb, group, resource)] == []
+
+
+def test_the_controller_may_hold_one_lease(control_plane: ControlPlane) -> None:
+    """That of its own, where it runs; RBAC cannot ask a create for its name."""
+
+    def verbs(namespace: str, name: str) -> list[str]:
+        every = ["get", "list", "watch", "create", "update", "patch", "delete"]
+        lease = ("coordination.k8s.io", "leases")
+        return [verb for verb in every if may(control_plane, verb, *lease, namespace=namespace, name=name)]
+
+    assert verbs("kubeflow", LEASE) == ["get", "list", "watch", "create", "update", "patch"]
+    assert verbs("kubeflow", "other") == ["create"]
+    assert verbs("default", LEASE) == []

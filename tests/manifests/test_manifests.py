@@ -1,31 +1,38 @@
 """The objects in ``manifests`` against the contract and against each other; a real API server has its say in integration."""
 
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.cli.controller import add_parser
 from controller.kinds import ALL
 from controller.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+SEVERAL = {"CustomResourceDefinition", "FlowSchema"}
+ACCOUNT = {"kind": "ServiceAccount", "name": "training-operator", "namespace": "kubeflow"}
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, dict[str, Any]]:
-    """The objects of the overlay ``standalone`` by kind; there is one of each but for the definitions."""
-    return {document["kind"]: document for document in build(MANIFESTS / "overlays" / "standalone")}
+    """The objects of the overlay ``standalone`` by kind; there is one of each but for those in ``SEVERAL``."""
+    documents = build(MANIFESTS / "overlays" / "standalone")
+    return {document["kind"]: document for document in documents if document["kind"] not in SEVERAL}
 
 
 def test_what_is_installed(objects: dict[str, dict[str, Any]]) -> None:
     installed = {kind: document["metadata"]["name"] for kind, document in objects.items()}
-    del installed["CustomResourceDefinition"]
 
     assert installed == {
         "Namespace": "kubeflow",
         "ServiceAccount": "training-operator",
         "ClusterRole": "training-operator",
         "ClusterRoleBinding": "training-operator",
+        "Role": "training-operator",
+        "RoleBinding": "training-operator",
+        "PodDisruptionBudget": "training-operator",
         "Deployment": "training-operator",
         "Service": "training-operator",
     }
@@ -37,9 +44,70 @@ def test_everything_is_in_the_namespace_that_is_made(objects: dict[str, dict[str
         for document in objects.values()
         if "namespace" in document["metadata"]
     }
-    (subject,) = objects["ClusterRoleBinding"]["subjects"]
 
-    assert placed == {objects["Namespace"]["metadata"]["name"]} == {subject["namespace"]}
+    assert placed == {objects["Namespace"]["metadata"]["name"]} == {ACCOUNT["namespace"]}
+
+
+def test_rights_and_queues_are_of_the_account_that_it_runs_as(objects: dict[str, dict[str, Any]]) -> None:
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    schemas = build(MANIFESTS / "components" / "flow-control")
+    account = {"name": ACCOUNT["name"], "namespace": ACCOUNT["namespace"]}
+
+    assert objects["ServiceAccount"]["metadata"]["name"] == pod["serviceAccountName"] == ACCOUNT["name"]
+    for binding in ("ClusterRoleBinding", "RoleBinding"):
+        assert objects[binding]["subjects"] == [ACCOUNT]
+    for schema in schemas:
+        (rule,) = schema["spec"]["rules"]
+        assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
+
+
+def test_the_base_is_of_no_namespace() -> None:
+    """kustomize puts an overlay's namespace only where the base names none, in the subjects of bindings above all."""
+    documents = build(MANIFESTS / "base")
+
+    assert not [one for one in documents if "namespace" in one["metadata"]]
+    assert not [one for one in documents for subject in one.get("subjects", ()) if "namespace" in subject]
+
+
+def test_the_role_names_the_lease_of_the_flags(objects: dict[str, dict[str, Any]]) -> None:
+    names = {name for rule in objects["Role"]["rules"] for name in rule.get("resourceNames", ())}
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers())
+
+    assert names == {parser.parse_args(["controller"]).leader_election_id}
+
+
+def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[str, Any]]) -> None:
+    (policy,) = build(MANIFESTS / "components" / "network-policy")
+    template = objects["Deployment"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (incoming,) = policy["spec"]["ingress"]
+
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert [one["port"] for one in incoming["ports"]] == [one["name"] for one in container["ports"]]
+
+
+def test_prometheus_operator_finds_the_service(objects: dict[str, dict[str, Any]]) -> None:
+    (monitor,) = build(MANIFESTS / "components" / "monitoring")
+    service = objects["Service"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_a_node_can_be_drained_and_a_broken_pod_does_not_forbid_it(
+    objects: dict[str, dict[str, Any]],
+) -> None:
+    budget, deployment = objects["PodDisruptionBudget"]["spec"], objects["Deployment"]["spec"]
+
+    assert budget["selector"] == deployment["selector"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+
+
+def test_only_its_own_pods_get_a_token(objects: dict[str, dict[str, Any]]) -> None:
+    assert objects["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert objects["Deployment"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
 
 
 def test_the_service_reaches_the_pods(objects: dict[str, dict[str, Any]]) -> None:
@@ -79,7 +147,6 @@ def test_the_role_grants_nothing_by_wildcard(objects: dict[str, dict[str, Any]])
 
 def test_the_pod_may_run_in_a_restricted_namespace(objects: dict[str, dict[str, Any]]) -> None:
     """The rules of Pod Security's profile ``restricted``, and a read-only root file system beside."""
-    assert objects["Namespace"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     pod = objects["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
 

@@ -103,14 +103,9 @@ class ControlPlane:
         path = self.directory / "kubeconfigs" / f"{user.replace(':', '_')}.yaml"
         if not path.exists():
             known = self.users | {component.name: component for component in self._components.values()}
-            self._write_kubeconfig(path, known[user].token, user)
+            text = kubeconfig(self.server, self.authority.pem, known[user].token, user=user)
+            write_private(path, text)
         return path
-
-    def service_account_kubeconfig(self, namespace: str, name: str, *, seconds: int = 86_400) -> Path:
-        """A kubeconfig file with a fresh token of a ServiceAccount that exists."""
-        token = self._service_account_token(namespace, name, seconds)
-        file = self.directory / "kubeconfigs" / f"{namespace}_{name}.yaml"
-        return self._write_kubeconfig(file, token, f"{namespace}:{name}", namespace)
 
     def service_account_folder(self, namespace: str, name: str, *, seconds: int = 3607) -> Path:
         """A folder like the one that the kubelet mounts into pods of a ServiceAccount, which must exist; anew each time.
@@ -118,7 +113,13 @@ class ControlPlane:
         3607 seconds is what the API server mounts by default.
         """
         folder = Path(tempfile.mkdtemp(prefix=f"{namespace}_{name}-", dir=self.directory))
-        write_private(folder / "token", self._service_account_token(namespace, name, seconds))
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
+        write_private(folder / "token", self.request("POST", path, body)["status"]["token"])
         write_private(folder / "ca.crt", self.authority.pem)
         write_private(folder / "namespace", namespace)
         return folder
@@ -275,19 +276,6 @@ class ControlPlane:
 
     def _component_kubeconfig(self, component: str) -> Path:
         return self.kubeconfig(self._components[component].name)
-
-    def _service_account_token(self, namespace: str, name: str, seconds: int) -> str:
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
-        }
-        return str(self.request("POST", path, body)["status"]["token"])
-
-    def _write_kubeconfig(self, path: Path, token: str, user: str, namespace: str = "default") -> Path:
-        text = kubeconfig(self.server, self.authority.pem, token, user=user, namespace=namespace)
-        return write_private(path, text)
 
 
 def _collections(spec: Any) -> list[str]:

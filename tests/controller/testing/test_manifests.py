@@ -48,6 +48,22 @@ def test_an_overlay_places_and_tags(base: Path, tmp_path: Path) -> None:
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "s", "namespace": "here"}]
 
 
+def test_components_come_after_resources(base: Path, tmp_path: Path) -> None:
+    schema = "{kind: FlowSchema, metadata: {name: f}}"
+    write(tmp_path / "component", kustomization="{kind: Component, resources: [f.yaml]}", f=schema)
+    overlay = write(
+        tmp_path / "overlay",
+        kustomization="{components: [../component], resources: [../base], namespace: here}",
+    )
+
+    assert [document["kind"] for document in build(overlay)] == [
+        "Deployment",
+        "ClusterRoleBinding",
+        "FlowSchema",
+    ]
+    assert build(overlay)[-1]["metadata"] == {"name": "f"}
+
+
 def test_what_is_not_understood_is_refused(base: Path, tmp_path: Path) -> None:
     overlay = write(tmp_path / "overlay", kustomization="{resources: [../base], namePrefix: x-}")
 
