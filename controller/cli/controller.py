@@ -121,6 +121,7 @@ def execute(args: argparse.Namespace) -> int:
         sys.stderr.write(f"rallypoint controller: {error}\n")
         return 2
     logs.configure(settings.log_format, settings.log_level)
+    logs.catch_all()
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
             log.warning("flag does nothing", flag=f"--{name}", reason=reason)

@@ -1,42 +1,141 @@
-"""Structured logs: a short constant message and fields, as JSON lines for machines or coloured lines for people."""
+"""Structured logs: a short constant message and fields, as JSON lines for machines or coloured lines for people.
 
+Whoever logs in this process ends here: structlog, the standard library's loggers, warnings, and what nobody has caught. Fields of one
+pass (controller, kind, namespace, name, uid) are bound where it begins, with ``structlog.contextvars``.
+
+Source of the names ``ts``, ``level``, ``msg`` and ``logger``: zap, as controller-runtime sets it up.
+"""
+
+import contextlib
 import logging
+import re
 import sys
+import threading
+from types import TracebackType
 from typing import TextIO
 
 import structlog
+from typing_extensions import override
 
 LONGEST_VALUE = 1024
 """Characters of one field; longer ones are cut, so that nobody else's text can flood the log."""
+LONGEST_TRACEBACK = 12_000
+"""Characters of which the last are kept. A line of a container's log is split at 16 KiB."""
+
+_SECRETS = (
+    (
+        re.compile(r"""(authorization["'\\]*\s*[:=]\s*["'\\]*)(?:\w+\s+)?[^\s"'\\,)}>]+""", re.IGNORECASE),
+        r"\1…",
+    ),
+    (re.compile(r"(bearer\s+)[\w.~+/=-]{16,}", re.IGNORECASE), r"\1…"),
+    (re.compile(r"""(://)[^\s/@"'\\]+@"""), r"\1…@"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "…"),
+)
+"""Logins in headers, tokens, names and passwords in addresses of proxies, and what replaces them.
+
+None is logged on purpose; this is for the texts of errors, which are other people's."""
 
 
 def configure(log_format: str, level: str, stream: TextIO | None = None) -> None:
-    """Set up structlog for the whole process; ``level`` as in ``Settings.log_level``."""
+    """Set up all logging of the process; ``level`` as in ``Settings.log_level``."""
     target = stream or sys.stderr
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=target.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+            event_key="msg",
+            timestamp_key="ts",
+        )
     )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
+            structlog.processors.EventRenamer("msg"),
             _cut,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=lambda *_: _Lines(target),
         cache_logger_on_first_use=False,
     )
+    # Libraries are heard when something is odd; what they do otherwise is not for the log of this service.
+    logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_Foreign()])
+
+
+def catch_all() -> None:
+    """Log, too, what nobody has caught, and warnings. For a process that is the service and nothing else."""
+    sys.excepthook = _crashed
+    sys.unraisablehook = _unraisable
+    threading.excepthook = _thread_crashed
+    logging.captureWarnings(True)
+
+
+class _Lines:
+    """One write for each line. A stream that is full or closed loses lines, and nothing else: logging stops no work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(_without_secrets(line) + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = msg
+
+
+class _Foreign(logging.Handler):
+    """Takes the records of the standard library's loggers, those of asyncio and aiohttp among them."""
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - arguments that do not fit a library's message must not stop us
+            message = str(record.msg)
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        structlog.get_logger().bind(logger=record.name).log(level, message, exc_info=record.exc_info)
+
+
+def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        structlog.get_logger().critical("crashed", exc_info=(kind, error, trace))
+
+
+def _thread_crashed(args: threading.ExceptHookArgs) -> None:
+    thread = args.thread.name if args.thread else ""
+    structlog.get_logger().critical(
+        "thread crashed", thread=thread, exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
+    )
+
+
+def _unraisable(args: "sys.UnraisableHookArgs") -> None:
+    info = (args.exc_type, args.exc_value, args.exc_traceback)
+    structlog.get_logger().error("error where none can be raised", place=repr(args.object), exc_info=info)
 
 
 def _cut(
     logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     for key, value in event.items():
-        if isinstance(value, str) and len(value) > LONGEST_VALUE and key != "exception":
+        if not isinstance(value, str):
+            continue
+        if key == "exception":
+            event[key] = value if len(value) <= LONGEST_TRACEBACK else "…" + value[-LONGEST_TRACEBACK:]
+        elif len(value) > LONGEST_VALUE:
             event[key] = value[:LONGEST_VALUE] + "…"
     return event
+
+
+def _without_secrets(line: str) -> str:
+    for secret, instead in _SECRETS:
+        line = secret.sub(instead, line)
+    return line

@@ -1,43 +1,95 @@
-"""Lines of the log: one JSON object each, or a line for people; never longer than they should be."""
+"""Lines of the log: one JSON object each, or a line for people, whoever they come from; short, and without secrets."""
 
+import asyncio
 import io
 import json
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Iterator
+from typing import Any
 
+import aiohttp
 import pytest
 import structlog
+from multidict import CIMultiDict, CIMultiDictProxy
+from typing_extensions import override
+from yarl import URL
 
 from controller.telemetry import logs
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """structlog is set up for the whole process; later tests want it as it comes."""
+    """Logging is set up for the whole process; later tests want it as it comes."""
+    handlers, level = list(logging.root.handlers), logging.root.level
     yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
     structlog.reset_defaults()
 
 
-def configured(log_format: str = "json", level: str = "info") -> io.StringIO:
-    stream = io.StringIO()
-    logs.configure(log_format, level, stream)
-    return stream
+def configured(
+    log_format: str = "json", level: str = "info", stream: io.StringIO | None = None
+) -> io.StringIO:
+    """As in a process of its own, where nobody has set up anything before."""
+    logging.root.handlers.clear()
+    target = stream or io.StringIO()
+    logs.configure(log_format, level, target)
+    return target
+
+
+def only(stream: io.StringIO) -> dict[str, Any]:
+    """The one line that was written."""
+    (line,) = stream.getvalue().splitlines()
+    fields: dict[str, Any] = json.loads(line)
+    return fields
 
 
 def test_a_line_is_one_json_object_whatever_it_tells_of() -> None:
     stream = configured()
     structlog.get_logger().bind(controller="c").warning("pass failed", key="a/b", error="no\n\x1b[31mred")
 
-    (line,) = stream.getvalue().splitlines()
-    fields = json.loads(line)
-    assert fields.pop("timestamp").endswith("Z")
+    fields = only(stream)
+    assert fields.pop("ts").endswith("Z")
     assert fields == {
-        "event": "pass failed",
+        "msg": "pass failed",
         "level": "warning",
         "controller": "c",
         "key": "a/b",
         "error": "no\n\x1b[31mred",
     }
-    assert "\x1b" not in line
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_what_json_does_not_know_is_told_all_the_same() -> None:
+    stream = configured()
+    structlog.get_logger().info("something", odd={1}, torn="\ud800", number=2**70)
+
+    fields = only(stream)
+    assert (fields["odd"], fields["torn"], fields["number"]) == ("{1}", "\ud800", 2**70)
+
+
+async def test_fields_of_a_pass_are_on_its_lines_and_those_of_its_tasks() -> None:
+    stream = configured()
+    log = structlog.get_logger()
+
+    async def one_pass(name: str) -> None:
+        structlog.contextvars.bind_contextvars(namespace="team", name=name)
+        await asyncio.gather(child(), child())
+
+    async def child() -> None:
+        await asyncio.sleep(1)
+        log.info("something")
+
+    await asyncio.gather(one_pass("a"), one_pass("b"))
+    log.info("something else")
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert sorted(line["name"] for line in lines[:-1]) == ["a", "a", "b", "b"]
+    assert "name" not in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -62,26 +114,227 @@ def test_nobodys_text_floods_the_log() -> None:
     stream = configured()
     structlog.get_logger().info("something", error="x" * 1_000_000)
 
-    assert json.loads(stream.getvalue())["error"] == "x" * logs.LONGEST_VALUE + "…"
+    assert only(stream)["error"] == "x" * logs.LONGEST_VALUE + "…"
 
 
-def test_a_defect_is_told_with_its_traceback() -> None:
+def test_a_defect_is_told_with_its_traceback_in_one_field() -> None:
     stream = configured()
     try:
         raise KeyError("defect")
     except KeyError:
         structlog.get_logger().exception("pass broke")
 
-    text = json.loads(stream.getvalue())["exception"]
+    text = only(stream)["exception"]
     assert "test_a_defect_is_told_with_its_traceback" in text
     assert "KeyError: 'defect'" in text
+
+
+def test_of_a_long_traceback_the_end_is_kept() -> None:
+    stream = configured()
+    try:
+        raise KeyError("x" * 20_000 + "the end")
+    except KeyError:
+        structlog.get_logger().exception("pass broke")
+
+    text = only(stream)["exception"]
+    assert text.startswith("…")
+    assert text.endswith("the end'")
+    assert len(stream.getvalue()) < 16 * 1024, "the container runtime splits longer lines"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_libraries_are_heard_in_the_same_form(log_format: str) -> None:
+    stream = configured(log_format)
+    library = logging.getLogger("some.library")
+    library.info("connected")
+    library.warning("%d tries", 3)
+    library.warning("%d tries", "odd")
+    library.log(logging.ERROR + 5, "worse")
+
+    lines = stream.getvalue().splitlines()
+    if log_format == "json":
+        told = [(one["logger"], one["level"], one["msg"]) for one in map(json.loads, lines)]
+        assert told == [
+            ("some.library", "warning", "3 tries"),
+            ("some.library", "warning", "%d tries"),
+            ("some.library", "error", "worse"),
+        ]
+    else:
+        assert len(lines) == 3
+        assert "some.library" in lines[0]
+
+
+async def test_what_a_forgotten_task_meets_is_told() -> None:
+    stream = configured()
+    try:
+        raise KeyError("defect")
+    except KeyError as error:
+        asyncio.get_running_loop().call_exception_handler({"message": "nobody asked", "exception": error})
+
+    fields = only(stream)
+    assert (fields["logger"], fields["level"], fields["msg"]) == ("asyncio", "error", "nobody asked")
+    assert "KeyError: 'defect'" in fields["exception"]
+
+
+SECRETS = ("opensesame", "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln", "b3BlbjpzZXNhbWU=")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer opensesame",
+        "{'Authorization': 'Bearer opensesame', 'Accept': 'kept'}",
+        '{"Proxy-Authorization": "Basic b3BlbjpzZXNhbWU=", "Accept": "kept"}',
+        "proxy-authorization=opensesame, kept",
+        "cannot connect to http://user:opensesame@proxy:3128/kept",
+        "cannot connect to http://opensesame@proxy:3128/kept",
+        "token eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrIn0.c2ln is kept out",
+        "invalid bearer token",
+        "Bearer opensesame-opensesame is not kept",
+    ],
+)
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_login_is_logged(log_format: str, text: str) -> None:
+    stream = configured(log_format)
+    structlog.get_logger().warning("pass failed", error=text)
+    try:
+        raise OSError(text)
+    except OSError:
+        structlog.get_logger().exception("pass broke", nested={"headers": [text]})
+
+    written = stream.getvalue()
+    assert not [secret for secret in SECRETS if secret in written]
+    assert ("kept" in text) == ("kept" in written)
+    assert ("token" in text) == ("token" in written)
+    if log_format == "json":
+        assert [json.loads(line)["msg"] for line in written.splitlines()] == ["pass failed", "pass broke"]
+
+
+def test_the_headers_that_an_error_of_aiohttp_shows_are_not_logged() -> None:
+    stream = configured()
+    headers = CIMultiDictProxy(CIMultiDict({"Proxy-Authorization": "Basic b3BlbjpzZXNhbWU=", "Host": "kept"}))
+    info = aiohttp.RequestInfo(URL("http://proxy:3128"), "CONNECT", headers, URL("http://proxy:3128"))
+    error = aiohttp.ClientHttpProxyError(info, (), status=407)
+    assert SECRETS[2] in repr(error), "or else this tests nothing"
+
+    structlog.get_logger().info("watch broken", error=repr(error))
+
+    assert SECRETS[2] not in stream.getvalue()
+    assert "kept" in only(stream)["error"]
+
+
+class Full(io.StringIO):
+    @override
+    def write(self, text: str) -> int:
+        raise OSError("no space left on device")
+
+
+@pytest.mark.parametrize("stream", [Full(), io.StringIO()], ids=["full", "closed"])
+def test_a_log_that_cannot_be_written_stops_no_work(stream: io.StringIO) -> None:
+    if not isinstance(stream, Full):
+        stream.close()
+    configured(stream=stream)
+
+    structlog.get_logger().warning("pass failed")
+    logging.getLogger("some.library").warning("something")
+
+    assert logging.root.handlers, "what libraries say went the same way"
 
 
 def test_lines_for_people() -> None:
     stream = configured("console")
     structlog.get_logger().info("caches filled", kinds=["PyTorchJob"])
+    try:
+        raise KeyError("defect")
+    except KeyError:
+        structlog.get_logger().exception("pass broke")
 
     text = stream.getvalue()
     assert "caches filled" in text
     assert "PyTorchJob" in text
+    assert "KeyError: 'defect'" in text
     assert "\x1b" not in text, "no colours where nobody looks"
+
+
+def crashed(program: str) -> tuple[int, list[dict[str, Any]]]:
+    """Exit status and log of a process of its own, as its hooks are for all of it."""
+    start = "from controller.telemetry import logs\nlogs.configure('json', 'info')\nlogs.catch_all()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", start + textwrap.dedent(program)], capture_output=True, text=True, check=False
+    )
+    return done.returncode, [json.loads(line) for line in done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "level", "message"),
+    [
+        pytest.param("raise KeyError('defect')", 1, "critical", "crashed", id="crash"),
+        pytest.param(
+            """
+            import threading
+            def run(): raise KeyError('defect')
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+            """,
+            0,
+            "critical",
+            "thread crashed",
+            id="crash of a thread",
+        ),
+        pytest.param(
+            """
+            class Odd:
+                def __del__(self): raise KeyError('defect')
+            Odd()
+            """,
+            0,
+            "error",
+            "error where none can be raised",
+            id="error of a finalizer",
+        ),
+        pytest.param(
+            """
+            import asyncio
+            async def broken(): raise KeyError('defect')
+            async def main():
+                asyncio.create_task(broken())
+                await asyncio.sleep(0.01)
+            asyncio.run(main())
+            """,
+            0,
+            "error",
+            "Task exception was never retrieved",
+            id="error of a task that nobody waits for",
+        ),
+    ],
+)
+def test_what_nobody_catches_is_told(program: str, status: int, level: str, message: str) -> None:
+    code, (line,) = crashed(program)
+
+    assert code == status
+    assert line["level"] == level
+    assert line["msg"].startswith(message)
+    assert "KeyError: 'defect'" in line["exception"]
+
+
+def test_warnings_are_told() -> None:
+    code, (line,) = crashed("import warnings\nwarnings.warn('old')")
+
+    assert (code, line["level"], line["logger"]) == (0, "warning", "py.warnings")
+    assert "UserWarning: old" in line["msg"]
+
+
+def test_an_interruption_is_no_crash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    stream = configured()
+    logs.catch_all()
+    logging.captureWarnings(False)
+
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+    assert stream.getvalue() == ""
+    assert capsys.readouterr().err == "KeyboardInterrupt\n"
