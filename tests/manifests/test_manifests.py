@@ -1,5 +1,7 @@
 """The objects in ``manifests`` against the contract and against each other; a real API server has its say in integration."""
 
+import json
+import tomllib
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -159,3 +161,28 @@ def test_the_pod_may_run_in_a_restricted_namespace(objects: dict[str, dict[str, 
         "capabilities": {"drop": ["ALL"]},
     }
     assert "memory" in container["resources"]["limits"]
+
+
+def test_the_image_runs_as_the_deployment_says(objects: dict[str, dict[str, Any]]) -> None:
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    lines = (MANIFESTS.parent / "Dockerfile").read_text().splitlines()
+    said = {instruction: rest for instruction, _, rest in (line.partition(" ") for line in lines)}
+
+    user = pod["securityContext"]
+    assert said["USER"] == f"{user['runAsUser']}:{user['runAsGroup']}"
+    assert json.loads(said["ENTRYPOINT"]) == container["command"]
+    assert {int(port) for port in said["EXPOSE"].split()} == {
+        port["containerPort"] for port in container["ports"]
+    }
+
+
+def test_the_image_is_built_from_all_of_the_package() -> None:
+    root = MANIFESTS.parent
+    target = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+
+    assert {f"!{package}" for package in target["packages"]} <= set(
+        (root / ".dockerignore").read_text().splitlines()
+    )
