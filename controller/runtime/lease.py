@@ -1,0 +1,117 @@
+"""A Lease as a lock: what it says of its holder, and what a holder writes into it.
+
+The times in it are for people and for monitoring; nobody here believes them. Source: client-go, tools/leaderelection/resourcelock.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from api.meta import LEASES
+
+RELEASED_SECONDS = 1
+"""The duration that a Lease is given back with: others may take it at once, and so may clients that heed nothing but durations."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """One Lease as the server told it; ``body`` is the whole object."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    holder: str
+    """Empty if nobody holds it."""
+    duration_seconds: float
+    """For how long it is its holder's after it has changed; 0 if it does not say."""
+    body: dict[str, Any]
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class _Wire(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_decode = msgspec.json.Decoder(_Wire).decode
+
+
+def lease_from_json(raw: bytes | msgspec.Raw) -> Lease:
+    """The Lease in an answer or in a watch.
+
+    Raises:
+        msgspec.DecodeError, ValueError: this is no Lease.
+    """
+    wire, body = _decode(raw), orjson.loads(memoryview(raw))
+    body["metadata"].pop("managedFields", None)
+    return Lease(
+        namespace=wire.metadata.namespace,
+        name=wire.metadata.name,
+        uid=wire.metadata.uid,
+        resource_version=int(wire.metadata.resource_version),
+        holder=wire.spec.holder_identity or "",
+        duration_seconds=wire.spec.lease_duration_seconds or 0,
+        body=body,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to hold which Lease, and for how long after each renewal."""
+
+    namespace: str
+    name: str
+    identity: str
+    duration_seconds: float
+
+    def made(self, now: datetime) -> bytes:
+        """A new Lease that is ours."""
+        metadata = {"name": self.name, "namespace": self.namespace}
+        spec = {**self._spec(now), "acquireTime": _wire(now), "leaseTransitions": 0}
+        return orjson.dumps(
+            {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+        )
+
+    def held(self, lease: Lease, now: datetime) -> bytes:
+        """That Lease, ours from now on; the server takes it only if it has not changed meanwhile."""
+        old: dict[str, Any] = lease.body.get("spec") or {}
+        taken = {"acquireTime": _wire(now), "leaseTransitions": (old.get("leaseTransitions") or 0) + 1}
+        spec = {**old, **self._spec(now), **(taken if lease.holder != self.identity else {})}
+        return orjson.dumps({**lease.body, "spec": spec})
+
+    def released(self, lease: Lease, now: datetime) -> bytes:
+        """That Lease, nobody's."""
+        at = _wire(now)
+        nobody = {
+            "holderIdentity": "",
+            "leaseDurationSeconds": RELEASED_SECONDS,
+            "acquireTime": at,
+            "renewTime": at,
+        }
+        return orjson.dumps({**lease.body, "spec": {**(lease.body.get("spec") or {}), **nobody}})
+
+    def _spec(self, now: datetime) -> dict[str, Any]:
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": round(self.duration_seconds),
+            "renewTime": _wire(now),
+        }
+
+
+def _wire(at: datetime) -> str:
+    """As MicroTime: always six digits of a second, which is what Go's clients read."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

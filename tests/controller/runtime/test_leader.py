@@ -1,0 +1,436 @@
+"""Candidates at one server: who leads, from when on, until when, and what the calls for it are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+
+from api.meta import LEASES
+from controller.kube.client import Client
+from controller.kube.errors import NotLeading
+from controller.runtime.leader import Election, new_identity
+from controller.testing.faults import Cut, Delay, Refuse, Reset, Rule
+from controller.testing.stage import NAMESPACE, Stage, stage
+
+FIRST = (NAMESPACE, "first")
+SECOND = (NAMESPACE, "second")
+AT_ONCE = 0.1
+LEASE_SECONDS, DEADLINE_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
+
+
+class Told:
+    """What an observer was told."""
+
+    def __init__(self) -> None:
+        self.leading_now: dict[str, bool] = {}
+        self.slow: list[str] = []
+
+    def leading(self, name: str, is_leading: bool) -> None:
+        self.leading_now[name] = is_leading
+
+    def slow_path(self, name: str) -> None:
+        self.slow.append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    election: Election
+    task: "asyncio.Task[None]"
+    told: Told
+
+    @property
+    def leads(self) -> bool:
+        return self.election.won.is_set()
+
+    async def dies(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    async def stops(self) -> None:
+        await self.dies()
+        await self.election.release()
+
+
+@asynccontextmanager
+async def candidate(on: Stage, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
+    """One that stands for election until the block ends, and dies then."""
+    loop = asyncio.get_running_loop()
+    async with Client(on.connection, user_agent=identity) as client:
+        told = Told()
+        election = Election(
+            client,
+            leases or (FIRST,),
+            identity=identity,
+            time=loop.time,
+            chance=lambda: 0.5,
+            observer=told,
+        )
+        one = Candidate(election, asyncio.create_task(election.run()), told)
+        try:
+            yield one
+        finally:
+            await one.dies()
+
+
+async def spec(on: Stage, name: str = "first") -> dict[str, Any]:
+    found: dict[str, Any] = (await on.get(LEASES, name))["spec"]
+    return found
+
+
+def calls(on: Stage, identity: str, *verbs: str) -> list[str]:
+    return [one.verb for one in on.calls if one.user_agent == identity and one.verb in verbs]
+
+
+async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not holds():
+        assert loop.time() - started < limit
+        await asyncio.sleep(0.01)
+    return loop.time() - started
+
+
+async def test_a_candidate_alone_leads_at_once() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        assert not a.leads
+        assert a.told.leading_now == {"first": False}
+        await on.settled(AT_ONCE)
+
+        assert a.leads
+        assert a.told.leading_now == {"first": True}
+        assert a.election.permit() == pytest.approx(DEADLINE_SECONDS, abs=AT_ONCE)
+        held = await spec(on)
+        assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == (
+            "a",
+            15,
+            0,
+        )
+
+
+async def test_a_renewal_is_one_call() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(AT_ONCE)
+        on.faults.calls.clear()
+        await on.settled(20 * RETRY_SECONDS)
+
+        assert 19 <= len(calls(on, "a", "update")) <= 20
+        assert calls(on, "a", "get", "list", "create", "watch") == []
+        assert a.told.slow == []
+        assert a.election.permit() > DEADLINE_SECONDS - RETRY_SECONDS - AT_ONCE
+
+
+async def test_who_waits_makes_no_calls_while_it_hears_of_renewals() -> None:
+    async with stage() as on, candidate(on, "a"):
+        await on.settled(AT_ONCE)
+        async with candidate(on, "b") as b:
+            await on.settled(1)
+            on.faults.calls.clear()
+            await on.settled(100)
+
+            assert not b.leads
+            assert b.election.permit() <= 0
+            assert calls(on, "b", "get", "list", "create", "update") == []
+
+
+async def test_what_is_given_back_is_taken_at_once() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(AT_ONCE)
+        async with candidate(on, "b") as b:
+            await on.settled(30)
+            await a.stops()
+
+            assert a.told.leading_now == {"first": False}
+            assert a.election.permit() <= 0
+            assert await seconds_until(lambda: b.leads) < AT_ONCE
+            held = await spec(on)
+            assert (held["holderIdentity"], held["leaseTransitions"]) == ("b", 1)
+
+
+async def test_what_is_given_back_is_nobodys() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(AT_ONCE)
+        await a.stops()
+
+        held = await spec(on)
+        assert (held["holderIdentity"], held["leaseDurationSeconds"]) == ("", 1)
+
+
+async def test_whoever_dies_is_waited_for() -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(30)
+        assert [a.leads, b.leads] == [True, False]
+        await a.dies()
+
+        waited = await seconds_until(lambda: b.leads)
+        assert LEASE_SECONDS - RETRY_SECONDS - AT_ONCE <= waited <= LEASE_SECONDS + AT_ONCE
+
+
+async def test_times_in_the_lease_are_not_believed() -> None:
+    """One that is long over by its own account may have been written by a clock that is slow."""
+    long_ago = "2001-01-01T00:00:00.000000Z"
+    async with stage() as on:
+        body = {
+            "metadata": {"name": "first"},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": long_ago},
+        }
+        await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
+        async with candidate(on, "a") as a:
+            waited = await seconds_until(lambda: a.leads)
+
+            assert waited == pytest.approx(LEASE_SECONDS, abs=AT_ONCE)
+
+
+async def test_a_holder_says_for_how_long() -> None:
+    async with stage() as on:
+        body = {"metadata": {"name": "first"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 40}}
+        await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
+        async with candidate(on, "a") as a:
+            waited = await seconds_until(lambda: a.leads)
+
+            assert waited == pytest.approx(40, abs=AT_ONCE)
+
+
+async def test_without_a_watch_it_is_read_now_and_then() -> None:
+    async with (
+        stage(Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")) as on,
+        candidate(on, "a") as a,
+    ):
+        await on.settled(AT_ONCE)
+        async with candidate(on, "b") as b:
+            await on.settled(100)
+            assert 100 / 5 <= len(calls(on, "b", "get")) <= 100 / 2
+            await a.stops()
+
+            assert await seconds_until(lambda: b.leads) < 2.2 * RETRY_SECONDS
+
+
+async def test_a_watch_that_has_fallen_silent_is_not_relied_on() -> None:
+    """A connection that is gone without a word: no event comes any more, and no error either."""
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(1)
+        on.faults.rules.append(Rule(Delay(1000), verb="watch"))
+        on.faults.rules.append(Rule(Cut(), plural="leases", times=2))
+        await on.settled(30)
+        assert not b.leads
+        await a.stops()
+
+        assert await seconds_until(lambda: b.leads) < 2.2 * RETRY_SECONDS
+
+
+async def test_who_cannot_renew_ends_before_anybody_else_begins() -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(10 * RETRY_SECONDS + 0.5)
+        last = asyncio.get_running_loop().time() - 0.5
+        on.faults.rules.append(Rule(Reset(), verb="update", containing=b'"a"'))
+        a_ended = await seconds_until(lambda: not a.leads) + 0.5
+        b_began = await seconds_until(lambda: b.leads) + a_ended
+
+        assert last > 0
+        assert a_ended == pytest.approx(DEADLINE_SECONDS, abs=2 * AT_ONCE)
+        assert b_began == pytest.approx(LEASE_SECONDS, abs=2 * AT_ONCE)
+        with pytest.raises(ExceptionGroup) as raised:
+            await a.task
+        assert raised.group_contains(NotLeading, match="Lease first: not renewed in time")
+
+
+async def test_a_call_without_an_answer_does_not_outlast_the_deadline() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(AT_ONCE)
+        on.faults.rules.append(Rule(Delay(1000), verb="update"))
+
+        assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
+        assert a.election.permit() <= 0
+
+
+async def test_a_deadline_that_was_slept_through_is_noticed_before_anything_is_sent() -> None:
+    """As when a process is stopped and goes on later: its clock has gone on."""
+    async with stage() as on:
+        loop = asyncio.get_running_loop()
+        asleep = 0.0
+        async with Client(on.connection, user_agent="a") as client:
+            election = Election(client, [FIRST], identity="a", time=lambda: loop.time() + asleep)
+            task = asyncio.create_task(election.run())
+            await on.settled(1)
+            on.faults.calls.clear()
+            asleep = 11.0
+
+            assert election.permit() <= 0
+            await asyncio.wait([task])
+            assert calls(on, "a", "update", "get", "create") == []
+            assert isinstance(task.exception(), ExceptionGroup)
+
+
+@pytest.mark.parametrize(
+    ("fault", "slow"),
+    [
+        pytest.param(Reset(committed=True), 0, id="the answer is lost, and the watch tells"),
+        pytest.param(Delay(20, committed=True), 0, id="the answer comes late, and the watch tells"),
+        pytest.param(Reset(), 1, id="the call is lost"),
+        pytest.param(Refuse(500), 1, id="the server stumbles"),
+        pytest.param(Refuse(409, "Conflict"), 1, id="the server is not sure"),
+        pytest.param(Refuse(429, retry_after_seconds=1), 0, id="the server is busy"),
+    ],
+)
+async def test_one_renewal_that_goes_wrong_changes_nothing(fault: Any, slow: int) -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(5)
+        # aiohttp itself repeats a PUT once when the connection breaks
+        on.faults.rules.append(Rule(fault, verb="update", times=2 if isinstance(fault, Reset) else 1))
+        for _ in range(600):
+            await on.settled(AT_ONCE)
+            assert [a.leads, b.leads] == [True, False]
+
+        assert len(a.told.slow) == slow
+
+
+async def test_a_lease_that_is_deleted_is_made_again_by_its_holder() -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(5)
+        await on.delete(LEASES, "first")
+        await on.settled(1)
+
+        assert (await spec(on))["holderIdentity"] == "a"
+        for _ in range(300):
+            await on.settled(AT_ONCE)
+            assert [a.leads, b.leads] == [True, False]
+
+
+async def test_a_lease_that_is_deleted_is_left_alone_until_it_would_have_ended() -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(5)
+        await a.dies()
+        await on.delete(LEASES, "first")
+
+        waited = await seconds_until(lambda: b.leads)
+        assert waited > LEASE_SECONDS - RETRY_SECONDS - AT_ONCE
+
+
+async def test_a_lease_that_somebody_takes_by_force() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(5)
+        await on.change(LEASES, "first", {"spec": {"holderIdentity": "x"}})
+
+        assert await seconds_until(lambda: a.task.done()) < AT_ONCE
+        assert not a.leads
+
+
+async def test_a_stop_in_the_middle_of_taking_gives_back_what_was_taken() -> None:
+    async with (
+        stage(Rule(Delay(3, committed=True), verb="create", plural="leases")) as on,
+        candidate(on, "a") as a,
+    ):
+        await on.settled(1)
+        assert not a.leads
+        await a.stops()
+
+        assert (await spec(on))["holderIdentity"] == ""
+
+
+async def test_who_never_held_it_gives_nothing_back() -> None:
+    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settled(5)
+        on.faults.calls.clear()
+        await b.stops()
+
+        assert calls(on, "b", "get", "update", "create") == []
+        assert a.leads
+
+
+async def test_giving_back_does_not_wait_long() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(1)
+        on.faults.rules.append(Rule(Delay(1000), verb="update"))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        await a.stops()
+
+        assert loop.time() - started == pytest.approx(5, abs=AT_ONCE)
+
+
+async def test_giving_back_after_a_renewal_whose_answer_was_lost() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(RETRY_SECONDS - AT_ONCE)
+        on.faults.rules.append(Rule(Delay(3, committed=True), verb="update", times=1))
+        await on.settled(1)
+        await a.stops()
+
+        assert (await spec(on))["holderIdentity"] == ""
+
+
+async def test_all_leases_are_needed_to_lead() -> None:
+    """Neither of two others may work beside who serves the kinds of both."""
+    async with stage() as on, candidate(on, "x", SECOND) as x:
+        await on.settled(1)
+        async with candidate(on, "a", FIRST, SECOND) as a:
+            await on.settled(30)
+            assert not a.leads
+            assert (await spec(on))["holderIdentity"] == "a"
+            assert a.told.leading_now == {"first": False, "second": False}
+            await x.stops()
+
+            assert await seconds_until(lambda: a.leads) < AT_ONCE
+            await on.settled(100)
+            assert a.leads
+            assert a.told.leading_now == {"first": True, "second": True}
+            await a.stops()
+            assert [(await spec(on, name))["holderIdentity"] for name in ("first", "second")] == ["", ""]
+
+
+async def test_one_lease_that_is_lost_ends_it() -> None:
+    async with stage() as on, candidate(on, "a", FIRST, SECOND) as a:
+        await on.settled(1)
+        on.faults.rules.append(Rule(Reset(), verb="update", name="second"))
+
+        assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
+        with pytest.raises(ExceptionGroup) as raised:
+            await a.task
+        assert raised.group_contains(NotLeading, match="^Lease second: ")
+
+
+async def test_two_that_want_the_same_leases_do_not_block_each_other() -> None:
+    async with (
+        stage() as on,
+        candidate(on, "a", FIRST, SECOND) as a,
+        candidate(on, "b", FIRST, SECOND) as b,
+        candidate(on, "c", FIRST, SECOND) as c,
+    ):
+        await on.settled(5)
+        for _ in range(2):
+            (leader,) = [one for one in (a, b, c) if one.leads]
+            await leader.stops()
+            await on.settled(1)
+
+        assert sum(one.leads for one in (a, b, c)) == 1
+
+
+async def test_a_server_that_is_not_there_is_not_asked_without_end() -> None:
+    async with stage(Rule(Reset(), plural="leases")) as on, candidate(on, "a") as a:
+        await on.settled(100)
+
+        assert len(calls(on, "a", "get")) <= 2 * 100 / RETRY_SECONDS
+        on.faults.rules.clear()
+        assert await seconds_until(lambda: a.leads) <= 3 * RETRY_SECONDS
+
+
+async def test_whoever_is_quicker() -> None:
+    async with stage() as on, candidate(on, "a") as a:
+        await on.settled(1)
+        async with candidate(on, "b") as b, candidate(on, "c") as c, candidate(on, "d") as d:
+            await on.settled(5)
+            await a.stops()
+            for _ in range(300):
+                await on.settled(AT_ONCE)
+                assert sum(one.leads for one in (b, c, d)) == 1
+                assert not any(one.task.done() for one in (b, c, d))
+
+
+def test_identities_differ() -> None:
+    one, other = new_identity(), new_identity()
+
+    assert one != other
+    assert one.split("_")[0] == other.split("_")[0] != ""
+    assert orjson.dumps(one)
