@@ -4,24 +4,27 @@ The controller under test is another client of the same server. Everything happe
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-import orjson
 import yaml
 
-from api.meta import EVENTS, PODS, SERVICES, Resource
+from api.meta import PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller import app
-from controller.kube.client import MERGE_PATCH, Client
+from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.local.apiserver import ApiServer
 from controller.local.apiserver.front import Call
+from controller.runtime import clock
 from controller.settings import Settings
-from controller.testing.builders import template
+from controller.testing.builders import NOON
+from controller.testing.cast import Cast
 from controller.testing.faults import Faults, Rule
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
@@ -39,93 +42,23 @@ def _definition(resource: Resource) -> dict[str, Any]:
     return found
 
 
-class Stage:
-    """The server, and a client that plays everybody but the controller."""
+class Stage(Cast):
+    """The server and its faults, and everybody but the controller."""
 
     def __init__(self, server: ApiServer, faults: Faults, client: Client) -> None:
+        super().__init__(client, NAMESPACE)
         self.server = server
         self.faults = faults
-        self.client = client
 
     @property
     def connection(self) -> Connection:
         """How a controller reaches the server."""
         return Connection(self.server.url, token=lambda: self.server.token)
 
-    async def submit(
-        self,
-        name: str = "train",
-        *,
-        masters: int = 1,
-        workers: int = 1,
-        namespace: str = NAMESPACE,
-        **spec: Any,
-    ) -> dict[str, Any]:
-        """Create a PyTorchJob; ``spec`` is laid over its spec, spelled as on the wire."""
-        roles = {
-            role: {"replicas": count, "template": template()}
-            for role, count in (("Master", masters), ("Worker", workers))
-            if count
-        }
-        body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": name}}
-        return await self.create(
-            RESOURCE, {**body, "spec": {"pytorchReplicaSpecs": roles, **spec}}, namespace
-        )
-
-    async def create(
-        self, resource: Resource, body: Mapping[str, Any], namespace: str = NAMESPACE
-    ) -> dict[str, Any]:
-        return _parsed(await self.client.create(resource, namespace, orjson.dumps(body)))
-
-    async def get(self, resource: Resource, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
-        return _parsed(await self.client.get(resource, namespace, name))
-
-    async def job(self, name: str = "train") -> dict[str, Any]:
-        return await self.get(RESOURCE, name)
-
-    async def change(
-        self, resource: Resource, name: str, change: Mapping[str, Any], subresource: str = ""
-    ) -> dict[str, Any]:
-        """Apply a merge patch."""
-        body = orjson.dumps(change)
-        return _parsed(
-            await self.client.patch(
-                resource, NAMESPACE, name, body, content_type=MERGE_PATCH, subresource=subresource
-            )
-        )
-
-    async def items(self, resource: Resource, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = _parsed(await self.client.list(resource, namespace))["items"]
-        return found
-
-    async def names(self, resource: Resource, namespace: str = NAMESPACE) -> list[str]:
-        """Sorted."""
-        return sorted(one["metadata"]["name"] for one in await self.items(resource, namespace))
-
-    async def delete(self, resource: Resource, name: str, **options: Any) -> None:
-        await self.client.delete(resource, NAMESPACE, name, **options)
-
     @property
     def calls(self) -> list[Call]:
         """All calls but the test's own."""
         return [one for one in self.faults.calls if one.user_agent != TESTER]
-
-    async def become(self, phase: str, *pods: str, code: int | None = None) -> None:
-        """Play the kubelet: pods change their phase; all pods if none is named."""
-        for name in pods or await self.names(PODS):
-            state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
-            container = {"name": "pytorch", "image": "img", "imageID": "", "ready": False, "restartCount": 0}
-            status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
-            await self.change(PODS, name, {"status": status}, "status")
-
-    async def conditions(self, name: str = "train") -> str:
-        """Such as ``Created T, Running F``."""
-        status = (await self.job(name)).get("status") or {}
-        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
-
-    async def events(self, reason: str = "") -> list[str]:
-        """Messages, those that were counted up once; of one reason if it is named."""
-        return [one["message"] for one in await self.items(EVENTS) if reason in {"", one["reason"]}]
 
     async def settled(self, seconds: float = 1.0) -> None:
         """Let everything happen that is due within so much loop time."""
@@ -134,10 +67,10 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), **options: Any
+    *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), faults: Faults | None = None, **options: Any
 ) -> AsyncGenerator[Stage]:
     """A server with the definitions of these kinds, and with faults that start at once."""
-    faults = Faults(rules, spared=TESTER)
+    faults = faults or Faults(rules, spared=TESTER)
     server = ApiServer(crds=[_definition(one) for one in crds], front=faults, **options)
     await server.start()
     try:
@@ -164,6 +97,17 @@ async def controlling(
         await asyncio.gather(task, return_exceptions=True)
 
 
+@contextmanager
+def daytime() -> Generator[Callable[[], datetime]]:
+    """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well."""
+
+    def now() -> datetime:
+        return NOON + timedelta(seconds=asyncio.get_running_loop().time())
+
+    with patch.object(clock, "now", now):
+        yield now
+
+
 def owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
     """Whether an object's controller is that very job."""
 
@@ -172,11 +116,6 @@ def owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
         return any(owner.get("controller") and owner["uid"] == job["metadata"]["uid"] for owner in owners)
 
     return is_owned
-
-
-def _parsed(answer: bytes) -> dict[str, Any]:
-    value: dict[str, Any] = orjson.loads(answer)
-    return value
 
 
 CHILDREN = (PODS, SERVICES)
