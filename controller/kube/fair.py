@@ -90,7 +90,13 @@ class FairLines(Generic[T]):
             self._join(item, level, group)
 
     def _join(self, item: T, level: int, group: str) -> None:
-        self._levels.setdefault(level, OrderedDict()).setdefault(group, OrderedDict())[item] = None
+        groups = self._levels.get(level)
+        if groups is None:
+            groups = self._levels[level] = OrderedDict()
+        line = groups.get(group)
+        if line is None:
+            line = groups[group] = OrderedDict()
+        line[item] = None
 
     def _leave(self, item: T, level: int, group: str) -> None:
         line = self._levels[level][group]

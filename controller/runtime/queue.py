@@ -1,18 +1,40 @@
 """The work queue: keys that need a pass, each held once and worked on by one worker at a time.
 
-Promises: a key added while it is worked on is handed out again afterwards; keys come out in the order they went in; of several delays
-the earliest counts; a key that failed is not handed out before its back-off, unless it is added as ``urgent``.
+Promises: a key added while it is worked on is handed out again afterwards; higher levels come first, groups (namespaces) take turns, and
+within a group keys come out in the order they went in; nothing waits for ever; of several delays the earliest counts; a key that failed is
+not handed out before its back-off, unless it is added as ``urgent``.
 
-Source: client-go, util/workqueue.
+Source: client-go, util/workqueue; levels as in controller-runtime, pkg/controller/priorityqueue.
+Differs: groups, and the oldest key's turn (``OLDEST_EVERY``): there a low priority waits for as long as higher ones keep coming.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Hashable
+from enum import IntEnum
 from typing import Generic, TypeVar
 
+from controller.kube.fair import FairLines
 from controller.runtime.backoff import PerKey
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
+
+OLDEST_EVERY = 10
+"""Each time so many keys have been handed out, the next is the one that has waited longest, whatever its level and group.
+
+So of n keys that wait each is handed out after at most 10 n others, and what goes first keeps nine tenths of the workers' time.
+"""
+
+
+class Level(IntEnum):
+    """How soon a key is handed out, compared with others."""
+
+    BACKLOG = -1
+    """What a restart finds."""
+    NORMAL = 0
+    """What is new or has changed, and what comes back after a delay."""
+    NEWS = 1
+    """Something has happened that is waited for."""
 
 
 class Closed(Exception):
@@ -22,11 +44,16 @@ class Closed(Exception):
 class Queue(Generic[K]):
     """One queue for one event loop. Only ``get`` awaits, so no other method can be interrupted."""
 
-    def __init__(self, backoff: PerKey[K] | None = None) -> None:
+    def __init__(
+        self, backoff: PerKey[K] | None = None, *, group: Callable[[K], str] = lambda key: ""
+    ) -> None:
         self._backoff = backoff or PerKey[K]()
-        self._ready: deque[K] = deque()
-        self._dirty: dict[K, float] = {}
+        self._group = group
+        self._ready = FairLines[K]()
+        self._since: dict[K, float] = {}
         """Keys that need work, with the loop time since when."""
+        self._again: dict[K, Level] = {}
+        """Keys that were added while they were worked on."""
         self._urgent: set[K] = set()
         """Keys that were added as urgent while they were worked on."""
         self._processing: dict[K, float] = {}
@@ -35,6 +62,7 @@ class Queue(Generic[K]):
         self._barred: set[K] = set()
         """Keys whose delay is a back-off."""
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._until_oldest = OLDEST_EVERY
         self._closed = False
         self.adds = 0
         self.retries = 0
@@ -43,22 +71,27 @@ class Queue(Generic[K]):
         """Keys that are ready to be worked on."""
         return len(self._ready)
 
-    def add(self, key: K, *, urgent: bool = False) -> None:
-        """Ask for a pass. ``urgent`` ends a back-off: what failed has changed."""
+    def add(self, key: K, *, urgent: bool = False, level: Level = Level.NORMAL) -> None:
+        """Ask for a pass. Of several levels the highest counts. ``urgent`` ends a back-off: what failed has changed."""
         if self._closed or (key in self._barred and not urgent):
             return
-        self._undelay(key)
-        if urgent and key in self._processing:
-            self._urgent.add(key)
-        if key in self._dirty:
+        if urgent:
+            self._undelay(key)
+        if key in self._ready:
+            self._ready.raise_to(key, level)
             return
-        self.adds += 1
-        self._dirty[key] = asyncio.get_running_loop().time()
+        if key not in self._since:
+            self.adds += 1
+            self._since[key] = asyncio.get_running_loop().time()
         if key not in self._processing:
-            self._push(key)
+            self._push(key, level)
+            return
+        self._again[key] = max(level, self._again.get(key, level))
+        if urgent:
+            self._urgent.add(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for a pass in so many seconds; an earlier one that is planned already stands."""
+        """Ask for a pass in so many seconds; one that is handed out or planned earlier will do."""
         if seconds <= 0:
             self.add(key)
             return
@@ -80,8 +113,8 @@ class Queue(Generic[K]):
         self.retries += 1
         if self._closed or key in self._urgent:
             return seconds
-        if key in self._processing:
-            self._dirty.pop(key, None)
+        if self._again.pop(key, None) is not None:
+            del self._since[key]
         self._undelay(key)
         self._barred.add(key)
         self._delayed[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
@@ -108,8 +141,10 @@ class Queue(Generic[K]):
                 if future.done() and not future.cancelled():
                     self._wake()  # the wake-up was meant for somebody who can take it
                 raise
-        key = self._ready.popleft()
-        since = self._dirty.pop(key)
+        key = self._next()
+        # Not before: a key of a low level would otherwise come later than the time that was asked for.
+        self._undelay(key)
+        since = self._since.pop(key)
         now = asyncio.get_running_loop().time()
         self._processing[key] = now
         return key, now - since
@@ -118,8 +153,9 @@ class Queue(Generic[K]):
         """The pass is over; if the key was added meanwhile it is ready again."""
         self._processing.pop(key, None)
         self._urgent.discard(key)
-        if key in self._dirty:
-            self._push(key)
+        level = self._again.pop(key, None)
+        if level is not None:
+            self._push(key, level)
 
     def working_seconds(self) -> list[float]:
         """How long each key has been worked on that is being worked on now."""
@@ -134,13 +170,21 @@ class Queue(Generic[K]):
         for handle in self._delayed.values():
             handle.cancel()
         self._delayed.clear()
-        self._ready.clear()
-        self._dirty.clear()
+        self._ready = FairLines[K]()
+        self._since.clear()
+        self._again.clear()
         while self._waiting:
             self._wake()
 
-    def _push(self, key: K) -> None:
-        self._ready.append(key)
+    def _next(self) -> K:
+        self._until_oldest -= 1
+        if self._until_oldest:
+            return self._ready.pop()
+        self._until_oldest = OLDEST_EVERY
+        return self._ready.pop_oldest()
+
+    def _push(self, key: K, level: Level) -> None:
+        self._ready.push(key, level=level, group=self._group(key))
         self._wake()
 
     def _wake(self) -> None:

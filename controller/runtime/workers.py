@@ -6,27 +6,41 @@ Source: controller-runtime, pkg/internal/controller/controller.go.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
 import aiohttp
 import structlog
 
-from controller.kube.errors import ApiError, Conflict
+from controller.kube.errors import ApiError, Conflict, NotLeading
 from controller.runtime.queue import Closed, Queue
 
-K = TypeVar("K")
+K = TypeVar("K", bound=Hashable)
+Ts = TypeVarTuple("Ts")
+
+LONGEST_PASS_SECONDS = 600.0
+"""A pass that takes longer hangs: each of its calls ends by itself well before. It is cut off, counted and tried again.
+
+Writes that are cut off may have been done. The next pass meets them as it meets those whose answer was lost.
+Differs: controller-runtime sets no such limit by default.
+"""
+NOT_LEADING_SECONDS = 1.0
+"""When a pass that was not allowed to write is tried again; usually the queue is closed by then."""
 
 log = structlog.get_logger()
+
+
+class Terminal(Exception):
+    """Trying again would not help, only a change of the object; whoever raises it has said so in a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a pass ended. 0 seconds means: again at once.
 
-    A ``failure`` is logged and counted, but holds nothing up: the pass has seen to when it is tried again.
+    A ``failure`` is logged and counted, but holds nothing up: the pass has seen to when it is tried again, if it is.
     """
 
     requeue_after_seconds: float | None = None
@@ -42,11 +56,13 @@ class Result(StrEnum):
 
 
 class Observer(Protocol):
-    """What is told of each pass; times in seconds."""
+    """What is told of each pass; times in seconds. The last three come before ``ended`` with an error."""
 
     def started(self, waited: float) -> None: ...
     def ended(self, result: Result, took: float) -> None: ...
+    def failed_for_good(self) -> None: ...
     def panicked(self) -> None: ...
+    def timed_out(self) -> None: ...
 
 
 class Unwatched:
@@ -54,7 +70,9 @@ class Unwatched:
 
     def started(self, waited: float) -> None: ...
     def ended(self, result: Result, took: float) -> None: ...
+    def failed_for_good(self) -> None: ...
     def panicked(self) -> None: ...
+    def timed_out(self) -> None: ...
 
 
 class Workers(Generic[K]):
@@ -68,11 +86,13 @@ class Workers(Generic[K]):
         count: int,
         name: str,
         observer: Observer | None = None,
+        longest_seconds: float = LONGEST_PASS_SECONDS,
     ) -> None:
         self._queue = queue
         self._work = work
         self._count = count
         self._observer = observer or Unwatched()
+        self._longest_seconds = longest_seconds
         self._log = log.bind(controller=name)
 
     async def run(self) -> None:
@@ -87,41 +107,73 @@ class Workers(Generic[K]):
                 key, waited = await self._queue.get()
             except Closed:
                 return
-            self._observer.started(waited)
+            self._tell(self._observer.started, waited)
             started = asyncio.get_running_loop().time()
             result = Result.ERROR
             try:
                 result = await self._pass(key)
             finally:
-                self._observer.ended(result, asyncio.get_running_loop().time() - started)
+                self._tell(self._observer.ended, result, asyncio.get_running_loop().time() - started)
                 self._queue.done(key)
 
     async def _pass(self, key: K) -> Result:
+        """One pass, whatever comes of it: only a cancellation of the worker itself gets through."""
+        limit = asyncio.timeout(self._longest_seconds)
         try:
-            outcome = await self._work(key)
-        except Conflict as error:
-            pause = self._queue.add_failed(key)
-            self._log.info(
-                "pass overtaken, again soon", key=str(key), error=error.message, pause_seconds=pause
-            )
-            return Result.ERROR
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            pause = self._queue.add_failed(key)
-            self._log.warning(
-                "pass failed", key=str(key), error=str(error) or repr(error), pause_seconds=pause
-            )
-            return Result.ERROR
-        except Exception:  # noqa: BLE001 - a defect met by one key must not stop the others
-            pause = self._queue.add_failed(key)
-            self._observer.panicked()
-            self._log.exception("pass broke", key=str(key), pause_seconds=pause)
-            return Result.ERROR
+            async with limit:
+                outcome = await self._work(key)
+            return self._settle(key, outcome)
+        except NotLeading:
+            self._log.debug("pass not allowed to write", key=str(key))
+            return self._settle(key, Outcome(NOT_LEADING_SECONDS))
+        except Terminal as error:
+            return self._settle(key, Outcome(failure=error))
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            self._failed(
+                key, error, is_late=False
+            )  # something else was cancelled, and the pass waited for it
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - a defect met by one key must not stop the others
+            self._failed(key, error, is_late=limit.expired())
+        return Result.ERROR
+
+    def _settle(self, key: K, outcome: Outcome) -> Result:
+        """The pass came to its end."""
         self._queue.forget(key)
         due = outcome.requeue_after_seconds
         if due is not None:
             self._queue.add_after(key, due)
-        if outcome.failure is not None:
-            text = str(outcome.failure) or repr(outcome.failure)
-            self._log.warning("pass failed", key=str(key), error=text, pause_seconds=due)
-            return Result.ERROR
-        return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
+        if outcome.failure is None:
+            return Result.SUCCESS if due is None else Result.REQUEUE_AFTER
+        text = str(outcome.failure) or repr(outcome.failure)
+        self._log.warning("pass failed", key=str(key), error=text, pause_seconds=due)
+        if isinstance(outcome.failure, Terminal):
+            self._tell(self._observer.failed_for_good)
+        return Result.ERROR
+
+    def _failed(self, key: K, error: BaseException, *, is_late: bool) -> None:
+        """The pass was broken off; again after the key's back-off."""
+        pause = self._queue.add_failed(key)
+        bound = self._log.bind(key=str(key), pause_seconds=pause)
+        if is_late:
+            self._tell(self._observer.timed_out)
+            bound.error("pass took too long", longest_seconds=self._longest_seconds)
+        elif isinstance(error, Conflict):
+            bound.info("pass overtaken, again soon", error=error.message)
+        elif isinstance(error, ApiError | aiohttp.ClientError | TimeoutError | OSError):
+            bound.warning("pass failed", error=str(error) or repr(error))
+        else:
+            self._tell(self._observer.panicked)
+            bound.error("pass broke", exc_info=error)
+
+    def _tell(self, what: Callable[[*Ts], None], *args: *Ts) -> None:
+        try:
+            what(*args)
+        except Exception:  # noqa: BLE001 - who only looks on must not stop the work
+            self._log.exception("observer broke")
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

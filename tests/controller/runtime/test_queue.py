@@ -11,11 +11,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from typing_extensions import override
 
 from controller.runtime.backoff import PerKey
-from controller.runtime.queue import Closed, Queue
+from controller.runtime.queue import OLDEST_EVERY, Closed, Level, Queue
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def drained(queue: Queue[str]) -> list[str]:
+    return [(await queue.get())[0] for _ in range(len(queue))]
+
+
+def by_first_letter(backoff: PerKey[str] | None = None) -> Queue[str]:
+    return Queue(backoff, group=lambda key: key[0])
 
 
 async def test_keys_come_out_in_the_order_they_went_in() -> None:
@@ -23,8 +31,103 @@ async def test_keys_come_out_in_the_order_they_went_in() -> None:
     for key in ("b", "a", "c", "a"):
         queue.add(key)
 
-    assert [(await queue.get())[0] for _ in range(3)] == ["b", "a", "c"]
+    assert await drained(queue) == ["b", "a", "c"]
     assert (len(queue), queue.adds) == (0, 3)
+
+
+async def test_what_happened_goes_first_and_a_restarts_backlog_last() -> None:
+    queue = Queue[str]()
+    queue.add("old", level=Level.BACKLOG)
+    queue.add("new")
+    queue.add("pods changed", level=Level.NEWS)
+
+    assert await drained(queue) == ["pods changed", "new", "old"]
+
+
+async def test_of_several_levels_the_highest_counts() -> None:
+    queue = Queue[str]()
+    for key in ("a", "b", "c"):
+        queue.add(key, level=Level.BACKLOG)
+    queue.add("b")
+    queue.add("c", level=Level.NEWS)
+    queue.add("c", level=Level.BACKLOG)
+
+    assert await drained(queue) == ["c", "b", "a"]
+
+
+async def test_a_key_added_while_it_is_worked_on_keeps_the_highest_level() -> None:
+    queue = Queue[str]()
+    queue.add("a")
+    await queue.get()
+    for level in (Level.BACKLOG, Level.NEWS, Level.NORMAL):
+        queue.add("a", level=level)
+    queue.add("b")
+    queue.done("a")
+
+    assert await drained(queue) == ["a", "b"]
+
+
+async def test_a_level_does_not_outlive_its_pass() -> None:
+    queue = Queue[str]()
+    queue.add("a", level=Level.NEWS)
+    await queue.get()
+    queue.done("a")
+    queue.add("b")
+    queue.add("a")
+
+    assert await drained(queue) == ["b", "a"]
+
+
+async def test_groups_take_turns() -> None:
+    queue = by_first_letter()
+    for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
+        queue.add(key)
+
+    assert await drained(queue) == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
+@pytest.mark.parametrize("level", [Level.NORMAL, Level.NEWS])
+async def test_nothing_waits_for_ever_however_much_comes_at_a_higher_level(level: Level) -> None:
+    queue, order = Queue[str](), list[str]()
+    for key in ("old 1", "old 2"):
+        queue.add(key, level=Level.BACKLOG)
+    for number in range(2 * OLDEST_EVERY):
+        queue.add(f"new {number}", level=level)
+        order.append((await queue.get())[0])
+
+    assert [order.index(key) for key in ("old 1", "old 2")] == [OLDEST_EVERY - 1, 2 * OLDEST_EVERY - 1]
+
+
+async def test_what_comes_back_is_as_good_as_new() -> None:
+    queue = Queue[str](PerKey(first_seconds=1))
+    queue.add_after("delayed", 1)
+    queue.add_failed("failed")
+    queue.add("backlog", level=Level.BACKLOG)
+    await asyncio.sleep(2)
+    queue.add("news", level=Level.NEWS)
+
+    assert await drained(queue) == ["news", "delayed", "failed", "backlog"]
+
+
+async def test_a_delay_that_is_over_raises_what_waits_in_the_backlog() -> None:
+    queue = Queue[str]()
+    queue.add_after("b", 1)
+    for key in ("a", "b"):
+        queue.add(key, level=Level.BACKLOG)
+    await asyncio.sleep(2)
+
+    assert await drained(queue) == ["b", "a"]
+
+
+async def test_being_handed_out_settles_a_delay() -> None:
+    queue = Queue[str]()
+    queue.add_after("a", 1)
+    queue.add("a", level=Level.BACKLOG)
+    await queue.get()
+    queue.done("a")
+    await asyncio.sleep(10)
+
+    assert len(queue) == 0
 
 
 async def test_a_key_added_while_it_is_worked_on_is_handed_out_again_afterwards() -> None:
@@ -189,7 +292,8 @@ async def test_closing_wakes_all_takers() -> None:
     assert [type(one) for one in await asyncio.gather(*takers, return_exceptions=True)] == [Closed] * 3
 
 
-KEYS = st.sampled_from("abcd")
+KEYS = st.sampled_from(["a1", "a2", "b1"])
+LEVELS = st.sampled_from(Level)
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 7.5])
 
 
@@ -200,16 +304,20 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = looptime.new_event_loop(start=0)
         self.queue = self.run(self.make())
-        self.ready: set[str] = set()
-        self.again: set[str] = set()
+        self.ready: dict[str, Level] = {}
+        self.again: dict[str, Level] = {}
         """Worked on, and owed a pass afterwards."""
         self.hurried: set[str] = set()
         self.working: set[str] = set()
         self.timers: dict[str, float] = {}
         self.barred: set[str] = set()
+        self.since: dict[str, float] = {}
+        """Loop time since when it is ready."""
+        self.taken = 0
+        self.closed = False
 
     async def make(self) -> Queue[str]:
-        return Queue(PerKey(first_seconds=1, longest_seconds=4))
+        return by_first_letter(PerKey(first_seconds=1, longest_seconds=4))
 
     def run(self, work: Any) -> Any:
         return self.loop.run_until_complete(work)
@@ -220,26 +328,34 @@ class QueueMachine(RuleBasedStateMachine):
 
         return self.run(inside())
 
-    def owe(self, key: str) -> None:
+    def owe(self, key: str, level: Level, at: float | None = None) -> None:
+        if key in self.working:
+            self.again[key] = max(level, self.again.get(key, level))
+            return
+        self.since.setdefault(key, self.loop.time() if at is None else at)
+        self.ready[key] = max(level, self.ready.get(key, level))
+
+    def settle(self, key: str) -> None:
         self.timers.pop(key, None)
         self.barred.discard(key)
-        (self.again if key in self.working else self.ready).add(key)
 
-    @rule(key=KEYS, urgent=st.booleans())
-    def add(self, key: str, urgent: bool) -> None:
-        self.call(self.queue.add, key, urgent=urgent)
-        if urgent or key not in self.barred:
-            self.owe(key)
-            if urgent and key in self.working:
-                self.hurried.add(key)
+    @rule(key=KEYS, urgent=st.booleans(), level=LEVELS)
+    def add(self, key: str, urgent: bool, level: Level) -> None:
+        self.call(self.queue.add, key, urgent=urgent, level=level)
+        if self.closed or (key in self.barred and not urgent):
+            return
+        if urgent:
+            self.settle(key)
+            self.hurried |= {key} & self.working
+        self.owe(key, level)
 
     @rule(key=KEYS, seconds=SECONDS)
     def add_after(self, key: str, seconds: float) -> None:
         self.call(self.queue.add_after, key, seconds)
-        if key in self.barred:
+        if self.closed or key in self.barred:
             return
         if seconds == 0:
-            self.owe(key)
+            self.owe(key, Level.NORMAL)
         else:
             at = self.loop.time() + seconds
             self.timers[key] = min(self.timers.get(key, at), at)
@@ -250,7 +366,13 @@ class QueueMachine(RuleBasedStateMachine):
         key, _ = self.run(self.queue.get())
         assert key not in self.working, "never in two workers"
         assert key in self.ready, "never without being owed a pass"
-        self.ready.discard(key)
+        self.taken += 1
+        if self.taken % OLDEST_EVERY == 0:
+            assert self.since[key] == min(self.since.values()), "the oldest has its turn"
+        else:
+            assert self.ready[key] == max(self.ready.values()), "the highest level goes first"
+        self.settle(key)
+        del self.ready[key], self.since[key]
         self.working.add(key)
 
     @precondition(lambda self: self.working)
@@ -259,44 +381,58 @@ class QueueMachine(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.working)))
         if failed:
             pause = self.call(self.queue.add_failed, key)
-            if key not in self.hurried:
-                self.again.discard(key)
+            if not self.closed and key not in self.hurried:
+                self.again.pop(key, None)
                 self.timers[key] = self.loop.time() + pause
                 self.barred.add(key)
         else:
             self.call(self.queue.forget, key)
+        self.finished(key)
+
+    def finished(self, key: str) -> None:
         self.call(self.queue.done, key)
         self.working.discard(key)
         self.hurried.discard(key)
         if key in self.again:
-            self.again.discard(key)
-            self.ready.add(key)
+            self.owe(key, self.again.pop(key))
 
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
         until = self.loop.time() + seconds
         self.run(asyncio.sleep(seconds + 1e-4))
-        for key, at in sorted(self.timers.items()):
+        for key, at in list(self.timers.items()):
             if at <= until:
-                self.owe(key)
+                self.settle(key)
+                self.owe(key, Level.NORMAL, at)
+
+    @precondition(lambda self: not self.closed)
+    @rule(chance=st.integers(0, 3))
+    def close(self, chance: int) -> None:
+        if chance:
+            return  # seldom: nothing much happens afterwards
+        self.call(self.queue.close)
+        self.closed = True
+        for owed in (self.ready, self.again, self.timers, self.since, self.barred):
+            owed.clear()
 
     @invariant()
     def owes_what_the_model_owes(self) -> None:
-        assert set(self.queue._ready) == self.ready
+        levels = {key: level for key, (level, _) in self.queue._ready._places.items()}
+        assert levels == self.ready
         assert len(self.queue) == len(self.ready), "no key twice"
+        assert self.queue._delayed.keys() == self.timers.keys()
 
     @override
     def teardown(self) -> None:
-        """Nothing is lost: once all is quiet, every key that is owed a pass can be taken."""
+        """Nothing is lost: once all is quiet, every key that is owed a pass can be taken, and no other."""
         for key in sorted(self.working):
-            self.call(self.queue.done, key)
-            self.ready |= self.again & {key}
+            self.finished(key)
         self.run(asyncio.sleep(1000))
-        owed = self.ready | self.timers.keys()
-        taken = {self.run(self.queue.get())[0] for _ in range(len(self.queue))}
+        owed = self.ready.keys() | self.timers.keys()
+        taken = set(self.run(drained(self.queue)))
         self.loop.close()
         assert taken == owed
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -8,11 +8,12 @@ from itertools import pairwise
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from typing_extensions import override
 
 from controller.kube import errors
 from controller.runtime.backoff import PerKey
 from controller.runtime.queue import Queue
-from controller.runtime.workers import Outcome, Result, Workers
+from controller.runtime.workers import NOT_LEADING_SECONDS, Outcome, Result, Terminal, Workers
 
 
 class Observer:
@@ -20,6 +21,8 @@ class Observer:
         self.waited: list[float] = []
         self.ended_with: list[tuple[Result, float]] = []
         self.panics = 0
+        self.final = 0
+        self.late = 0
 
     def started(self, waited: float) -> None:
         self.waited.append(waited)
@@ -27,16 +30,23 @@ class Observer:
     def ended(self, result: Result, took: float) -> None:
         self.ended_with.append((result, took))
 
+    def failed_for_good(self) -> None:
+        self.final += 1
+
     def panicked(self) -> None:
         self.panics += 1
+
+    def timed_out(self) -> None:
+        self.late += 1
 
 
 @asynccontextmanager
 async def working(
-    work: Callable[[str], Awaitable[Outcome]], count: int = 1, first_pause: float = 10.0
+    work: Callable[[str], Awaitable[Outcome]], count: int = 1, observer: Observer | None = None
 ) -> AsyncIterator[tuple[Queue[str], Observer]]:
-    queue, observer = Queue[str](PerKey(first_seconds=first_pause)), Observer()
-    task = asyncio.create_task(Workers(queue, work, count=count, name="test", observer=observer).run())
+    queue, observer = Queue[str](PerKey(first_seconds=10)), observer or Observer()
+    workers = Workers(queue, work, count=count, name="test", observer=observer, longest_seconds=60)
+    task = asyncio.create_task(workers.run())
     try:
         yield queue, observer
     finally:
@@ -44,14 +54,14 @@ async def working(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def failing(*outcomes: Exception | Outcome) -> tuple[Callable[[str], Awaitable[Outcome]], list[float]]:
+def failing(*outcomes: BaseException | Outcome) -> tuple[Callable[[str], Awaitable[Outcome]], list[float]]:
     """Work with these outcomes one after the other, and the loop times of its passes."""
     coming, times = iter(outcomes), list[float]()
 
     async def work(key: str) -> Outcome:
         times.append(asyncio.get_running_loop().time())
         outcome = next(coming, Outcome())
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
@@ -84,10 +94,14 @@ async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
         pytest.param(TimeoutError(), "warning", 0, id="no answer in time"),
         pytest.param(OSError("no route"), "warning", 0, id="no network"),
         pytest.param(KeyError("defect"), "error", 1, id="a defect of ours"),
+        pytest.param(RecursionError("too deep"), "error", 1, id="a defect without an end"),
+        pytest.param(ExceptionGroup("many", [OSError()]), "error", 1, id="an unexpected group of errors"),
+        pytest.param(BaseExceptionGroup("any", [GeneratorExit()]), "error", 1, id="a group of anything"),
+        pytest.param(asyncio.CancelledError(), "error", 1, id="something that it waited for was cancelled"),
     ],
 )
 async def test_a_failed_pass_is_logged_counted_and_tried_again(
-    error: Exception, level: str, panics: int
+    error: BaseException, level: str, panics: int
 ) -> None:
     work, times = failing(error, error, Outcome())
     with capture_logs() as logs:
@@ -99,6 +113,122 @@ async def test_a_failed_pass_is_logged_counted_and_tried_again(
     assert [result for result, _ in observer.ended_with] == ["error", "error", "success"]
     assert observer.panics == 2 * panics
     assert [(one["log_level"], one["key"], one["controller"]) for one in logs] == [(level, "a", "test")] * 2
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        pytest.param(Terminal("no such role"), id="raised"),
+        pytest.param(Outcome(failure=Terminal("no such role")), id="as the outcome"),
+    ],
+)
+async def test_what_cannot_get_better_is_counted_and_not_tried_again(outcome: Terminal | Outcome) -> None:
+    work, times = failing(OSError(), outcome, OSError())
+    with capture_logs() as logs:
+        async with working(work) as (queue, observer):
+            queue.add("a")
+            await asyncio.sleep(1000)
+            assert (len(times), observer.final, observer.panics) == (2, 1, 0)
+            queue.add("a")
+            await asyncio.sleep(100)
+
+    assert gaps(times) == [10, 990, 10], "a change brings the next pass, and its failure is a first one"
+    assert [result for result, _ in observer.ended_with] == ["error", "error", "error", "success"]
+    assert [one["error"] for one in logs] == ["OSError()", "no such role", "OSError()"]
+
+
+async def test_a_pass_that_may_not_write_is_no_failure() -> None:
+    work, times = failing(OSError(), errors.NotLeading(), errors.NotLeading(), OSError())
+    with capture_logs() as logs:
+        async with working(work) as (queue, observer):
+            queue.add("a")
+            await asyncio.sleep(100)
+
+    assert gaps(times) == [10, NOT_LEADING_SECONDS, NOT_LEADING_SECONDS, 10]
+    results = [result for result, _ in observer.ended_with]
+    assert results == ["error", "requeue_after", "requeue_after", "error", "success"]
+    assert [one["log_level"] for one in logs] == ["warning", "debug", "debug", "warning"]
+
+
+async def test_a_pass_that_hangs_is_cut_off_and_tried_again() -> None:
+    times = list[float]()
+
+    async def work(key: str) -> Outcome:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 1:
+            await asyncio.get_running_loop().create_future()
+        return Outcome()
+
+    with capture_logs() as logs:
+        async with working(work) as (queue, observer):
+            queue.add("a")
+            await asyncio.sleep(100)
+
+    assert gaps(times) == [70], "the limit and the back-off"
+    assert [result for result, _ in observer.ended_with] == ["error", "success"]
+    assert (observer.late, observer.panics) == (1, 0)
+    assert [(one["log_level"], one["longest_seconds"]) for one in logs] == [("error", 60)]
+
+
+async def test_a_time_out_of_a_call_is_not_one_of_the_pass() -> None:
+    work, _ = failing(TimeoutError())
+    async with working(work) as (queue, observer):
+        queue.add("a")
+        await asyncio.sleep(1)
+
+    assert observer.late == 0
+
+
+class Broken(Observer):
+    """Fails whatever it is told."""
+
+    @override
+    def started(self, waited: float) -> None:
+        super().started(waited)
+        raise KeyError("started")
+
+    @override
+    def ended(self, result: Result, took: float) -> None:
+        super().ended(result, took)
+        raise KeyError("ended")
+
+    @override
+    def panicked(self) -> None:
+        super().panicked()
+        raise KeyError("panicked")
+
+
+async def test_an_observer_that_fails_stops_nothing() -> None:
+    work, times = failing(ValueError("defect"), Outcome())
+    with capture_logs() as logs:
+        async with working(work, observer=Broken()) as (queue, observer):
+            queue.add("a")
+            await asyncio.sleep(100)
+
+    assert gaps(times) == [10]
+    assert [result for result, _ in observer.ended_with] == ["error", "success"]
+    events = [one["event"] for one in logs]
+    assert events.count("observer broke") == 5
+    assert events.count("pass broke") == 1
+
+
+async def test_a_cancelled_worker_ends() -> None:
+    ended = list[str]()
+
+    async def work(key: str) -> Outcome:
+        try:
+            await asyncio.sleep(50)
+        finally:
+            ended.append(key)
+        return Outcome()
+
+    async with working(work) as (queue, observer):
+        queue.add("a")
+        queue.add("b")
+        await asyncio.sleep(1)
+
+    assert ended == ["a"]
+    assert (len(observer.ended_with), observer.panics, len(queue)) == (1, 0, 1)
 
 
 async def test_a_success_forgets_the_failures() -> None:
