@@ -11,7 +11,7 @@ import msgspec
 from api.children import Pod, Service
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
-from controller.runtime.queue import Queue
+from controller.runtime.queue import Level, Queue
 
 Queues = Mapping[str, Queue[Key]]
 """The queue of each kind that is served, by kind."""
@@ -28,16 +28,26 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
             or after is None
             or (before.uid, before.generation) != (after.uid, after.generation)
         )
-        queue.add(Key(row.namespace, row.name), urgent=respecified)
+        level = Level.BACKLOG if before is None and _had_passes(row) else Level.NORMAL
+        queue.add(Key(row.namespace, row.name), urgent=respecified, level=level)
 
 
 def on_child(queues: Queues, before: C | None, after: C | None) -> None:
-    """A pod or Service came, changed or went; if it changed hands, both jobs are told."""
+    """A pod or Service came, changed or went; if it changed hands, both jobs are told.
+
+    One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
+    """
     if _is_same(before, after):
         return
+    level = Level.BACKLOG if before is None else Level.NEWS
     for row in (before, after):
         if row is not None and row.owner_kind in queues:
-            queues[row.owner_kind].add(Key(row.namespace, row.owner_name))
+            queues[row.owner_kind].add(Key(row.namespace, row.owner_name), level=level)
+
+
+def _had_passes(row: JobRow) -> bool:
+    """Whether the job's status shows that a controller has seen to it. Read like this for each job of a restart, so not parsed."""
+    return b'"conditions"' in row.status
 
 
 def _is_same(before: C | None, after: C | None) -> bool:

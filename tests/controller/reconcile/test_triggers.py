@@ -9,14 +9,17 @@ from api.children import Pod
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
-from controller.runtime.queue import Queue
+from controller.runtime.queue import Level, Queue
 from controller.testing.builders import pod, service
 
 TRAIN = Key("ml", "train")
 
 
-def job(generation: int = 1, version: int = 1) -> JobRow:
-    return JobRow("ml", "train", "u", version, generation, False, b"{}", b"{}", b"null")
+def job(generation: int = 1, version: int = 1, status: bytes = b"null") -> JobRow:
+    return JobRow("ml", "train", "u", version, generation, False, b"{}", b"{}", status)
+
+
+SEEN_TO = b'{"conditions":[{"type":"Created"}]}'
 
 
 async def taken(queue: Queue[Key]) -> list[Key]:
@@ -59,6 +62,58 @@ async def test_a_back_off(before: JobRow | None, after: JobRow | None, urgent: b
     on_job(queue, before, after)
 
     assert await taken(queue) == ([TRAIN] if urgent else [])
+
+
+async def level(queue: Queue[Key]) -> Level:
+    """Where the one key that is ready waits, told from what goes before it."""
+    for level in Level:
+        queue.add(Key("other", level.name), level=level)
+    order = await taken(queue)
+    # Each of the others is behind the key if the key came to its level first.
+    return Level(1 - order.index(TRAIN))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(None, job(), Level.NORMAL, id="a new one"),
+        pytest.param(None, job(status=b"{}"), Level.NORMAL, id="a new one with an empty status"),
+        pytest.param(None, job(status=SEEN_TO), Level.BACKLOG, id="one that a restart finds"),
+        pytest.param(job(), job(version=2, status=SEEN_TO), Level.NORMAL, id="one whose status changed"),
+        pytest.param(
+            job(status=SEEN_TO),
+            job(generation=2, version=2, status=SEEN_TO),
+            Level.NORMAL,
+            id="one whose spec changed",
+        ),
+        pytest.param(job(status=SEEN_TO), None, Level.NORMAL, id="one that went"),
+    ],
+)
+async def test_how_soon_a_job_has_its_pass(
+    before: JobRow | None, after: JobRow | None, expected: Level
+) -> None:
+    queue = Queue[Key]()
+    on_job(queue, before, after)
+
+    assert await level(queue) is expected
+
+
+@pytest.mark.parametrize("child", [pod(), service()], ids=["a pod", "a Service"])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(lambda row: (None, row), Level.BACKLOG, id="was there at the start"),
+        pytest.param(
+            lambda row: (row, msgspec.structs.replace(row, deleting=True)), Level.NEWS, id="changed"
+        ),
+        pytest.param(lambda row: (row, None), Level.NEWS, id="went"),
+    ],
+)
+async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, expected: Level) -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, *change(child))
+
+    assert await level(queue) is expected
 
 
 @pytest.mark.parametrize("child", [pod(), service()], ids=["a pod", "a Service"])
