@@ -7,7 +7,7 @@
 #   make crds      writes manifests/base/crds from the wire types
 #   make deploy    writes manifests/base/crds, and from manifests the files in deploy
 #   make bench     measures the controller on a real API server with simulated nodes
-#   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager and kwok
+#   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kwok and kubectl
 #   make lock      resolves all dependencies anew and writes requirements/
 #
 # PYTHON is the interpreter that environments are made from (3.11 or newer).

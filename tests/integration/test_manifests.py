@@ -1,11 +1,15 @@
 """``manifests`` in a real kube-apiserver: accepted as they are, and what their ServiceAccount may do."""
 
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane import ControlPlane, binaries
 from controller.testing.manifests import build
 from controller.testing.service import ACCOUNT, STANDALONE, install
 
@@ -19,6 +23,44 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
     yield
     for kind in ("clusterrolebindings", "clusterroles"):
         control_plane.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/training-operator")
+
+
+def kustomize(folder: Path) -> list[dict[str, Any]]:
+    """What ``kubectl kustomize`` makes of it."""
+    kubectl = binaries.ensure(["kubectl"])["kubectl"]
+    made = subprocess.run(
+        [str(kubectl), "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    return list(yaml.safe_load_all(made.stdout))
+
+
+def test_kustomize_makes_the_same_objects() -> None:
+    """But for a namespace that it gives to FlowSchemas, not knowing that they have none."""
+    made = kustomize(STANDALONE)
+    for document in made:
+        if document["kind"] == "FlowSchema":
+            del document["metadata"]["namespace"]
+
+    def in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(documents, key=lambda one: (one["kind"], one["metadata"]["name"]))
+
+    assert in_order(made) == in_order(build(STANDALONE))
+
+
+def test_an_overlay_may_choose_namespace_and_names(tmp_path: Path) -> None:
+    """As beside another operator of the same names; whoever runs there gets the rights."""
+    base = Path(os.path.relpath(STANDALONE.parents[1] / "base", tmp_path))
+    overlay = {"resources": [str(base)], "namespace": "elsewhere", "nameSuffix": "-two"}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    made = kustomize(tmp_path)
+
+    subject = {"kind": "ServiceAccount", "name": "training-operator-two", "namespace": "elsewhere"}
+    bindings = [one for one in made if "subjects" in one]
+    assert {one["kind"] for one in bindings} == {"RoleBinding", "ClusterRoleBinding"}
+    assert all(one["subjects"] == [subject] for one in bindings)
+    (pods,) = [one for one in made if one["kind"] == "Deployment"]
+    assert pods["spec"]["template"]["spec"]["serviceAccountName"] == "training-operator-two"
 
 
 def deployment() -> dict[str, Any]:

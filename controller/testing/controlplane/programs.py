@@ -46,5 +46,5 @@ PROGRAMS = {
     )
 }
 
-USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kwok")
+USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kwok", "kubectl")
 """What the tests and the benchmarks run; the others are fetched when somebody names them."""

@@ -1,0 +1,126 @@
+"""From training-operator to here and back, by the very commands of docs/upgrade-from-training-operator.md.
+
+``training-operator.yaml`` stands for the original's manifests, as somebody else than kubectl has applied them.
+"""
+
+import shlex
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.testing.controlplane import ControlPlane, binaries
+from controller.testing.jobs import Jobs, job
+from controller.testing.service import in_cluster_service
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "upgrade-from-training-operator.md"
+ORIGINAL = Path(__file__).with_name("training-operator.yaml")
+INSTALL_THE_ORIGINAL = (
+    f"kubectl apply --server-side --force-conflicts --field-manager=argocd-controller -f {ORIGINAL}"
+)
+
+
+@pytest.fixture
+def plane() -> Generator[ControlPlane]:
+    with ControlPlane(nodes=1) as plane:
+        yield plane
+
+
+def run(plane: ControlPlane, command: str) -> None:
+    """A line for a shell that begins with kubectl, as the administrator and in the folder of the checkout."""
+    program = binaries.ensure(["kubectl"])["kubectl"]
+    whole = [str(program), f"--kubeconfig={plane.kubeconfig()}", *shlex.split(command)[1:]]
+    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def commands(heading: str) -> list[str]:
+    """Those under a heading of the guide."""
+    section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line.strip() for line in section.splitlines() if line.startswith("    kubectl ")]
+
+
+def test_running_jobs_go_on(plane: ControlPlane) -> None:
+    objects = yaml.safe_load_all(ORIGINAL.read_text())
+    plane.apply(*(one for one in objects if one["kind"] == "CustomResourceDefinition"))
+    jobs = Jobs(plane, "default")
+    run_a_job_as_the_original(plane, jobs)
+    before = {pod: jobs.uid(pod) for pod in jobs.pods("old")}
+    run(plane, INSTALL_THE_ORIGINAL)  # only now, as nobody answers its webhook
+
+    for command in commands("PyTorchJob is all you use"):
+        run(plane, command)
+    with in_cluster_service(plane):
+        jobs.create("new", job(workers=1))
+        jobs.wait_for("new", "Running")
+        assert {pod: jobs.uid(pod) for pod in jobs.pods("old")} == before
+        jobs.end_pod("old-master-0", "Succeeded", 0)
+        jobs.wait_for("old", "Succeeded")
+
+    assert jobs.conditions("old") == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    deployment = plane.request("GET", "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator")
+    pod = deployment["spec"]["template"]["spec"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["tmp"]
+    assert pod["containers"][0]["command"] == ["python", "-m", "controller"]
+
+
+def test_and_back(plane: ControlPlane) -> None:
+    """What the original does not have is gone, and its manifests make of the rest what it was."""
+    run(plane, "kubectl apply --server-side -f deploy/standalone.yaml")
+
+    for command in commands("Back"):
+        run(plane, command)
+    run(plane, INSTALL_THE_ORIGINAL)
+
+    deployment = plane.request("GET", "/apis/apps/v1/namespaces/kubeflow/deployments/training-operator")
+    assert "args" not in deployment["spec"]["template"]["spec"]["containers"][0]
+    role = plane.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/training-operator")
+    assert [rule["resources"] for rule in role["rules"]] == [["pytorchjobs", "tfjobs"], ["secrets"]]
+    assert not plane.has("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/training-operator")
+    assert not plane.has("/apis/policy/v1/namespaces/kubeflow/poddisruptionbudgets/training-operator")
+
+
+def run_a_job_as_the_original(plane: ControlPlane, jobs: Jobs) -> None:
+    """A job of the Go operator, half way: its pods and Services run, and its status says so."""
+    jobs.create("old", job(workers=1))
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "old", "controller": True}
+    owner |= {"uid": plane.request("GET", jobs.path("old"))["metadata"]["uid"], "blockOwnerDeletion": True}
+    for role in ("master", "worker"):
+        labels = {
+            "training.kubeflow.org/job-name": "old",
+            "training.kubeflow.org/operator-name": "pytorchjob-controller",
+            "training.kubeflow.org/replica-index": "0",
+            "training.kubeflow.org/replica-type": role,
+        }
+        metadata = {"name": f"old-{role}-0", "labels": labels, "ownerReferences": [owner]}
+        containers = [{"name": "pytorch", "image": "x", "ports": [{"containerPort": 23456}]}]
+        pod = {"nodeName": "node-0", "restartPolicy": "OnFailure", "containers": containers}
+        service = {"clusterIP": "None", "selector": labels, "ports": [{"port": 23456}]}
+        for plural, kind, spec in (("pods", "Pod", pod), ("services", "Service", service)):
+            body = {"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec}
+            plane.request("POST", f"/api/v1/namespaces/default/{plural}", body)
+    plane.request("PATCH", f"{jobs.path('old')}/status", {"status": running_status()})
+
+
+def running_status() -> dict[str, Any]:
+    then = "2026-01-01T12:00:00Z"
+    reached = [("Created", "is created."), ("Running", "is running.")]
+    return {
+        "startTime": then,
+        "replicaStatuses": {"Master": {"active": 1}, "Worker": {"active": 1}},
+        "conditions": [
+            {
+                "type": type_,
+                "status": "True",
+                "reason": f"PyTorchJob{type_}",
+                "message": f"PyTorchJob old {text}",
+                "lastUpdateTime": then,
+                "lastTransitionTime": then,
+            }
+            for type_, text in reached
+        ],
+    }
