@@ -6,6 +6,7 @@
 #   make fmt       formats and mends what can be mended mechanically
 #   make crds      writes manifests/base/crds from the wire types
 #   make deploy    writes manifests/base/crds, and from manifests the files in deploy
+#   make docs      writes docs/metrics.md from the table of metrics
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kwok and kubectl
 #   make lock      resolves all dependencies anew and writes requirements/
@@ -26,7 +27,7 @@ LINT := "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test demo lint fmt crds deploy bench controlplane lock
+.PHONY: test demo lint fmt crds deploy docs bench controlplane lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(LINT) "tests: $(BIN)/pytest --cov"
@@ -46,6 +47,9 @@ crds:
 
 deploy:
 	$(STEPS) "make deploy" $(ENVIRONMENT) $(CRDS) "deploy: $(BIN)/python tools/deploy.py"
+
+docs:
+	$(STEPS) "make docs" $(ENVIRONMENT) "metrics: $(BIN)/python tools/metrics_page.py"
 
 bench:
 	$(STEPS) "make bench" $(ENVIRONMENT) $(CONTROLPLANE) "measurement: $(BIN)/python -m bench controlplane"

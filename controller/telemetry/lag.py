@@ -1,7 +1,7 @@
 """How late the event loop is: whatever keeps it busy makes every other task wait as long.
 
-A timer that is due twice a second tells of every stall longer than that, and of shorter ones by chance; which callback it was is told
-by ``controller.testing.callbacks``.
+A timer that is due twice a second tells of every stall longer than that, and of shorter ones by chance; which callback it was
+is told by ``bench.controlplane.callbacks``.
 """
 
 import asyncio

@@ -90,7 +90,8 @@ def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[
 
 
 def test_prometheus_operator_finds_the_service(objects: dict[str, dict[str, Any]]) -> None:
-    (monitor,) = build(MANIFESTS / "components" / "monitoring")
+    monitoring = build(MANIFESTS / "components" / "monitoring")
+    (monitor,) = (one for one in monitoring if one["kind"] == "ServiceMonitor")
     service = objects["Service"]
     (endpoint,) = monitor["spec"]["endpoints"]
 

@@ -10,7 +10,7 @@ import pytest
 from tools.steps import Step, parse
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("test", "demo", "lint", "fmt", "crds", "deploy", "bench", "controlplane", "lock")
+TARGETS = ("test", "demo", "lint", "fmt", "crds", "deploy", "docs", "bench", "controlplane", "lock")
 
 
 def steps(target: str) -> list[Step]:

@@ -33,7 +33,7 @@ _CONTROLLER = Label("controller", meaning="one for each kind")
 _QUEUE = (Label("name", meaning="the controller"), _CONTROLLER)
 _HOST = Label("host", meaning="the API server, as `host:port`")
 _VERB = Label("verb", METHODS)
-_CODE = Label("code", CODES, "and any other status code")
+_CODE = Label("code", CODES, "any other status code when it comes")
 _LEASE = (Label("name", meaning="the Lease"),)
 
 JOBS_CREATED = Family("training_operator_jobs_created_total", "counter", "Jobs created", _JOB)
@@ -161,7 +161,7 @@ WATCH_SILENCE = Family(
     "rallypoint_watch_silence_seconds",
     "gauge",
     "Time since the API server was last heard of by the watch of a resource",
-    (Label("resource", meaning="what is watched"),),
+    (Label("resource", meaning="one for each watch"),),
 )
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
 GATE_WIDTH = Family(
@@ -172,7 +172,7 @@ GATE_WAITING = Family(
     "rallypoint_gate_waiting",
     "gauge",
     "Requests that wait for their turn, by what they are for",
-    (Label("lane", LANES, "which goes first from right to left"),),
+    (Label("lane", LANES, "later ones go first"),),
 )
 BUILD = Family(
     "rallypoint_build_info",
@@ -181,7 +181,7 @@ BUILD = Family(
     (
         Label("version", meaning="of Rallypoint"),
         Label("python", meaning="of Python"),
-        Label("loop", ("uvloop", "asyncio"), "the event loop"),
+        Label("loop", ("uvloop", "asyncio"), "whose event loop"),
     ),
 )
 
@@ -200,11 +200,11 @@ _PYTHON = (
         "gauge",
         "Always 1; the labels say which Python",
         (
-            Label("version"),
-            Label("implementation"),
-            Label("major"),
-            Label("minor"),
-            Label("patchlevel"),
+            Label("version", meaning="of Python"),
+            Label("implementation", meaning="of Python"),
+            Label("major", meaning="of its version"),
+            Label("minor", meaning="of its version"),
+            Label("patchlevel", meaning="of its version"),
         ),
     ),
     Family("python_gc_collections_total", "counter", "Runs of the garbage collector", _GENERATION),

@@ -1,0 +1,23 @@
+"""What an expression in PromQL asks for: the names of metrics and of labels. Reads what our own expressions are made of, not all there is."""
+
+import re
+
+_STRING = re.compile(r'"[^"]*"')
+_RANGE = re.compile(r"\[\w+\]")
+_MATCHERS = re.compile(r"\{([^}]*)\}")
+_GROUPING = re.compile(r"\b(?:by|on|without)\s*\(([^)]*)\)")
+_WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_CALL = re.compile(r"\b[a-z_]+\s*(?=\()")
+_OPERATORS = frozenset({"and", "or", "unless", "sum", "min", "max", "count"})
+
+
+def metrics(expression: str) -> set[str]:
+    """As written, so those of histograms end in ``_bucket``, ``_sum`` or ``_count``."""
+    text = _MATCHERS.sub("", _RANGE.sub("", _STRING.sub("", expression)))
+    return set(_WORD.findall(_CALL.sub("", _GROUPING.sub("", text)))) - _OPERATORS
+
+
+def labels(expression: str) -> set[str]:
+    text = _STRING.sub("", expression)
+    places = _MATCHERS.findall(text) + _GROUPING.findall(text)
+    return {word for place in places for word in _WORD.findall(place)}

@@ -1,0 +1,46 @@
+"""The alerts for prometheus-operator: they ask for what there is, and say what it means."""
+
+import re
+from typing import Any
+
+import pytest
+
+from controller.telemetry.metrics.families import GROUPS
+from controller.testing import promql
+from controller.testing.manifests import build
+from controller.testing.service import MANIFESTS
+
+SERIES = {family.name: set(family.label_names) for group in GROUPS for family in group.families}
+TARGET = {"job", "instance"}
+"""Labels that Prometheus adds to every series of a target."""
+
+
+def rules() -> list[dict[str, Any]]:
+    objects = build(MANIFESTS / "components" / "monitoring")
+    (group,) = next(one for one in objects if one["kind"] == "PrometheusRule")["spec"]["groups"]
+    return list(group["rules"])
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_asks_for_what_there_is(rule: dict[str, Any]) -> None:
+    asked = promql.metrics(rule["expr"])
+
+    assert asked
+    assert promql.labels(rule["expr"]) - {"le"} <= labels_of(asked) | TARGET
+    assert rule["expr"].count('{job="training-operator"') >= len(asked), (
+        "others have metrics of the same name"
+    )
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
+def test_an_alert_says_what_is_wrong_and_how_bad_it_is(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+    assert rule["annotations"].keys() == {"summary", "description"}
+    named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+    kept = " by " in rule["expr"]
+    there = promql.labels(rule["expr"]) if kept else labels_of(promql.metrics(rule["expr"]))
+    assert named <= there, "or there is an empty place where a name should be"
+
+
+def labels_of(series: set[str]) -> set[str]:
+    return set[str]().union(*(SERIES[name.removesuffix("_bucket")] for name in series - {"up"}))
