@@ -19,6 +19,10 @@ from controller.runtime.backoff import PerKey
 
 K = TypeVar("K", bound=Hashable)
 
+STARTS_REMEMBERED = 4096
+"""Keys whose last start is known before those are forgotten that need not wait any more."""
+TICK_SECONDS = 0.001
+"""A rest that no timer can wait for counts as none."""
 OLDEST_EVERY = 10
 """Each time so many keys have been handed out, the next is the one that has waited longest, whatever its level and group.
 
@@ -45,8 +49,19 @@ class Queue(Generic[K]):
     """One queue for one event loop. Only ``get`` awaits, so no other method can be interrupted."""
 
     def __init__(
-        self, backoff: PerKey[K] | None = None, *, group: Callable[[K], str] = lambda key: ""
+        self,
+        backoff: PerKey[K] | None = None,
+        *,
+        group: Callable[[K], str] = lambda key: "",
+        spacing_seconds: float = 0.0,
     ) -> None:
+        """``spacing_seconds`` lie between two passes of a key that nobody has asked for at ``Level.NORMAL``.
+
+        The first thing that happens is seen at once; what follows within that time is seen together.
+        """
+        self._spacing = spacing_seconds
+        self._started: dict[K, float] = {}
+        """When the last pass of a key began; only of keys that may still have to wait for it."""
         self._backoff = backoff or PerKey[K]()
         self._group = group
         self._ready = FairLines[K]()
@@ -84,7 +99,8 @@ class Queue(Generic[K]):
             self.adds += 1
             self._since[key] = asyncio.get_running_loop().time()
         if key not in self._processing:
-            self._push(key, level)
+            if urgent or not self._space(key, level):
+                self._push(key, level)
             return
         self._again[key] = max(level, self._again.get(key, level))
         if urgent:
@@ -147,15 +163,16 @@ class Queue(Generic[K]):
         since = self._since.pop(key)
         now = asyncio.get_running_loop().time()
         self._processing[key] = now
+        self._remember_start(key, now)
         return key, now - since
 
     def done(self, key: K) -> None:
         """The pass is over; if the key was added meanwhile it is ready again."""
         self._processing.pop(key, None)
-        self._urgent.discard(key)
         level = self._again.pop(key, None)
-        if level is not None:
+        if level is not None and (key in self._urgent or not self._space(key, level)):
             self._push(key, level)
+        self._urgent.discard(key)
 
     def working_seconds(self) -> list[float]:
         """How long each key has been worked on that is being worked on now."""
@@ -163,6 +180,10 @@ class Queue(Generic[K]):
             return []
         now = asyncio.get_running_loop().time()
         return [now - since for since in self._processing.values()]
+
+    def open(self) -> None:
+        """Take and give out again what is added from now on."""
+        self._closed = False
 
     def close(self) -> None:
         """Give out nothing more: what is ready is dropped, what is being worked on may finish."""
@@ -194,12 +215,33 @@ class Queue(Generic[K]):
                 future.set_result(None)
                 return
 
+    def _space(self, key: K, level: Level) -> bool:
+        """Whether the key waits because its last pass has begun so short a time ago."""
+        if not self._spacing or level is Level.NORMAL:
+            return False
+        loop = asyncio.get_running_loop()
+        due = self._started.get(key, float("-inf")) + self._spacing
+        if due - loop.time() < TICK_SECONDS:
+            return False
+        planned = self._delayed.get(key)
+        if planned is None or planned.when() > due:
+            self._undelay(key)
+            self._delayed[key] = loop.call_at(due, self._due, key, level)
+        return True
+
+    def _remember_start(self, key: K, now: float) -> None:
+        if not self._spacing:
+            return
+        if len(self._started) >= STARTS_REMEMBERED:
+            self._started = {key: at for key, at in self._started.items() if at + self._spacing > now}
+        self._started[key] = now
+
     def _undelay(self, key: K) -> None:
         self._barred.discard(key)
         handle = self._delayed.pop(key, None)
         if handle is not None:
             handle.cancel()
 
-    def _due(self, key: K) -> None:
+    def _due(self, key: K, level: Level = Level.NORMAL) -> None:
         self._undelay(key)
-        self.add(key)
+        self.add(key, level=level)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from typing_extensions import override
 
+from controller.runtime import queue as module
 from controller.runtime.backoff import PerKey
 from controller.runtime.queue import OLDEST_EVERY, Closed, Level, Queue
 
@@ -436,3 +437,60 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueueMachine = QueueMachine.TestCase
 TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+async def test_what_happens_soon_after_a_pass_is_seen_together() -> None:
+    """The first thing at once, then one pass in each span; what is asked for by name does not wait."""
+    queue, loop = Queue[str](spacing_seconds=1.0), asyncio.get_running_loop()
+    started: list[float] = []
+
+    async def work() -> None:
+        while True:
+            key, _ = await queue.get()
+            started.append(loop.time())
+            queue.done(key)
+
+    begin, task = loop.time(), asyncio.create_task(work())
+    for _ in range(25):
+        queue.add("a", level=Level.NEWS)
+        await asyncio.sleep(0.1)
+    assert [round(at - begin, 1) for at in started] == [0, 1, 2]
+
+    await asyncio.sleep(5)
+    started.clear()
+    queue.add("a", level=Level.NEWS)
+    await asyncio.sleep(0.1)
+    queue.add("a", level=Level.NEWS)
+    queue.add("a")
+    await asyncio.sleep(0)
+    assert len(started) == 2
+    task.cancel()
+
+
+async def test_news_that_come_during_a_pass_wait_for_the_span_to_end() -> None:
+    queue, loop = Queue[str](spacing_seconds=1.0), asyncio.get_running_loop()
+    queue.add("a")
+    key, _ = await queue.get()
+    begin = loop.time()
+    queue.add(key, level=Level.NEWS)
+    queue.done(key)
+    key, _ = await queue.get()
+    assert loop.time() - begin == pytest.approx(1)
+
+    queue.add(key, level=Level.NEWS)
+    await asyncio.sleep(3)
+    queue.done(key)
+    await asyncio.sleep(0)
+    assert len(queue) == 1, "a pass that took longer has waited enough"
+
+
+async def test_starts_are_forgotten_when_nobody_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STARTS_REMEMBERED", 10)
+    queue = Queue[str](spacing_seconds=1.0)
+    for number in range(25):
+        queue.add(str(number))
+        key, _ = await queue.get()
+        queue.done(key)
+        await asyncio.sleep(0.5)
+
+    assert len(queue._started) <= 10
