@@ -193,7 +193,7 @@ class Applier:
         except errors.ApiError as error:
             self._teller.failed(job, "Create", child.resource, error.message)
             raise
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
             self._expectations.lost_answer(job.uid)
             raise
         self._remember(child.resource, answer)

@@ -30,7 +30,7 @@ from controller.reconcile.telling import Teller
 from controller.runtime import clock
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
-from controller.runtime.workers import Outcome
+from controller.runtime.workers import Outcome, Terminal
 
 Counter = Callable[[str, Count], None]
 """Told of what the contract's counters count: namespace, what."""
@@ -122,7 +122,7 @@ class Reconciler:
         if isinstance(children, Refused):
             if not has_run(job.status):
                 await self._refuse(row, children.problem)
-                return Outcome(0)
+                return Outcome(0, failure=Terminal(str(children)))
             # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
             children = children.error
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
@@ -146,7 +146,7 @@ class Reconciler:
             await self._status.write(row, job, plan.status)
         except errors.NotFound:
             return None  # the job went meanwhile; its children go with it
-        except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError):
+        except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
             self._untold[row.uid] = plan
             raise
         self._untold.pop(row.uid, None)

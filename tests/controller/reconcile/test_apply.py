@@ -259,6 +259,15 @@ async def test_a_lost_answer_makes_the_caches_doubtful(fault: Fault, error: type
         assert await it.told() == []
 
 
+async def test_so_does_a_create_that_is_cut_off() -> None:
+    async with applying(Rule(Delay(10, committed=True), verb="create", plural="pods", times=1)) as it:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await it.create("a")
+
+        assert not it.expectations.are_met(it.job.uid)
+
+
 async def test_what_the_server_will_never_take_names_its_field() -> None:
     async with applying() as it:
         with pytest.raises(Refused) as caught:

@@ -1,16 +1,29 @@
 """Restarts are counted once, and jobs end on time, whichever write fails in between: whole passes on the embedded server."""
 
+import asyncio
 import copy
 from typing import Any
 
+import orjson
 import pytest
 
-from api.meta import PODS, Resource
+from api.children import pod_from_json, service_from_json
+from api.meta import PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
+from controller.domain import Count, Key
+from controller.kind import Options
+from controller.kinds.pytorch import PYTORCH
+from controller.kube.client import Client
+from controller.reconcile.apply import Cache
+from controller.reconcile.jobs import JobRow, job_from_json
+from controller.reconcile.reconciler import Reconciler
+from controller.reconcile.telling import Teller
+from controller.runtime.recorder import Recorder
+from controller.runtime.store import Store
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Refuse, Reset, Rule
-from controller.testing.stage import Stage, controlling, stage
+from controller.testing.stage import NAMESPACE, Stage, controlling, stage
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -140,3 +153,34 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
         assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != before
         assert on.faults.count("delete", "pods") == 1
         assert on.faults.count("patch", RESOURCE.plural) < 10
+
+
+async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
+    """The first pass ends while its status patch is under way; the second finds the status written."""
+    rule = Rule(Delay(10, committed=True), verb="patch", subresource="status", times=1)
+    async with stage(rule) as on, Client(on.connection) as client:
+        await on.submit("train")
+        jobs, told = Store[JobRow](), list[Count]()
+        caches = {
+            PODS: Cache(Store(), pod_from_json),
+            SERVICES: Cache(Store(), service_from_json),
+        }
+        reconciler = Reconciler(
+            PYTORCH,
+            client,
+            jobs,
+            caches,
+            Teller(Recorder(client)),
+            Options(),
+            lambda namespace, count: told.append(count),
+        )
+        jobs.put(job_from_json(orjson.dumps(await on.job())))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await reconciler.reconcile(Key(NAMESPACE, "train"))
+        assert told == []
+
+        jobs.put(job_from_json(orjson.dumps(await on.job())))
+        for _ in range(2):
+            await reconciler.reconcile(Key(NAMESPACE, "train"))
+        assert told == [Count.CREATED]

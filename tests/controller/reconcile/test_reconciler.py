@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
@@ -286,17 +287,21 @@ async def test_a_job_the_server_will_not_take_fails_with_the_field_named_and_lea
     }
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     rule = Rule(refused, verb="create", plural="pods", containing=b"x" * 70)
-    async with stage(rule) as on, controlling(on):
-        await on.submit(pytorchReplicaSpecs=roles)
-        await on.submit("other")
-        await on.settled(10)
+    with capture_logs() as logs:
+        async with stage(rule) as on, controlling(on):
+            await on.submit(pytorchReplicaSpecs=roles)
+            await on.submit("other")
+            await on.settled(10)
 
-        job = await on.job()
-        failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
-        assert failed["reason"] == "PyTorchJobFailedValidation"
-        assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
-        assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
-        assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
+            job = await on.job()
+            failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
+            assert failed["reason"] == "PyTorchJobFailedValidation"
+            assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
+            assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
+            assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
+    assert [one["error"] for one in logs if one["event"] == "pass failed"] == [
+        "Pod train-worker-0: spec.schedulerName: too long"
+    ]
 
 
 async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_it_has() -> None:
