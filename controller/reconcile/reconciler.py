@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from structlog.contextvars import bind_contextvars
 
 from api import conditions
 from api.job import ConditionType, Job, JobStatus
@@ -81,6 +82,9 @@ class Reconciler:
             ApiError, aiohttp.ClientError, TimeoutError: the pass is to be tried again later.
         """
         row = self._jobs.get(key.namespace, key.name)
+        bind_contextvars(
+            kind=self._kind.resource.kind, namespace=key.namespace, name=key.name, uid=row.uid if row else ""
+        )
         # Asked before the children are read: a child that arrives in between would be missing from the snapshot and be made twice.
         if row is not None and not self._expectations.are_met(row.uid):
             await self._ask_server(row)

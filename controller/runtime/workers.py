@@ -107,6 +107,7 @@ class Workers(Generic[K]):
                 key, waited = await self._queue.get()
             except Closed:
                 return
+            structlog.contextvars.clear_contextvars()  # what the last pass has bound to its lines of the log
             self._tell(self._observer.started, waited)
             started = asyncio.get_running_loop().time()
             result = Result.ERROR

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import aiohttp
 import pytest
+from structlog.contextvars import bind_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 from typing_extensions import override
 
@@ -210,6 +211,21 @@ async def test_an_observer_that_fails_stops_nothing() -> None:
     events = [one["event"] for one in logs]
     assert events.count("observer broke") == 5
     assert events.count("pass broke") == 1
+
+
+async def test_what_a_pass_binds_to_its_lines_is_not_on_those_of_the_next() -> None:
+    async def work(key: str) -> Outcome:
+        if key == "a":
+            bind_contextvars(uid="of a")
+        raise OSError
+
+    with capture_logs([merge_contextvars]) as logs:
+        async with working(work) as (queue, _):
+            queue.add("a")
+            queue.add("b")
+            await asyncio.sleep(5)
+
+    assert [(one["key"], one.get("uid")) for one in logs] == [("a", "of a"), ("b", None)]
 
 
 async def test_a_cancelled_worker_ends() -> None:

@@ -1,0 +1,33 @@
+"""Whole passes against the embedded API server: which job a line of the log is about."""
+
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
+
+from api.v1.pytorchjob import RESOURCE
+from controller.testing.faults import Refuse, Rule
+from controller.testing.stage import NAMESPACE, controlling, stage
+
+
+async def test_the_lines_of_a_pass_name_its_job() -> None:
+    rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods", containing=b"broken-", times=2)
+    with capture_logs([merge_contextvars]) as logs:
+        async with stage(rule) as on, controlling(on):
+            await on.submit("sound")
+            await on.submit("broken")
+            await on.settled(10)
+            uid = (await on.job("broken"))["metadata"]["uid"]
+
+    failed = [one for one in logs if one["event"] == "pass failed"]
+    assert failed
+    for line in failed:
+        wanted = {
+            "controller": "pytorchjob-controller",
+            "kind": RESOURCE.kind,
+            "namespace": NAMESPACE,
+            "name": "broken",
+            "uid": uid,
+        }
+        assert {field: line[field] for field in wanted} == wanted
+    others = [one for one in logs if one["event"] != "pass failed" and "controller" not in one]
+    assert others
+    assert not [one for one in others if "uid" in one], "what no pass tells names no job"
