@@ -111,14 +111,11 @@ async def run(
     served, options = chosen(settings.enable_scheme), options_from(settings)
     registry = CollectorRegistry()
     metrics = Metrics(registry, version("rallypoint"))
-    requests = metrics.requests(urlsplit(connection.server).netloc)
-
-    def observe(method: str, resource: str, code: str, seconds: float) -> None:
-        requests.answered(method, resource, code, seconds, 0, 0)
-
+    observer = metrics.requests(urlsplit(connection.server).netloc)
     limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     in_flight = settings.kube_api_in_flight
-    async with Client(connection, in_flight=in_flight, limiter=limiter, observe=observe) as client:
+    async with Client(connection, in_flight=in_flight, limiter=limiter, observer=observer) as client:
+        metrics.gate(client.gate)
         recorder = Recorder(client, enabled=settings.events != "off")
         teller = Teller(recorder, compact=settings.events == "compact")
         queues = {kind.resource.kind: Queue[Key]() for kind in served}

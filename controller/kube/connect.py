@@ -4,19 +4,23 @@ The in-cluster way is ours and imports nothing heavy. Kubeconfig files go throug
 of logging in; it is imported only then.
 """
 
+import asyncio
+import contextlib
 import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import yaml
 
+T = TypeVar("T")
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-TOKEN_LIFETIME_SECONDS = 60.0
-"""How long a token file's content is trusted. The kubelet replaces it hourly, well before it ends."""
+FILE_LIFETIME_SECONDS = 60.0
+"""How long the content of a mounted file counts as new. The kubelet replaces a token hourly, well before it ends."""
 
 
 class NotConfigured(Exception):
@@ -25,58 +29,81 @@ class NotConfigured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the API server is and how to log in. ``token`` is asked before each request; empty is no token."""
+    """Where the API server is and how to log in. ``token`` and ``tls`` are asked before each request; empty and None are none."""
 
     server: str
     token: Callable[[], str] = field(default=lambda: "", repr=False)
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext | None] = field(default=lambda: None, repr=False)
     tls_name: str = ""
     """The name that the server's certificate is for, where it is not the one in its address."""
     proxy: str = field(default="", repr=False)
     namespace: str = ""
     """The namespace this process lives in, or that the kubeconfig's context names."""
     renew: Callable[[], Awaitable[None]] | None = field(default=None, repr=False)
-    """Logs in again, after the server has not accepted the token. May raise NotConfigured or OSError."""
+    """Reads again whom to trust and how to log in, after one side has not accepted the other. May raise NotConfigured or OSError."""
 
 
-class TokenFile:
-    """The token in a file, read again once a minute."""
+class MountedFile(Generic[T]):
+    """What is made of a mounted file, which is read again once a minute, as the kubelet replaces it now and then.
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    What was read last goes on to count while the file is missing or makes no sense. The same content makes the same object.
+    """
+
+    def __init__(
+        self, path: Path, make: Callable[[str], T], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._path = path
+        self._make = make
         self._clock = clock
-        self._token = ""
-        self._read_at = float("-inf")
+        self._text = path.read_text("utf-8", "replace")
+        self._made = make(self._text)
+        self._read_at = clock()
 
-    def __call__(self) -> str:
-        if self._clock() - self._read_at >= TOKEN_LIFETIME_SECONDS:
-            self._token = self._path.read_text().strip()
+    def __call__(self) -> T:
+        if self._clock() - self._read_at >= FILE_LIFETIME_SECONDS:
             self._read_at = self._clock()
-        return self._token
+            with contextlib.suppress(OSError, ValueError):
+                self._read()
+        return self._made
 
-    async def renew(self) -> None:
-        """Have the file read again the next time."""
+    def expire(self) -> None:
+        """Have it read again the next time."""
         self._read_at = float("-inf")
+
+    def _read(self) -> None:
+        text = self._path.read_text("utf-8", "replace")
+        if text != self._text:
+            self._made = self._make(text)
+            self._text = text
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
     """The connection of a pod with a ServiceAccount.
 
     Raises:
-        NotConfigured: this process does not run in a pod, or the pod has no token mounted.
+        NotConfigured: this process does not run in a pod, or the pod has no token mounted, or no authorities to trust.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         raise NotConfigured(
             "no cluster around this process (KUBERNETES_SERVICE_HOST or the ServiceAccount token is missing); use --kubeconfig FILE"
         )
-    namespace, token = folder / "namespace", TokenFile(folder / "token")
+    try:
+        token, tls = MountedFile(folder / "token", _token), MountedFile(folder / "ca.crt", _trusting)
+    except (OSError, ValueError) as error:
+        raise NotConfigured(f"the ServiceAccount in {folder}: {error}") from error
+
+    async def renew() -> None:
+        token.expire()
+        tls.expire()
+
+    namespace = folder / "namespace"
     return Connection(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         token=token,
-        tls=ssl.create_default_context(cafile=str(folder / "ca.crt")),
+        tls=tls,
         namespace=namespace.read_text().strip() if namespace.exists() else "",
-        renew=token.renew,
+        renew=renew,
     )
 
 
@@ -87,19 +114,16 @@ async def from_kubeconfig(path: str, context: str = "") -> Connection:
         NotConfigured: the file is missing or does not describe a cluster, or a plugin failed.
     """
     configuration, namespace = await _load(path, context)
-    tokens: dict[str, str] = configuration.api_key
+    login = await _login(path, configuration)
 
     async def renew() -> None:
-        tokens.update((await _load(path, context))[0].api_key)
+        nonlocal login
+        login = await _login(path, (await _load(path, context))[0])
 
-    try:
-        tls = _tls(configuration) if configuration.host.startswith("https:") else None
-    except OSError as error:
-        raise NotConfigured(f"kubeconfig {path}: certificates: {error}") from error
     return Connection(
         server=configuration.host,
-        token=lambda: tokens.get("BearerToken", "").removeprefix("Bearer "),
-        tls=tls,
+        token=lambda: login.token,
+        tls=lambda: login.tls,
         tls_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
         namespace=namespace,
@@ -111,6 +135,24 @@ async def connect(kubeconfig: str = "") -> Connection:
     """A kubeconfig file if one is named (by flag or $KUBECONFIG), else the cluster around this process."""
     named = kubeconfig or os.environ.get("KUBECONFIG", "")
     return await from_kubeconfig(named) if named else in_cluster(SERVICE_ACCOUNT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Login:
+    token: str = field(repr=False)
+    tls: ssl.SSLContext | None
+
+
+async def _login(path: str, configuration: Any) -> _Login:
+    token: str = configuration.api_key.get("BearerToken", "")
+    try:
+        # In a thread, as the system's own authorities, which count without any in the file, take a while to read.
+        tls = (
+            await asyncio.to_thread(_tls, configuration) if configuration.host.startswith("https:") else None
+        )
+    except OSError as error:
+        raise NotConfigured(f"kubeconfig {path}: certificates: {error}") from error
+    return _Login(token.removeprefix("Bearer "), tls)
 
 
 async def _load(path: str, context: str) -> tuple[Any, str]:
@@ -142,6 +184,28 @@ def _complaint(error: Exception) -> str:
 def _exists(path: str) -> bool:
     """Whether any of the files in a list like $KUBECONFIG is there."""
     return any(Path(one).expanduser().is_file() for one in path.split(os.pathsep))
+
+
+def _token(text: str) -> str:
+    """
+    Raises:
+        ValueError: there is none.
+    """
+    if not text.strip():
+        raise ValueError("the token is empty")
+    return text.strip()
+
+
+def _trusting(authorities: str) -> ssl.SSLContext:
+    """Takes well under a millisecond.
+
+    Raises:
+        ValueError: there are none. Without, the system's own would be trusted.
+        ssl.SSLError: they make no sense.
+    """
+    if not authorities.strip():
+        raise ValueError("the file of authorities is empty")
+    return ssl.create_default_context(cadata=authorities.encode("ascii", "ignore").decode())
 
 
 def _tls(configuration: object) -> ssl.SSLContext:

@@ -1,22 +1,23 @@
-"""An optional limit on requests per second, for owners of small API servers."""
-
-import asyncio
+"""An optional limit on requests per second, for owners of small API servers. The gate asks it before it lets a call through."""
 
 
 class TokenBucket:
-    """``per_second`` requests on average, ``burst`` at once; those that wait go in the order they came."""
+    """``per_second`` requests on average, ``burst`` at once."""
 
     def __init__(self, per_second: float, burst: int) -> None:
-        self._per_second = per_second
-        self._burst = max(burst, 1)
+        self._interval = 1 / per_second
+        self._reserve = (max(burst, 1) - 1) * self._interval
         self._full_at = float("-inf")
         """Loop time at which the bucket would be full again."""
 
-    async def take(self) -> None:
-        """Wait for a token. The place in the line is taken before the first await."""
-        time = asyncio.get_running_loop().time
-        now = time()
-        self._full_at = max(self._full_at, now) + 1 / self._per_second
-        wait = self._full_at - now - self._burst / self._per_second
-        if wait > 0:
-            await asyncio.sleep(wait)
+    def take(self, now: float) -> float:
+        """0 if there was a token, which is taken; else the seconds until there is one."""
+        full_at = max(self._full_at, now)
+        wait = full_at - now - self._reserve
+        if wait > _ROUNDING_SECONDS:
+            return wait
+        self._full_at = full_at + self._interval
+        return 0.0
+
+
+_ROUNDING_SECONDS = 1e-9

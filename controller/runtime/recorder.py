@@ -17,7 +17,8 @@ import structlog
 
 from api.meta import EVENTS
 from controller.kube.client import Client
-from controller.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
+from controller.kube.errors import AlreadyExists, ApiError, NotFound, NotLeading, ServerError, TooManyRequests
+from controller.kube.gate import Lane
 from controller.runtime import clock
 
 LONGEST_MESSAGE = 1024
@@ -77,7 +78,7 @@ class Recorder:
         self._busy = 0
         self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
         self.dropped = 0
-        """Events that nobody will ever read: too many waited, or the server did not take them in time."""
+        """Events that nobody will ever read: too many waited, the server did not take them in time, or another process leads by now."""
 
     def record(self, subject: Subject, severity: str, reason: str, message: str) -> None:
         """Send an event soon."""
@@ -132,6 +133,9 @@ class Recorder:
                 # A namespace on its way out takes no events, nor does one whose job is gone: nobody is left to read them.
                 log.info("event refused", reason=note.reason, code=error.code, error=error.message)
                 return
+            except NotLeading:
+                self.dropped += 1
+                return
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _write(self, note: _Note, told: _Told) -> None:
@@ -140,14 +144,14 @@ class Recorder:
         if told.count > 1:
             change = orjson.dumps({"count": told.count, "lastTimestamp": _wire(note.at)})
             try:
-                await self._client.patch(EVENTS, namespace, told.name, change)
+                await self._client.patch(EVENTS, namespace, told.name, change, lane=Lane.EVENT)
             except NotFound:
                 pass  # it has expired on the server, or was never made
             else:
                 return
         # There already: made by a try whose answer was lost, or by a repeat that was quicker.
         with contextlib.suppress(AlreadyExists):
-            await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)))
+            await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)), lane=Lane.EVENT)
 
 
 def _remember(memory: "OrderedDict[Any, Any]", key: object, value: object) -> None:

@@ -1,13 +1,15 @@
 """A server that says exactly what a test wants said, byte by byte, for what no API server would say on purpose."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
 from aiohttp import web
 
+from controller.kube.client import Client
 from controller.kube.connect import Connection
 
 
@@ -40,7 +42,7 @@ class ScriptedServer:
         return Connection(self.url)
 
     async def __aenter__(self) -> Self:
-        app = web.Application()
+        app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -69,6 +71,33 @@ def answer_json(value: Any, status: int = 200, **headers: str) -> web.Response:
         content_type="application/json",
         headers={name.replace("_", "-"): text for name, text in headers.items()},
     )
+
+
+async def fine(request: web.Request, seen: Seen) -> web.StreamResponse:
+    """All is well, and there is nothing to say."""
+    return answer_json({})
+
+
+def saying(*answers: web.Response) -> Answer:
+    """These answers one after the other, then all is fine."""
+    coming = list(answers)
+
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        return coming.pop(0) if coming else await fine(request, seen)
+
+    return handle
+
+
+@asynccontextmanager
+async def calling(
+    answer: Answer = fine, connection: Mapping[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[Client, ScriptedServer]]:
+    """A client of such a server. What is given beyond its address goes to the connection, the options to the client."""
+    async with (
+        ScriptedServer(answer) as server,
+        Client(Connection(server.url, **(connection or {})), **options) as client,
+    ):
+        yield client, server
 
 
 def refusal(code: int, reason: str, message: str = "no", **details: Any) -> dict[str, Any]:

@@ -1,57 +1,26 @@
-"""One call: what is sent, how long it may take, how often it is tried, and what its errors mean."""
+"""One call: what is sent, when its turn is, how often it is tried, and what its errors mean."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp import web
 
-from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
+from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS
 from controller.kube import errors
 from controller.kube.client import (
-    CALL_TIMEOUT_SECONDS,
     JSON_PATCH,
     LONGEST_PAUSE_SECONDS,
     METADATA_ONLY,
-    RENEWAL_SECONDS,
-    STREAM_SILENCE_SECONDS,
     TRIES,
     Client,
 )
-from controller.kube.connect import Connection, NotConfigured
+from controller.kube.gate import Lane
 from controller.kube.limiter import TokenBucket
-from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
-
-Handler = Callable[[web.Request, Seen], Awaitable[web.StreamResponse]]
-
-
-async def fine(request: web.Request, seen: Seen) -> web.StreamResponse:
-    return answer_json({})
-
-
-def saying(*answers: web.Response) -> Handler:
-    """These answers one after the other, then all is fine."""
-    coming = list(answers)
-
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        return coming.pop(0) if coming else answer_json({})
-
-    return handle
-
-
-@asynccontextmanager
-async def calling(
-    handler: Handler = fine, connection: dict[str, Any] | None = None, **options: Any
-) -> AsyncIterator[tuple[Client, ScriptedServer]]:
-    async with (
-        ScriptedServer(handler) as server,
-        Client(Connection(server.url, **(connection or {})), **options) as client,
-    ):
-        yield client, server
+from controller.kube.transport import CALL_TIMEOUT_SECONDS
+from controller.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
 
 
 def now() -> float:
@@ -145,22 +114,6 @@ async def test_headers() -> None:
     assert [one.get("Authorization") for one in (first, second, third)] == ["Bearer one", "Bearer two", None]
 
 
-async def test_the_environment_sets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    async with calling() as (client, _):
-        assert await client.get(PODS, "ns", "a") == b"{}"
-
-
-async def test_a_proxy_is_used_where_the_connection_names_one() -> None:
-    async with (
-        ScriptedServer(fine) as proxy,
-        Client(Connection("http://cluster.invalid", proxy=proxy.url)) as client,
-    ):
-        await client.get(PODS, "ns", "a")
-
-    assert proxy.seen[0].headers["Host"] == "cluster.invalid"
-
-
 @pytest.mark.parametrize("code", [404, 409, 422, 500, 503])
 async def test_a_refusal_is_raised_after_one_try(code: int) -> None:
     async with calling(saying(answer_json(refusal(code, "Reason", "because"), code))) as (client, server):
@@ -245,183 +198,110 @@ async def test_watches_take_no_place_of_calls() -> None:
         assert await asyncio.gather(*watches) == [b"{}\n"] * 20
 
 
-async def test_a_limit_per_second_is_kept() -> None:
+async def test_what_goes_first_when_many_wait() -> None:
+    """Status before children before events, namespaces in turn, and reads before all."""
+
+    async def each_a_second(request: web.Request, seen: Seen) -> web.StreamResponse:
+        await asyncio.sleep(1)
+        return answer_json({})
+
+    async with calling(each_a_second, in_flight=1) as (client, server):
+        await asyncio.gather(
+            client.create(PODS, "big", b"{}", name="first"),
+            client.create(EVENTS, "big", b"{}", name="event", lane=Lane.EVENT),
+            client.create(PODS, "big", b"{}", name="pod-1"),
+            client.create(PODS, "big", b"{}", name="pod-2"),
+            client.create(PODS, "small", b"{}", name="pod-3"),
+            client.patch(PODS, "big", "status", b"{}", lane=Lane.STATUS),
+            client.get(PODS, "big", "read"),
+        )
+
+    names = [one.path.rsplit("/", 1)[1] for one in server.seen]
+    assert names == ["first", "read", "status", "pod-1", "pod-3", "pod-2", "event"]
+
+
+async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
     async with calling(limiter=TokenBucket(2, burst=2)) as (client, server):
-        await asyncio.gather(*(client.get(PODS, "ns", str(number)) for number in range(5)))
+        await asyncio.gather(
+            *(client.create(PODS, "ns", b"{}", name=str(number)) for number in range(4)),
+            client.patch(PODS, "ns", "status", b"{}", lane=Lane.STATUS),
+        )
 
     started = server.seen[0].at
     assert [round(one.at - started, 2) for one in server.seen] == [0, 0, 0.5, 1, 1.5]
+    assert server.seen[2].path.endswith("/status")
 
 
-async def test_a_call_without_an_answer_has_failed_in_time() -> None:
+async def test_nobody_waits_for_the_limit_of_another_client() -> None:
+    async with (
+        calling(limiter=TokenBucket(0.01, burst=1)) as (limited, server),
+        Client(server.connection) as other,
+    ):
+        await limited.create(PODS, "ns", b"{}")
+        waiting = asyncio.create_task(limited.create(PODS, "ns", b"{}"))
+        await asyncio.sleep(1)
+        started = now()
+        await other.update(PODS, "ns", "lease", b"{}")
+
+        assert now() == started
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+
+
+class Permit:
+    """A permit to write until some loop time."""
+
+    def __init__(self, until: float = float("inf")) -> None:
+        self.until = until
+
+    def __call__(self) -> float:
+        return self.until - now()
+
+
+async def test_a_write_without_a_permit_is_not_sent() -> None:
+    async with calling(permit=lambda: 0.0) as (client, server):
+        for write in (
+            client.create(PODS, "ns", b"{}"),
+            client.update(PODS, "ns", "a", b"{}"),
+            client.patch(PODS, "ns", "a", b"{}"),
+            client.delete(PODS, "ns", "a"),
+        ):
+            with pytest.raises(errors.NotLeading):
+                await write
+        assert await client.get(PODS, "ns", "a") == b"{}"
+
+    assert [one.method for one in server.seen] == ["GET"]
+
+
+async def test_the_permit_is_asked_after_all_waiting() -> None:
+    """A write whose turn comes too late is not sent, nor is one that was told to come back later."""
+    later = answer_json(refusal(429, "Busy"), 429, Retry_After="5")
+    async with calling(saying(later), permit=Permit(now() + 3), in_flight=1) as (client, server):
+        with pytest.raises(errors.NotLeading):
+            await client.create(PODS, "ns", b"{}")
+        with pytest.raises(errors.NotLeading):
+            await client.create(PODS, "ns", b"{}")
+
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("permitted", "taken"),
+    [
+        pytest.param(0.4, 0.4, id="a short one"),
+        pytest.param(7.3, 7.3, id="one of more than five seconds, not rounded up"),
+        pytest.param(1e6, CALL_TIMEOUT_SECONDS, id="one without end"),
+    ],
+)
+async def test_a_write_is_given_up_when_its_permit_is_over(permitted: float, taken: float) -> None:
     async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
         await asyncio.sleep(1e6)
         return answer_json({})
 
-    async with calling(never) as (client, _):
+    async with calling(never, permit=Permit(now() + permitted)) as (client, _):
         started = now()
         with pytest.raises(TimeoutError):
-            await client.get(PODS, "ns", "a")
-
-        assert now() - started == pytest.approx(CALL_TIMEOUT_SECONDS, abs=1.1)
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        pytest.param(None, id="no answer"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", id="half an answer"),
-        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="an answer of something else"),
-    ],
-)
-async def test_a_connection_that_breaks_is_an_error_of_the_network(raw: bytes | None) -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        assert request.transport is not None
-        if raw:
-            request.transport.write(raw)
-        request.transport.close()
-        return web.Response()
-
-    async with calling(handle) as (client, _):
-        with pytest.raises(aiohttp.ClientError):
             await client.create(PODS, "ns", b"{}")
 
-
-async def test_nobody_there() -> None:
-    async with ScriptedServer(fine) as server:
-        pass
-    async with Client(Connection(server.url)) as client:
-        with pytest.raises(OSError, match="Cannot connect"):
-            await client.get(PODS, "ns", "a")
-
-
-async def test_a_silent_stream_has_failed_in_time() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        return await answer_lines(request, [b"one\n"], silence_seconds=1e6)
-
-    async with calling(handle) as (client, _):
-        started = now()
-        async with client.stream("/x", {}) as stream:
-            assert await stream.readline() == b"one\n"
-            with pytest.raises(TimeoutError):
-                await stream.readline()
-
-        assert now() - started == pytest.approx(STREAM_SILENCE_SECONDS, abs=1.1)
-
-
-async def test_a_talking_stream_has_no_end() -> None:
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for _ in range(30):
-            await asyncio.sleep(STREAM_SILENCE_SECONDS - 1)
-            await response.write(b"still here\n")
-        return response
-
-    async with calling(handle) as (client, _), client.stream("/x", {}) as stream:
-        assert len((await stream.read()).splitlines()) == 30
-
-
-async def test_a_refused_stream_is_an_error_before_its_first_line() -> None:
-    async with calling(saying(answer_json(refusal(410, "Expired", "too old"), 410))) as (client, _):
-        with pytest.raises(errors.Gone, match="too old"):
-            async with client.stream("/x", {}):
-                pytest.fail("there is no stream")
-
-
-async def test_calls_are_observed() -> None:
-    observed: list[tuple[str, str, str, float]] = []
-
-    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
-        assert request.transport is not None
-        if seen.path.endswith("/broken"):
-            request.transport.close()
-        return answer_json({}, 404 if seen.path.endswith("/gone") else 200)
-
-    async with calling(handle, observe=lambda *call: observed.append(call)) as (client, _):
-        await client.get(PODS, "ns", "a")
-        for name in ("gone", "broken"):
-            with pytest.raises((errors.NotFound, aiohttp.ClientError)):
-                await client.get(PODS, "ns", name)
-        async with client.stream("/x", {}, resource="pods"):
-            pass
-
-    assert [one[:3] for one in observed] == [
-        ("GET", "pods", "200"),
-        ("GET", "pods", "404"),
-        ("GET", "pods", "<error>"),
-        ("GET", "pods", "200"),
-    ]
-    assert all(one[3] >= 0 for one in observed)
-
-
-class Login:
-    """A login whose token the server accepts from the ``good``-th on."""
-
-    def __init__(self, good: int = 1, fails: Exception | None = None) -> None:
-        self.number = 0
-        self.good = good
-        self.fails = fails
-
-    async def renew(self) -> None:
-        self.number += 1
-        if self.fails:
-            raise self.fails
-
-    @property
-    def connection(self) -> dict[str, Any]:
-        return {"token": lambda: str(self.number), "renew": self.renew}
-
-    async def handle(self, request: web.Request, seen: Seen) -> web.StreamResponse:
-        if int(seen.headers["Authorization"].removeprefix("Bearer ")) >= self.good:
-            return answer_json({})
-        return answer_json(refusal(401, "Unauthorized", "Unauthorized"), 401)
-
-
-async def test_a_token_that_is_not_accepted_is_renewed_once_for_all() -> None:
-    login = Login()
-    async with calling(login.handle, login.connection) as (client, _):
-        answers = await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(10)))
-
-    assert answers == [b"{}"] * 10
-    assert login.number == 1
-
-
-async def test_a_stream_renews_the_token_for_its_next_try() -> None:
-    login = Login()
-    async with calling(login.handle, login.connection) as (client, _):
-        with pytest.raises(errors.Unauthorized):
-            async with client.stream("/x", {}):
-                pass
-        async with client.stream("/x", {}) as stream:
-            assert await stream.read() == b"{}"
-
-
-async def test_a_login_that_stays_unaccepted_is_renewed_now_and_then() -> None:
-    login = Login(good=1000)
-    async with calling(login.handle, login.connection) as (client, server):
-        for _ in range(5):
-            with pytest.raises(errors.Unauthorized):
-                await client.get(PODS, "ns", "a")
-        assert (login.number, len(server.seen)) == (1, 10)
-
-        await asyncio.sleep(RENEWAL_SECONDS)
-        with pytest.raises(errors.Unauthorized):
-            await client.get(PODS, "ns", "a")
-        assert login.number == 2
-
-
-@pytest.mark.parametrize("failure", [NotConfigured("the plugin is gone"), OSError("the plugin is gone")])
-async def test_a_renewal_that_fails_is_told(failure: Exception) -> None:
-    login = Login(fails=failure)
-    async with calling(login.handle, login.connection) as (client, _):
-        with pytest.raises(errors.Unauthorized, match="the plugin is gone"):
-            await client.get(PODS, "ns", "a")
-
-
-async def test_without_a_way_to_renew_a_refused_token_is_an_error() -> None:
-    async with calling(Login().handle, {"token": lambda: "0"}) as (client, server):
-        with pytest.raises(errors.Unauthorized):
-            await client.get(PODS, "ns", "a")
-
-    assert len(server.seen) == 1
+        assert now() - started == pytest.approx(taken, abs=0.01)

@@ -1,13 +1,15 @@
 """The ways to an API server: a pod's ServiceAccount, kubeconfig files, and what is told of them."""
 
+import asyncio
 import base64
+import contextlib
 import os
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import pytest
@@ -17,10 +19,10 @@ from aiohttp import web
 from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.connect import (
-    TOKEN_LIFETIME_SECONDS,
+    FILE_LIFETIME_SECONDS,
     Connection,
+    MountedFile,
     NotConfigured,
-    TokenFile,
     connect,
     from_kubeconfig,
     in_cluster,
@@ -63,8 +65,8 @@ def test_in_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyPatch, ho
         "secret-token",
         "training",
     )
-    assert connection.tls is not None
-    assert connection.tls.verify_mode is ssl.CERT_REQUIRED
+    assert (tls := connection.tls()) is not None
+    assert tls.verify_mode is ssl.CERT_REQUIRED
 
 
 @pytest.mark.parametrize("missing", ["token", "environment"])
@@ -78,17 +80,83 @@ def test_outside_of_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyP
         in_cluster(service_account)
 
 
-def test_a_token_is_read_again_after_a_minute(tmp_path: Path) -> None:
-    (path := tmp_path / "token").write_text("first\n")
-    time = 0.0
-    token = TokenFile(path, clock=lambda: time)
-    assert token() == "first"
-    path.write_text("second\n")
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        pytest.param("token", " \n", "the token is empty", id="an empty token"),
+        pytest.param(
+            "ca.crt", "", "authorities is empty", id="no authorities, which is not the system's own"
+        ),
+        pytest.param("ca.crt", "garbage", "does not contain a certificate", id="authorities that are none"),
+        pytest.param("ca.crt", None, "ca.crt", id="authorities that are missing"),
+    ],
+)
+def test_a_service_account_that_makes_no_sense(
+    service_account: Path, name: str, content: str | None, complaint: str
+) -> None:
+    path = service_account / name
+    path.unlink() if content is None else path.write_text(content)
 
-    time = TOKEN_LIFETIME_SECONDS - 1
-    assert token() == "first"
-    time = TOKEN_LIFETIME_SECONDS
-    assert token() == "second"
+    with pytest.raises(NotConfigured, match=complaint):
+        in_cluster(service_account)
+
+
+def test_authorities_with_remarks(service_account: Path, authority: Authority) -> None:
+    (service_account / "ca.crt").write_text("# Főtanúsítvány\n" + authority.pem.decode())
+
+    assert (tls := in_cluster(service_account).tls())
+    assert len(tls.get_ca_certs()) == 1
+
+
+class Mounted:
+    """A mounted file, and the time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.now = 0.0
+        path.write_text("first")
+        self.read = MountedFile(path, self.make, clock=lambda: self.now)
+
+    @staticmethod
+    def make(text: str) -> list[str]:
+        if not text:
+            raise ValueError
+        return [text]
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Mounted:
+    return Mounted(tmp_path / "file")
+
+
+def test_a_mounted_file_is_read_again_after_a_minute(mounted: Mounted) -> None:
+    mounted.path.write_text("second")
+
+    mounted.now = FILE_LIFETIME_SECONDS - 1
+    assert mounted.read() == ["first"]
+    mounted.now = FILE_LIFETIME_SECONDS
+    assert mounted.read() == ["second"]
+
+
+def test_the_same_content_makes_the_same_object(mounted: Mounted) -> None:
+    first = mounted.read()
+    mounted.path.write_text("first")
+    mounted.now = FILE_LIFETIME_SECONDS
+
+    assert mounted.read() is first
+
+
+@pytest.mark.parametrize("content", [None, ""], ids=["missing", "without sense"])
+def test_what_was_read_last_counts_until_there_is_something_else(
+    mounted: Mounted, content: str | None
+) -> None:
+    mounted.path.unlink() if content is None else mounted.path.write_text(content)
+    mounted.read.expire()
+    assert mounted.read() == ["first"]
+
+    mounted.path.write_text("second")
+    mounted.now += FILE_LIFETIME_SECONDS
+    assert mounted.read() == ["second"]
 
 
 async def test_a_refused_token_is_read_again_at_once(service_account: Path) -> None:
@@ -135,7 +203,7 @@ async def test_a_kubeconfig_with_a_token(tmp_path: Path) -> None:
         "secret-token",
         "team",
     )
-    assert (connection.tls, connection.proxy) == (None, "")
+    assert (connection.tls(), connection.proxy) == (None, "")
 
 
 async def test_another_context(tmp_path: Path) -> None:
@@ -250,12 +318,14 @@ async def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str | None,
 
 
 @asynccontextmanager
-async def serving(authority: Authority) -> AsyncIterator[str]:
+async def serving(authority: Authority, port: int = 0) -> AsyncIterator[str]:
     """An API server of few words, over TLS; it tells who the client is. Its address."""
 
     async def handle(request: web.Request) -> web.Response:
         peer = request.get_extra_info("peercert") or {}
         names = [value for one in peer.get("subject", ()) for _, value in one]
+        if request.path == "/slow":
+            await asyncio.sleep(1)
         return web.json_response({"client": names})
 
     pair = authority.issue("server")
@@ -263,10 +333,10 @@ async def serving(authority: Authority) -> AsyncIterator[str]:
     tls.verify_mode = ssl.CERT_OPTIONAL
     tls.load_cert_chain(pair.certificate, pair.key)
     app = web.Application()
-    app.router.add_get("/{path:.*}", handle)
+    app.router.add_route("*", "/{path:.*}", handle)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     try:
         yield f"https://127.0.0.1:{runner.addresses[0][1]}"
     finally:
@@ -331,6 +401,143 @@ async def test_a_server_of_an_unknown_authority(tmp_path: Path, authority: Autho
         else:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await ask(path)
+
+
+class Rotation:
+    """An API server that will be signed by another authority, and a pod that only knows the one that is."""
+
+    def __init__(self, tmp_path: Path, service_account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("old", "new"):
+            (tmp_path / name).mkdir()
+        self.old, self.new = Authority(tmp_path / "old"), Authority(tmp_path / "new")
+        self.file = service_account / "ca.crt"
+        self.file.write_bytes(self.old.pem)
+        self._folder = service_account
+        self._monkeypatch = monkeypatch
+
+    def connection(self, server: str) -> Connection:
+        host, port = server.removeprefix("https://").split(":")
+        self._monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        self._monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+        return in_cluster(self._folder)
+
+
+@pytest.fixture
+def rotation(tmp_path: Path, service_account: Path, monkeypatch: pytest.MonkeyPatch) -> Rotation:
+    return Rotation(tmp_path, service_account, monkeypatch)
+
+
+@asynccontextmanager
+async def rotated(rotation: Rotation) -> AsyncIterator[Client]:
+    """A client of a server that has come back with a certificate of the new authority."""
+    async with AsyncExitStack() as stack:
+        async with serving(rotation.old) as server:
+            client = await stack.enter_async_context(Client(rotation.connection(server)))
+            await client.get(PODS, "ns", "a")
+        await stack.enter_async_context(serving(rotation.new, int(server.rsplit(":", 1)[1])))
+        yield client
+
+
+async def test_a_new_authority_is_trusted_at_once(rotation: Rotation) -> None:
+    async with rotated(rotation) as client:
+        rotation.file.write_bytes(rotation.new.pem)
+
+        answers = await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(5)))
+
+    assert answers == [b'{"client": []}'] * 5
+
+
+async def test_a_stream_trusts_a_new_authority_with_its_next_try(rotation: Rotation) -> None:
+    async with rotated(rotation) as client:
+        rotation.file.write_bytes(rotation.new.pem)
+
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            async with client.stream("/x", {}):
+                pytest.fail("there is no stream")
+        async with client.stream("/x", {}) as stream:
+            assert await stream.read() == b'{"client": []}'
+
+
+async def test_an_authority_that_nobody_has_mounted_is_not_trusted(rotation: Rotation) -> None:
+    async with rotated(rotation) as client:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await client.get(PODS, "ns", "a")
+
+
+async def test_an_authority_that_is_gone_is_not_trusted_any_more(rotation: Rotation) -> None:
+    async with serving(rotation.old) as server:
+        connection = rotation.connection(server)
+        async with Client(connection) as client:
+            await client.get(PODS, "ns", "a")
+            rotation.file.write_bytes(rotation.new.pem)
+            assert connection.renew is not None
+            await connection.renew()
+
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await client.get(PODS, "ns", "a")
+
+
+async def test_live_connections_outlast_a_new_authority(rotation: Rotation) -> None:
+    async with serving(rotation.old) as server:
+        connection = rotation.connection(server)
+        async with Client(connection) as client, client.stream("/slow", {}) as stream:
+            rotation.file.write_bytes(rotation.new.pem)
+            assert connection.renew is not None
+            await connection.renew()
+
+            assert await stream.read() == b'{"client": []}'
+
+
+async def test_a_kubeconfig_with_a_new_authority(tmp_path: Path, rotation: Rotation) -> None:
+    async with serving(rotation.new) as server:
+        cluster = {"server": server, "certificate-authority": str(rotation.file)}
+        async with Client(await from_kubeconfig(kubeconfig(tmp_path / "config", cluster, {}))) as client:
+            rotation.file.write_bytes(rotation.new.pem)
+
+            assert await client.get(PODS, "ns", "a") == b'{"client": []}'
+
+
+@pytest.mark.looptime(False)  # a tunnel of real bytes
+async def test_a_proxy_sees_nothing_of_what_is_said(tmp_path: Path, authority: Authority) -> None:
+    async with serving(authority) as server, Tunnel() as proxy:
+        cluster = {"server": server, "certificate-authority": str(authority.path), "proxy-url": proxy.url}
+        path = kubeconfig(tmp_path / "config", cluster, {"token": "secret-token"})
+
+        assert await ask(path) == b'{"client": []}'
+
+    assert proxy.asked.startswith(b"CONNECT " + server.removeprefix("https://").encode())
+    assert b"secret" not in proxy.asked
+
+
+class Tunnel:
+    """A proxy that connects two sides and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = b""
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked = await reader.readuntil(b"\r\n\r\n")
+        host, port = self.asked.split()[1].decode().split(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 
 from api.children import Pod, pod_from_json
 from api.meta import PODS
-from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, STREAM_SILENCE_SECONDS, Client
+from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection
+from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.local.apiserver import ApiServer
 from controller.runtime.backoff import Reconnect
 from controller.runtime.informer import LINES_PER_SLICE, Informer

@@ -1,7 +1,7 @@
 """Events on their way to the server: sent once, counted up when they repeat, and in nobody's way."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.meta import EVENTS
-from controller.kube.client import Client
+from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.local.apiserver import ApiServer
 from controller.runtime import recorder as module
@@ -44,10 +44,12 @@ class Stage:
 
 
 @asynccontextmanager
-async def recording(*rules: Rule, **options: Any) -> AsyncIterator[Stage]:
+async def recording(
+    *rules: Rule, permit: Callable[[], float] = always, **options: Any
+) -> AsyncIterator[Stage]:
     server = ApiServer(front=(faults := Faults(rules)))
     await server.start()
-    async with Client(Connection(server.url, token=lambda: server.token)) as client:
+    async with Client(Connection(server.url, token=lambda: server.token), permit=permit) as client:
         recorder = Recorder(client, **options)
         task = asyncio.create_task(recorder.run())
         try:
@@ -223,3 +225,13 @@ async def test_flushing_nothing_takes_no_time() -> None:
             await stage.recorder.flushed()
 
         assert await stage.events() == []
+
+
+async def test_who_may_not_write_any_more_tells_nothing() -> None:
+    permitted = [5.0, 0.0, 5.0]
+    async with recording(permit=lambda: permitted.pop(0), senders=1) as stage:
+        for message in ("led", "led no more", "led again"):
+            stage.tell(message)
+
+        assert sorted(await stage.counts()) == ["led", "led again"]
+        assert stage.recorder.dropped == 1

@@ -1,0 +1,161 @@
+"""Whose call goes to the API server next, and how many are under way at once.
+
+A call passes the gate for as long as its request lasts; one that the server has told to come back later waits outside. What a call
+is for says which goes first, and namespaces take turns: one alone has the whole width, and a flood from one delays only itself.
+
+The width follows what the server bears. Too much (429, 503, 504, no answer in time) halves it, once for all calls that were under way
+together, as they all tell of the same moment. A full width of good answers makes it one wider again.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from enum import IntEnum
+from types import TracebackType
+
+from controller.kube import errors
+from controller.kube.fair import FairLines
+from controller.kube.limiter import TokenBucket
+
+WIDEST = 32
+PATIENCE_SECONDS = 10.0
+"""How long an event lets others go first; then it waits like the creation of a child, so that it comes at last."""
+
+
+class Lane(IntEnum):
+    """What a call is for; higher goes first."""
+
+    EVENT = 0
+    CHILD = 1
+    STATUS = 2
+    FIRST = 3
+    """Reads, which somebody has stopped for, and whatever must not wait."""
+
+
+class Gate:
+    """Lets calls through, as many at once as the server bears."""
+
+    def __init__(self, widest: int = WIDEST, limiter: TokenBucket | None = None) -> None:
+        self._widest = widest
+        self._limiter = limiter
+        self._lines = FairLines[asyncio.Future[None]]()
+        self._waiting = dict.fromkeys(Lane, 0)
+        self._next_token: asyncio.TimerHandle | None = None
+        self._round = 0
+        """Goes up with each narrowing. Answers to calls of an earlier round say nothing of the width that is now."""
+        self._good = 0
+        self.width = widest
+        """Calls that may be under way at once."""
+        self.in_flight = 0
+        """Calls that are under way."""
+
+    def waiting(self) -> Mapping[str, int]:
+        """Calls by the name of the lane that they wait in."""
+        return {lane.name.lower(): count for lane, count in self._waiting.items()}
+
+    def pass_(self, lane: Lane, group: str) -> "_Pass":
+        """Waits for its turn on entering. The error that leaves the block tells how the server bears the width."""
+        return _Pass(self, lane, group)
+
+    async def enter(self, lane: Lane, group: str) -> int:
+        """Wait for the turn. The round, which ``leave`` wants back."""
+        if len(self._lines) or not self._admit():
+            await self._turn(lane, group)
+        return self._round
+
+    def leave(self, round_: int, error: BaseException | None) -> None:
+        """The call is over: without an error, or with this one."""
+        self.in_flight -= 1
+        if round_ == self._round:
+            self._learn(error)
+        self._serve()
+
+    async def _turn(self, lane: Lane, group: str) -> None:
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._lines.push(turn, level=lane, group=group)
+        self._waiting[lane] += 1
+        patience = loop.call_later(PATIENCE_SECONDS, self._promote, turn) if lane is Lane.EVENT else None
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # It may have been let through at the same moment; then its place goes to the next one.
+            if not self._lines.discard(turn) and not turn.cancelled():
+                self.in_flight -= 1
+                self._serve()
+            raise
+        finally:
+            self._waiting[lane] -= 1
+            if patience:
+                patience.cancel()
+
+    def _promote(self, turn: "asyncio.Future[None]") -> None:
+        if turn in self._lines:
+            self._lines.raise_to(turn, Lane.CHILD)
+
+    def _serve(self) -> None:
+        """Let through whoever may go now."""
+        while len(self._lines) and self._admit():
+            turn = self._lines.pop()
+            if turn.cancelled():  # its task has not come to know of it yet
+                self.in_flight -= 1
+            else:
+                turn.set_result(None)
+
+    def _admit(self) -> bool:
+        """Whether one more may go now; it counts as under way then."""
+        if self.in_flight >= self.width:
+            return False
+        if self._limiter and not self._has_token(self._limiter):
+            return False
+        self.in_flight += 1
+        return True
+
+    def _has_token(self, limiter: TokenBucket) -> bool:
+        loop = asyncio.get_running_loop()
+        wait = limiter.take(loop.time())
+        if wait and not self._next_token:
+            self._next_token = loop.call_later(wait, self._token_due)
+        return not wait
+
+    def _token_due(self) -> None:
+        self._next_token = None
+        self._serve()
+
+    def _learn(self, error: BaseException | None) -> None:
+        if _is_too_much(error):
+            self.width = max(self.width // 2, 1)
+            self._round += 1
+            self._good = 0
+        elif error is None or isinstance(error, errors.ApiError):
+            self._good += 1
+            if self._good >= self.width:
+                self.width = min(self.width + 1, self._widest)
+                self._good = 0
+
+
+class _Pass:
+    """A class, as each request pays for it: a generator's context manager takes four times as long."""
+
+    __slots__ = ("_gate", "_group", "_lane", "_round")
+
+    def __init__(self, gate: Gate, lane: Lane, group: str) -> None:
+        self._gate = gate
+        self._lane = lane
+        self._group = group
+
+    async def __aenter__(self) -> None:
+        self._round = await self._gate.enter(self._lane, self._group)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gate.leave(self._round, error)
+
+
+_TOO_MUCH = frozenset({429, 503, 504})
+
+
+def _is_too_much(error: BaseException | None) -> bool:
+    if isinstance(error, errors.ApiError):
+        return error.code in _TOO_MUCH
+    return isinstance(error, TimeoutError)

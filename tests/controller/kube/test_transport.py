@@ -1,0 +1,276 @@
+"""One request: its connection and proxy, its time limits, its login, and what is told of it."""
+
+import asyncio
+import socket
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from api.meta import PODS
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.kube.connect import Connection, NotConfigured
+from controller.kube.limiter import TokenBucket
+from controller.kube.transport import (
+    CALL_TIMEOUT_SECONDS,
+    LARGE_BYTES,
+    RENEWAL_SECONDS,
+    STREAM_SILENCE_SECONDS,
+    probing,
+)
+from controller.testing.scripted import (
+    ScriptedServer,
+    Seen,
+    answer_json,
+    answer_lines,
+    calling,
+    fine,
+    refusal,
+    saying,
+)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_the_environment_sets_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    async with calling() as (client, _):
+        assert await client.get(PODS, "ns", "a") == b"{}"
+
+
+async def test_a_proxy_is_used_where_the_connection_names_one() -> None:
+    async with (
+        ScriptedServer(fine) as proxy,
+        Client(Connection("http://cluster.invalid", proxy=proxy.url)) as client,
+    ):
+        await client.get(PODS, "ns", "a")
+
+    assert proxy.seen[0].headers["Host"] == "cluster.invalid"
+
+
+async def test_a_call_without_an_answer_has_failed_in_time() -> None:
+    async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
+        await asyncio.sleep(1e6)
+        return answer_json({})
+
+    async with calling(never) as (client, _):
+        started = now()
+        with pytest.raises(TimeoutError):
+            await client.get(PODS, "ns", "a")
+
+        assert now() - started == pytest.approx(CALL_TIMEOUT_SECONDS, abs=1.1)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(None, id="no answer"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", id="half an answer"),
+        pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="an answer of something else"),
+    ],
+)
+async def test_a_connection_that_breaks_is_an_error_of_the_network(raw: bytes | None) -> None:
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        assert request.transport is not None
+        if raw:
+            request.transport.write(raw)
+        request.transport.close()
+        return web.Response()
+
+    async with calling(handle) as (client, _):
+        with pytest.raises(aiohttp.ClientError):
+            await client.create(PODS, "ns", b"{}")
+
+
+async def test_nobody_there() -> None:
+    async with ScriptedServer(fine) as server:
+        pass
+    async with Client(Connection(server.url)) as client:
+        with pytest.raises(OSError, match="Cannot connect"):
+            await client.get(PODS, "ns", "a")
+
+
+async def test_a_silent_stream_has_failed_in_time() -> None:
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        return await answer_lines(request, [b"one\n"], silence_seconds=1e6)
+
+    async with calling(handle) as (client, _):
+        started = now()
+        async with client.stream("/x", {}) as stream:
+            assert await stream.readline() == b"one\n"
+            with pytest.raises(TimeoutError):
+                await stream.readline()
+
+        assert now() - started == pytest.approx(STREAM_SILENCE_SECONDS, abs=1.1)
+
+
+async def test_a_talking_stream_has_no_end() -> None:
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(30):
+            await asyncio.sleep(STREAM_SILENCE_SECONDS - 1)
+            await response.write(b"still here\n")
+        return response
+
+    async with calling(handle) as (client, _), client.stream("/x", {}) as stream:
+        assert len((await stream.read()).splitlines()) == 30
+
+
+async def test_a_refused_stream_is_an_error_before_its_first_line() -> None:
+    async with calling(saying(answer_json(refusal(410, "Expired", "too old"), 410))) as (client, _):
+        with pytest.raises(errors.Gone, match="too old"):
+            async with client.stream("/x", {}):
+                pytest.fail("there is no stream")
+
+
+class Login:
+    """A login whose token the server accepts from the ``good``-th on."""
+
+    def __init__(self, good: int = 1, fails: Exception | None = None) -> None:
+        self.number = 0
+        self.good = good
+        self.fails = fails
+
+    async def renew(self) -> None:
+        self.number += 1
+        if self.fails:
+            raise self.fails
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        return {"token": lambda: str(self.number), "renew": self.renew}
+
+    async def handle(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        if int(seen.headers["Authorization"].removeprefix("Bearer ")) >= self.good:
+            return answer_json({})
+        return answer_json(refusal(401, "Unauthorized", "Unauthorized"), 401)
+
+
+async def test_a_token_that_is_not_accepted_is_renewed_once_for_all() -> None:
+    login = Login()
+    async with calling(login.handle, login.connection) as (client, _):
+        answers = await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(10)))
+
+    assert answers == [b"{}"] * 10
+    assert login.number == 1
+
+
+async def test_a_stream_renews_the_token_for_its_next_try() -> None:
+    login = Login()
+    async with calling(login.handle, login.connection) as (client, _):
+        with pytest.raises(errors.Unauthorized):
+            async with client.stream("/x", {}):
+                pass
+        async with client.stream("/x", {}) as stream:
+            assert await stream.read() == b"{}"
+
+
+async def test_a_login_that_stays_unaccepted_is_renewed_now_and_then() -> None:
+    login = Login(good=1000)
+    async with calling(login.handle, login.connection) as (client, server):
+        for _ in range(5):
+            with pytest.raises(errors.Unauthorized):
+                await client.get(PODS, "ns", "a")
+        assert (login.number, len(server.seen)) == (1, 10)
+
+        await asyncio.sleep(RENEWAL_SECONDS)
+        with pytest.raises(errors.Unauthorized):
+            await client.get(PODS, "ns", "a")
+        assert login.number == 2
+
+
+@pytest.mark.parametrize("failure", [NotConfigured("the plugin is gone"), OSError("the plugin is gone")])
+async def test_a_renewal_that_fails_is_told(failure: Exception) -> None:
+    login = Login(fails=failure)
+    async with calling(login.handle, login.connection) as (client, _):
+        with pytest.raises(errors.Unauthorized, match="the plugin is gone"):
+            await client.get(PODS, "ns", "a")
+
+
+async def test_without_a_way_to_renew_a_refused_token_is_an_error() -> None:
+    async with calling(Login().handle, {"token": lambda: "0"}) as (client, server):
+        with pytest.raises(errors.Unauthorized):
+            await client.get(PODS, "ns", "a")
+
+    assert len(server.seen) == 1
+
+
+class Told:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, str, str, int, int]] = []
+        self.retries: list[tuple[str, str]] = []
+        self.waits: list[tuple[str, float]] = []
+
+    def answered(
+        self, method: str, resource: str, code: str, seconds: float, sent_bytes: int, received_bytes: int
+    ) -> None:
+        assert seconds >= 0
+        self.answers.append((method, resource, code, sent_bytes, received_bytes))
+
+    def retried(self, method: str, code: str) -> None:
+        self.retries.append((method, code))
+
+    def limited(self, method: str, seconds: float) -> None:
+        self.waits.append((method, round(seconds, 2)))
+
+
+async def test_what_is_told_of_answers() -> None:
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        assert request.transport is not None
+        if seen.path.endswith("/broken"):
+            request.transport.close()
+        return answer_json({}, 404 if seen.path.endswith("/gone") else 200)
+
+    async with calling(handle, observer=(told := Told())) as (client, _):
+        await client.get(PODS, "ns", "a")
+        await client.create(PODS, "ns", b'{"a":1}')
+        for name in ("gone", "broken"):
+            with pytest.raises((errors.NotFound, aiohttp.ClientError)):
+                await client.get(PODS, "ns", name)
+        async with client.stream("/x", {}, resource="pods"):
+            pass
+
+    assert told.answers == [
+        ("GET", "pods", "200", 0, 2),
+        ("POST", "pods", "200", 7, 2),
+        ("GET", "pods", "404", 0, 2),
+        ("GET", "pods", "<error>", 0, 0),
+        ("GET", "pods", "200", 0, 0),
+    ]
+    assert (told.retries, told.waits) == ([], [])
+
+
+async def test_what_is_told_of_retries_and_waits() -> None:
+    login = Login()
+    busy = answer_json(refusal(429, "Busy"), 429, Retry_After="1")
+    told = Told()
+    async with calling(login.handle, login.connection, observer=told) as (client, _):
+        await client.get(PODS, "ns", "a")
+    async with calling(saying(busy), observer=told, limiter=TokenBucket(0.5, burst=1)) as (client, _):
+        await client.create(PODS, "ns", b"{}")
+
+    assert told.retries == [("GET", "401"), ("POST", "429")]
+    assert told.waits == [("POST", 0), ("POST", 1)]
+
+
+async def test_a_large_body_arrives_whole() -> None:
+    body = b'"' + b"x" * LARGE_BYTES + b'"'
+    async with calling() as (client, server):
+        await client.create(PODS, "ns", body)
+
+    assert server.seen[0].body == body
+
+
+async def test_a_silent_other_side_is_found_out_by_the_kernel() -> None:
+    made = probing((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1)))
+    with made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
