@@ -1,13 +1,19 @@
 """What Prometheus and the kubelet are answered."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import psutil
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from controller.server.http import BadAddress, check_address, parse_address, serving
 
@@ -30,9 +36,12 @@ def fine() -> str:
 
 @asynccontextmanager
 async def served(
-    alive: Callable[[], str] = fine, ready: Callable[[], str] = fine, same_port: bool = False
+    alive: Callable[[], str] = fine,
+    ready: Callable[[], str] = fine,
+    same_port: bool = False,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncIterator[Callable[[str], "Answer"]]:
-    registry = CollectorRegistry()
+    registry = registry or CollectorRegistry()
     Counter("things", "Things", registry=registry).inc(3)
     metrics = f"127.0.0.1:{free_port()}"
     probes = metrics if same_port else f"127.0.0.1:{free_port()}"
@@ -67,6 +76,43 @@ async def test_metrics_come_in_the_form_that_is_asked_for() -> None:
 
         assert kind.startswith("application/openmetrics-text")
         assert text.endswith("# EOF\n")
+        assert text.count("# EOF") == 1
+        (family,) = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+        assert [sample.value for sample in family.samples if sample.name == "things_total"] == [3]
+
+
+class Slow(Collector):
+    """A family that takes long to collect, of which there are many."""
+
+    def __init__(self, turns: list[str]) -> None:
+        self._turns = turns
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        for number in range(5):
+            self._turns.append("family")
+            yield GaugeMetricFamily(f"slow_{number}", "Slow", value=number)
+
+
+async def test_others_have_their_turn_between_the_families() -> None:
+    turns: list[str] = []
+    registry = CollectorRegistry()
+    registry.register(Slow(turns))
+
+    async def other() -> None:
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    async with served(registry=registry) as get:
+        task = asyncio.create_task(other())
+        text = (await get("/metrics").read())[2]
+        task.cancel()
+
+    assert all(f"slow_{number} {number}.0" in text for number in range(5))
+    first = turns.index("family")
+    assert turns[first : first + 9 : 2] == ["family"] * 5
+    assert turns[first + 1 : first + 9 : 2] == ["other"] * 4
 
 
 async def test_a_probe_says_what_is_wrong() -> None:
