@@ -57,7 +57,7 @@ def configure(log_format: str, level: str, stream: TextIO | None = None) -> None
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("msg"),
-            _cut,
+            _tidy,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
@@ -122,17 +122,22 @@ def _unraisable(args: "sys.UnraisableHookArgs") -> None:
     structlog.get_logger().error("error where none can be raised", place=repr(args.object), exc_info=info)
 
 
-def _cut(
+def _tidy(
     logger: structlog.typing.WrappedLogger, name: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    for key, value in event.items():
-        if not isinstance(value, str):
-            continue
-        if key == "exception":
-            event[key] = value if len(value) <= LONGEST_TRACEBACK else "…" + value[-LONGEST_TRACEBACK:]
-        elif len(value) > LONGEST_VALUE:
-            event[key] = value[:LONGEST_VALUE] + "…"
-    return event
+    """What everybody reads first in front, and no field longer than it may be."""
+    first = {key: event.pop(key) for key in ("ts", "level", "msg")}
+    return {key: _short(key, value) for key, value in {**first, **event}.items()}
+
+
+def _short(key: str, value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    if not isinstance(value, str):
+        return value
+    if key == "exception":
+        return value if len(value) <= LONGEST_TRACEBACK else "…" + value[-LONGEST_TRACEBACK:]
+    return value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + "…"
 
 
 def _without_secrets(line: str) -> str:

@@ -64,6 +64,14 @@ def test_a_line_is_one_json_object_whatever_it_tells_of() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
+def test_what_is_read_first_comes_first_and_figures_are_short() -> None:
+    stream = configured()
+    structlog.get_logger().bind(controller="c").info("again soon", pause_seconds=0.004999999999199645)
+
+    assert list(only(stream)) == ["ts", "level", "msg", "controller", "pause_seconds"]
+    assert only(stream)["pause_seconds"] == 0.005
+
+
 def test_what_json_does_not_know_is_told_all_the_same() -> None:
     stream = configured()
     structlog.get_logger().info("something", odd={1}, torn="\ud800", number=2**70)
