@@ -1,5 +1,6 @@
 """Spreads of measured values, and how a person reads them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -27,6 +28,13 @@ def spread(values: Sequence[float]) -> Spread:
     if not values:
         raise ValueError("nothing was measured")
     return Spread(min(values), median(values), max(values))
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The smallest of the values that is not below so many percent of them. Raises ValueError when there are none."""
+    if not values:
+        raise ValueError("nothing was measured")
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def text(value: float) -> str:

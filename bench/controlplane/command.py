@@ -3,23 +3,24 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 
 from bench import record
-from bench.controlplane import floor, report
-from bench.controlplane.life import Life, live
-from bench.controlplane.rig import USER, Rig, clear, control_plane, rig
-from bench.controlplane.scenario import SCENARIOS, Scenario, parse
+from bench.controlplane import report
+from bench.controlplane.cases import Wish, measure
+from bench.controlplane.profile import NoProfiler
+from bench.controlplane.profile import program as profiler
+from bench.controlplane.rig import control_plane, rig
+from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
 from controller.testing.controlplane import ControlPlane, ProcessFailed
-from controller.testing.service import RBAC, service
+from controller.testing.service import RBAC
 
-WARM_UP = Scenario(jobs=1, replicas=8)
-"""Lived through once before a scenario is measured, by the controller and by the loader, so that connections are open."""
-
-WIDTH = 132
+WIDTH = 140
 """Of the tables, in characters; narrower ones would break the figures apart."""
 
 
@@ -29,108 +30,94 @@ def add_parser(
     parser = subparsers.add_parser(
         "controlplane", help="the controller on a real API server with simulated nodes"
     )
-    parser.add_argument(
+    flag = parser.add_argument
+    flag(
         "--scenario",
         action="append",
         type=parse,
-        metavar="JOBSxREPLICAS",
-        help=f"may be repeated; default: {', '.join(SCENARIOS)}",
+        metavar="NAME",
+        help="JOBSxREPLICAS, JOBSxREPLICAS-quick, COUNT-foreign, COUNT-finished or COUNT-own; may be repeated; default: all that have a target",
     )
-    parser.add_argument("--runs", type=int, default=5, help="of each scenario; default 5")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
-    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags of the controller, after --")
+    flag("--events", choices=("full", "compact", "off"), help="of the scenarios named; default full")
+    flag("--runs", type=int, default=3, help="of each case; default 3")
+    flag("--profile", action="store_true", help="one more run of each case, with py-spy looking on")
+    flag("--no-record", action="store_true", help="only show the figures")
+    flag("flags", nargs="*", metavar="-- FLAG", help="flags of the controller, after --")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when a process did not come up or jobs did not run."""
-    console = Console(stderr=True)
+    """Exit status: 0, or 1 when not all could be measured; then what was is shown, and not recorded."""
+    console = Console(stderr=True, highlight=False)
     if not RBAC.is_dir():
         console.print(f"not measured: there is no {RBAC}; measurements run from a checkout", style="red")
         return 1
-    scenarios = args.scenario or list(SCENARIOS.values())
-    load_before = record.load()
+    measured = _Measured()
+    began, load_before = time.monotonic(), record.load()
     try:
-        with control_plane() as plane:
-            versions = {"kube-apiserver": plane.request("GET", "/version")["gitVersion"]}
-            results = [_measure(plane, scenario, args, console) for scenario in scenarios]
-    except (ProcessFailed, TimeoutError) as error:
-        console.print(
-            f"not measured: {str(error) or 'the jobs did not run in time'}", style="red", markup=False
-        )
-        return 1
+        _measure_all(args, console, measured)
+    except (ProcessFailed, TimeoutError, NoProfiler) as error:
+        reason = str(error) or "the jobs did not run in time"
+        console.print(f"not measured: {reason}", style="red", markup=False)
     shown = Console(file=sys.stdout, width=WIDTH)
-    shown.print(report.table(results))
-    shown.print(report.calls(results))
+    for table in report.tables(measured.results):
+        shown.print(table)
+    if not measured.all_of_it:
+        return 1
     if not args.no_record:
-        result = _record(results, versions, args.flags, load_before)
-        console.print(f"recorded in {record.save('controlplane', result)}", highlight=False)
+        path = record.save("controlplane", _result(args, measured, load_before, time.monotonic() - began))
+        console.print(f"recorded in {path}")
     return 0
 
 
-def _measure(
-    plane: ControlPlane, scenario: Scenario, args: argparse.Namespace, console: Console
-) -> dict[str, Any]:
-    """All runs of one scenario, by a controller that was started for it."""
-    console.print(f"{scenario.name}: {args.runs} runs", highlight=False)
-    with service(plane, plane.kubeconfig(USER), args.flags) as running:
-        return asyncio.run(_runs(plane, scenario, args.runs, running.process.pid, console))
+@dataclass
+class _Measured:
+    results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+    all_of_it: bool = False
 
 
-async def _runs(
-    plane: ControlPlane, scenario: Scenario, runs: int, pid: int, console: Console
-) -> dict[str, Any]:
-    lives: list[dict[str, Any]] = []
-    floors: list[dict[str, float]] = []
+def chosen(args: argparse.Namespace) -> list[Case]:
+    """The cases that the arguments name."""
+    if args.scenario:
+        return [Case(scenario, args.events or "full") for scenario in args.scenario]
+    return [case for case in CASES if args.events in {None, case.events}]
+
+
+def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured) -> None:
+    if args.profile:
+        profiler()
+    wish = Wish(args.runs, args.flags, args.profile, console.print)
+    for cases in planes(chosen(args)):
+        with control_plane() as plane:
+            measured.versions["kube-apiserver"] = plane.request("GET", "/version")["gitVersion"]
+            for case in cases:
+                console.print(f"{case.name}: {wish.runs} runs")
+                measured.results.append(asyncio.run(_measure(plane, case, wish)))
+    measured.all_of_it = True
+
+
+def planes(cases: Iterable[Case]) -> list[list[Case]]:
+    """The cases that share a control plane: jobs leave nothing behind; what a start finds around it stays, and goes with the plane."""
+    shared = [case for case in cases if isinstance(case.scenario, Jobs)]
+    alone = [[case] for case in cases if isinstance(case.scenario, Start)]
+    return [shared, *alone] if shared else alone
+
+
+async def _measure(plane: ControlPlane, case: Case, wish: Wish) -> dict[str, Any]:
     async with rig(plane) as stage:
-        await clear(stage)
-        await _both(stage, WARM_UP, f"{scenario.name}-w00", pid)
-        for number in range(1, runs + 1):
-            life, below = await _both(stage, scenario, f"{scenario.name}-r{number:02}", pid)
-            lives.append(_flat(life))
-            floors.append(below)
-            running, ground = life.figures["create_to_running_ms"], below["create_to_pods_running_ms"]
-            console.print(
-                f"  {number}: Running after {running:.0f} ms, floor {ground:.0f} ms", highlight=False
-            )
-    return {
-        "scenario": scenario.name,
-        "jobs": scenario.jobs,
-        "replicas": scenario.replicas,
-        "runs": lives,
-        "floor": floors,
-    }
+        return await measure(stage, case, wish)
 
 
-async def _both(stage: Rig, scenario: Scenario, run: str, pid: int) -> tuple[Life, dict[str, float]]:
-    """One run of the controller, and the floor with the objects that came of it, side by side in time."""
-    run = f"j{run}"  # a job's name begins with a letter
-    again = f"f{run[1:]}"
-    life = await live(stage, scenario, run, pid)
-    objects = [(resource, floor.renamed(body, run, again)) for resource, body in await floor.bodies(stage)]
-    await clear(stage)
-    below = await floor.load(stage, scenario, objects)
-    await clear(stage)
-    return life, below
-
-
-def _flat(life: Life) -> dict[str, Any]:
-    return {
-        **life.figures,
-        "calls": life.calls.total,
-        "calls_by_kind": life.calls.by_kind,
-        "refused": life.calls.refused,
-    }
-
-
-def _record(
-    results: list[dict[str, Any]], versions: dict[str, str], flags: Sequence[str], load_before: float
+def _result(
+    args: argparse.Namespace, measured: _Measured, load_before: float, took_seconds: float
 ) -> dict[str, Any]:
     return {
         "definitions": "bench/README.md",
         "commit": record.commit(),
-        "environment": record.environment() | {"versions": versions},
+        "environment": record.environment() | {"versions": measured.versions},
         "load_average": {"before": load_before, "after": record.load()},
-        "controller_flags": list(flags),
-        "scenarios": results,
+        "took_seconds": round(took_seconds),
+        "controller_flags": list(args.flags),
+        "cases": measured.results,
     }

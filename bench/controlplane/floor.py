@@ -1,7 +1,7 @@
-"""The floor: the pods and Services of a run, created again without a controller, as fast as ``IN_FLIGHT`` requests can.
+"""The floor: the objects of a run, created again without a controller, as fast as ``IN_FLIGHT`` requests can.
 
-The bodies are what the API server had stored of the controller's pods and Services, in the order of their arrival, without
-what it had added itself. There are no events, no status of a job and no jobs: nobody can be faster without fewer objects.
+Jobs are sent as they were submitted; pods and Services are what the API server had stored of the controller's, without what it had added
+itself. The order is that of their arrival. There are no events and no status of a job: nobody can be faster without fewer objects.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ import orjson
 from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.processes import cpu_ms
 from bench.controlplane.rig import IN_FLIGHT, NAMESPACE, Rig
-from bench.controlplane.scenario import Scenario
+from bench.controlplane.scenario import RESOURCE, Jobs, manifest
 
 Body = tuple[Resource, bytes]
 
 
-async def bodies(rig: Rig) -> list[Body]:
-    """The pods and Services that are there now, as somebody would create them, in the order in which they came."""
-    found: list[tuple[float, Body]] = []
-    for resource, seen in ((PODS, rig.observer.pods), (SERVICES, rig.observer.services)):
+async def bodies(rig: Rig, scenario: Jobs) -> list[Body]:
+    """The objects that are there now, as somebody would create them, in the order in which they came."""
+    seen = rig.observer
+    found = [(at, (RESOURCE, orjson.dumps(manifest(scenario, name)))) for name, at in seen.jobs.items()]
+    for resource, when in ((PODS, seen.pods), (SERVICES, seen.services)):
         listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
-        found += [(seen[item["metadata"]["name"]], (resource, as_created(item))) for item in listed["items"]]
+        found += [(when[item["metadata"]["name"]], (resource, as_created(item))) for item in listed["items"]]
     return [body for _, body in sorted(found, key=lambda entry: entry[0])]
 
 
@@ -34,37 +35,45 @@ def renamed(body: bytes, before: str, after: str) -> bytes:
     return body.replace(before.encode(), after.encode())
 
 
-async def load(rig: Rig, scenario: Scenario, objects: list[Body]) -> dict[str, float]:
+async def load(rig: Rig, scenario: Jobs, objects: list[Body]) -> dict[str, float]:
     """Create the objects, ``IN_FLIGHT`` at once. The figures are those of ``life``, as far as they are there."""
     seen = rig.observer
+    await _connect(rig)
     own_cpu, server_cpu = time.process_time(), cpu_ms(rig.server_pid)
     async with asyncio.timeout(60 + scenario.pods):
         started = time.monotonic()
-        await _create(rig, objects)
+        await create(rig, NAMESPACE, objects)
         await seen.until(
             lambda: len(seen.pods_running) == scenario.pods and len(seen.services) == scenario.pods
         )
+    own_cpu = (time.process_time() - own_cpu) * 1000
     return {
         "create_to_first_pod_ms": (min(seen.pods.values()) - started) * 1000,
         "create_to_last_pod_ms": (max(seen.pods.values()) - started) * 1000,
         "create_to_last_service_ms": (max(seen.services.values()) - started) * 1000,
         "create_to_pods_running_ms": (max(seen.pods_running.values()) - started) * 1000,
-        "controller_cpu_to_running_ms": (time.process_time() - own_cpu) * 1000,
-        "server_cpu_to_running_ms": cpu_ms(rig.server_pid) - server_cpu,
+        "controller_cpu_ms": own_cpu,
+        "controller_cpu_per_pod_ms": own_cpu / scenario.pods,
+        "server_cpu_ms": cpu_ms(rig.server_pid) - server_cpu,
     }
 
 
-async def _create(rig: Rig, objects: list[Body]) -> None:
+async def create(rig: Rig, namespace: str, objects: list[Body]) -> None:
     """Workers take from one list, in its order: tasks for each object would reach the client in no certain order."""
     left = iter(objects)
 
     async def work() -> None:
         for resource, body in left:
-            await rig.client.create(resource, NAMESPACE, body)
+            await rig.client.create(resource, namespace, body)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
             group.create_task(work())
+
+
+async def _connect(rig: Rig) -> None:
+    """Open the connections that will be used, as the controller's are open."""
+    await asyncio.gather(*(rig.client.request("GET", "/version") for _ in range(IN_FLIGHT)))
 
 
 def as_created(item: dict[str, Any]) -> bytes:

@@ -17,12 +17,16 @@ from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.scenario import RESOURCE
 from controller.kube.client import Client
 
+PAUSE_SECONDS = 0.01
+"""Between the end of a watch and its resumption, so that a server that ends each at once is not asked without pause."""
+
 Seen = dict[str, float]
 """When something was first seen, by the object's name: seconds on the monotonic clock."""
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str = ""
+    resource_version: str = ""
 
 
 class _Condition(msgspec.Struct):
@@ -56,6 +60,7 @@ class Observer:
         self._namespace = namespace
         self._change = asyncio.Event()
         self._tasks = AsyncExitStack()
+        self.jobs: Seen = {}
         self.pods: Seen = {}
         self.pods_running: Seen = {}
         self.services: Seen = {}
@@ -79,7 +84,7 @@ class Observer:
 
     def forget(self) -> None:
         """Begin anew; what is in the namespace now is not seen again unless it changes."""
-        for seen in (self.pods, self.pods_running, self.services, self.conditions):
+        for seen in (self.jobs, self.pods, self.pods_running, self.services, self.conditions):
             seen.clear()
 
     def with_condition(self, condition: str) -> Mapping[str, float]:
@@ -96,17 +101,18 @@ class Observer:
             await self._change.wait()
 
     async def _watch(self, resource: Resource, note: Callable[[_Object, float], None]) -> None:
+        """Until cancelled. A server that closes a watch, as it does with slow readers, is asked for the rest."""
         path = resource.path(self._namespace)
         listed = orjson.loads(await self._client.list(resource, self._namespace))
-        params = {
-            "watch": "true",
-            "resourceVersion": listed["metadata"]["resourceVersion"],
-            "allowWatchBookmarks": "true",
-        }
-        async with self._client.stream(path, params) as lines:
-            async for line in lines:
-                self._note(resource.plural, _decode(line), note)
-        raise RuntimeError(f"the watch of {resource.plural} ended")
+        reached = str(listed["metadata"]["resourceVersion"])
+        while True:
+            params = {"watch": "true", "resourceVersion": reached, "allowWatchBookmarks": "true"}
+            async with self._client.stream(path, params) as lines:
+                async for line in lines:
+                    event = _decode(line)
+                    self._note(resource.plural, event, note)
+                    reached = event.object.metadata.resource_version
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _note(self, plural: str, event: _Event, note: Callable[[_Object, float], None]) -> None:
         key = (plural, event.object.metadata.name)
@@ -131,6 +137,7 @@ class Observer:
         self.services.setdefault(service.metadata.name, now)
 
     def _job(self, job: _Object, now: float) -> None:
+        self.jobs.setdefault(job.metadata.name, now)
         for condition in job.status.conditions:
             if condition.status == "True":
                 self.conditions.setdefault(condition.type, {}).setdefault(job.metadata.name, now)

@@ -1,25 +1,24 @@
-"""The stage: a control plane with simulated nodes, our definitions and roles in it, and the controller beside it."""
+"""The stage: a control plane with simulated nodes, what ships installed in it, and the controller as a pod of its Deployment."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import orjson
 
-from api.meta import PODS, SERVICES
+from api.meta import EVENTS, PODS, SERVICES
 from bench.controlplane.audit import POLICY, AuditLog
 from bench.controlplane.observer import Observer
-from bench.controlplane.scenario import RESOURCE
-from controller.crds import all_crds
+from bench.controlplane.scenario import NODES, RESOURCE
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing.controlplane import ControlPlane, User
-from controller.testing.service import granted
+from controller.testing.controlplane import ControlPlane
+from controller.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
-USER = "rallypoint"
 NAMESPACE = "bench"
-NODES = ("node-0", "node-1")
+ELSEWHERE = "elsewhere"
+"""The namespace of what is not ours."""
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
 GOODBYE_SECONDS = 0.1
@@ -30,29 +29,30 @@ GOODBYE_SECONDS = 0.1
 class Rig:
     """What runs are made with."""
 
+    plane: ControlPlane
     client: Client
     """An administrator's."""
     observer: Observer
     audit: AuditLog
-    server_pid: int
+
+    @property
+    def server_pid(self) -> int:
+        return self.plane.processes["kube-apiserver"].pid
 
 
 @contextmanager
 def control_plane() -> Generator[ControlPlane]:
-    """A control plane that has our definitions, and a user who may do what the shipped role allows."""
+    """A control plane that has installed what ships, and whose audit log tells of the controller alone."""
     plane = ControlPlane(
-        users=[User(USER)],
         controllers=(),
         service_account_admission=False,
-        audit_policy=POLICY.format(user=USER),
+        audit_policy=POLICY.format(user=ACCOUNT),
         nodes=len(NODES),
     )
     with plane:
-        plane.apply(
-            *all_crds(),
-            *granted(USER),
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        )
+        install(plane)
+        for name in (NAMESPACE, ELSEWHERE):
+            plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         yield plane
 
 
@@ -64,15 +64,31 @@ async def rig(plane: ControlPlane) -> AsyncGenerator[Rig]:
         Client(connection, in_flight=IN_FLIGHT, user_agent="rallypoint-bench") as client,
         Observer(client, NAMESPACE) as observer,
     ):
-        yield Rig(client, observer, AuditLog(plane.audit_log), plane.processes["kube-apiserver"].pid)
+        yield Rig(plane, client, observer, AuditLog(plane.audit_log))
     await asyncio.sleep(GOODBYE_SECONDS)
 
 
+@asynccontextmanager
+async def controller(
+    rig: Rig, flags: Sequence[str], *, launcher: Sequence[str] = IN_CLUSTER
+) -> AsyncGenerator[Service]:
+    """The controller, once it is ready. Waited for in a thread: the observer must not be held up.
+
+    Raises:
+        ProcessFailed: it ends before it is ready, or does not become so.
+    """
+    service = in_cluster_service(rig.plane, flags, launcher=launcher)
+    running = await asyncio.to_thread(service.__enter__)
+    try:
+        yield running
+    finally:
+        await asyncio.to_thread(service.__exit__, None, None, None)
+
+
 async def clear(rig: Rig) -> None:
-    """Remove all jobs, pods and Services; return when they are gone."""
+    """Remove all jobs, pods, Services and events; return when they are gone."""
     options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    for resource in (RESOURCE, PODS, SERVICES):
+    for resource in (RESOURCE, PODS, SERVICES, EVENTS):
         await rig.client.request("DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options)
     await rig.observer.until(rig.observer.is_empty)
-    await rig.audit.quiet()
     rig.observer.forget()

@@ -1,6 +1,8 @@
-"""What is submitted: scenarios are data."""
+"""What is measured: scenarios are data, and their names say all of it."""
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from api.meta import Resource
@@ -9,18 +11,23 @@ from api.v1 import pytorchjob
 RESOURCE: Resource = pytorchjob.RESOURCE
 LEADER = "master-0"
 """The replica whose end is the end of a job, as it ends the name of its pod."""
+NODES = ("node-0", "node-1")
+ENDS = {"rallypoint.testing/exit-code": "0"}
+"""Annotations of a simulated pod that ends well as soon as it runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class Jobs:
     """``jobs`` PyTorchJobs submitted together, each of one master and ``replicas`` - 1 workers."""
 
     jobs: int
     replicas: int
+    quick: bool = False
+    """Whether the pods end as soon as they run; otherwise the masters end when all jobs run."""
 
     @property
     def name(self) -> str:
-        return f"{self.jobs}x{self.replicas}"
+        return f"{self.jobs}x{self.replicas}{'-quick' if self.quick else ''}"
 
     @property
     def pods(self) -> int:
@@ -31,24 +38,84 @@ class Scenario:
         return [f"{run}-{index:04}" for index in range(self.jobs)]
 
 
-SCENARIOS = {scenario.name: scenario for scenario in (Scenario(1, 8), Scenario(1, 64), Scenario(1, 256))}
-"""Those that are measured unless others are named."""
+class Around(StrEnum):
+    """What is in the cluster when a controller starts."""
+
+    FOREIGN = "foreign"
+    """Pods that are nobody's of ours."""
+    FINISHED = "finished"
+    """Jobs of one pod that have succeeded, with their pods and Services."""
+    OWN = "own"
+    """Running pods of jobs, with their Services."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A controller starts where ``count`` of something lie around, and a job waits for it."""
+
+    count: int
+    around: Around
+
+    @property
+    def name(self) -> str:
+        return f"{self.count}-{self.around}"
+
+
+Scenario = Jobs | Start
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A scenario under a setting of ``--events``."""
+
+    scenario: Scenario
+    events: str = "full"
+    only_calls: bool = False
+    """Whether counting calls is all that it is for."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario.name} {self.events}"
+
+    @property
+    def floor(self) -> bool:
+        """Whether runs are held against the floor. Jobs that end at once are not: what bounds them is their status."""
+        return isinstance(self.scenario, Jobs) and not self.scenario.quick and not self.only_calls
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is one more run in which callbacks are timed: where there is much at once."""
+        if isinstance(self.scenario, Jobs):
+            return self.events == "full" and self.scenario.pods > 64
+        return True
 
 
 def parse(name: str) -> Scenario:
-    """The scenario of a name such as ``1x64``. Raises ValueError for other texts and for nothing to submit."""
-    jobs, _, replicas = name.partition("x")
-    scenario = Scenario(int(jobs), int(replicas))
-    if scenario.jobs < 1 or scenario.replicas < 1:
-        raise ValueError(f"{name}: at least one job of one replica")
-    return scenario
+    """The scenario of a name such as ``1x64``, ``200x2-quick`` or ``10000-foreign``. ValueError for other texts."""
+    if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(-quick)?", name):
+        return Jobs(int(match[1]), int(match[2]), quick=bool(match[3]))
+    if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Around)})", name):
+        return Start(int(match[1]), Around(match[2]))
+    raise ValueError(f"{name}: neither JOBSxREPLICAS[-quick] nor COUNT-{'|'.join(Around)}")
 
 
-def manifest(scenario: Scenario, name: str, nodes: tuple[str, str]) -> dict[str, Any]:
+CASES = (
+    *(Case(parse(name)) for name in ("1x1", "1x8", "1x64", "1x256")),
+    *(Case(parse(name), "compact", only_calls=True) for name in ("1x8", "1x64", "1x256")),
+    *(Case(parse("100x8"), events) for events in ("full", "compact", "off")),
+    Case(parse("500x2")),
+    Case(parse("200x2-quick")),
+    *(Case(parse(name)) for name in ("1000-finished", "10000-foreign", "10000-own")),
+)
+"""What is measured unless something else is named."""
+
+
+def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
     """One job; the master is bound to the first node, the workers to the second, so that no scheduler takes part."""
-    roles = {"Master": _role(1, nodes[0])}
+    annotations = ENDS if scenario.quick else {}
+    roles = {"Master": _role(1, NODES[0], annotations)}
     if scenario.replicas > 1:
-        roles["Worker"] = _role(scenario.replicas - 1, nodes[1])
+        roles["Worker"] = _role(scenario.replicas - 1, NODES[1], annotations)
     return {
         "apiVersion": RESOURCE.api_version,
         "kind": RESOURCE.kind,
@@ -57,10 +124,13 @@ def manifest(scenario: Scenario, name: str, nodes: tuple[str, str]) -> dict[str,
     }
 
 
-def _role(replicas: int, node: str) -> dict[str, Any]:
+def _role(replicas: int, node: str, annotations: dict[str, str]) -> dict[str, Any]:
     container = {"name": "pytorch", "image": "train:1", "command": ["train"]}
     return {
         "replicas": replicas,
         "restartPolicy": "OnFailure",
-        "template": {"spec": {"nodeName": node, "containers": [container]}},
+        "template": {
+            "metadata": {"annotations": annotations},
+            "spec": {"nodeName": node, "containers": [container]},
+        },
     }

@@ -21,6 +21,8 @@ RBAC = MANIFESTS / "base" / "rbac"
 STANDALONE = MANIFESTS / "overlays" / "standalone"
 ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
 """Who the controller is to the API server, and to its audit log, in a cluster."""
+IN_CLUSTER = ("controller.testing.incluster",)
+"""The module that runs the controller as in a pod, and arguments that come before those which it is given."""
 READY_SECONDS = 60.0
 
 
@@ -82,7 +84,11 @@ def service(plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = ()) ->
 
 @contextmanager
 def in_cluster_service(
-    plane: ControlPlane, flags: Sequence[str] = (), *, replica: str = "training-operator-0"
+    plane: ControlPlane,
+    flags: Sequence[str] = (),
+    *,
+    replica: str = "training-operator-0",
+    launcher: Sequence[str] = IN_CLUSTER,
 ) -> Generator[Service]:
     """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
 
@@ -91,6 +97,7 @@ def in_cluster_service(
     Args:
         flags: come after the Deployment's, so they win.
         replica: the pod's name; several may run at once.
+        launcher: another module that does as ``IN_CLUSTER`` does, and more.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
@@ -99,7 +106,7 @@ def in_cluster_service(
     namespace, pod = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     folder = plane.service_account_folder(namespace, pod["serviceAccountName"])
-    command = ("controller.testing.incluster", str(folder), *container.get("args", ()), *flags)
+    command = (*launcher, str(folder), *container.get("args", ()), *flags)
     fields = {"metadata.namespace": namespace, "metadata.name": replica}
     with _running(plane, command, _environment(plane, container["env"], fields)) as running:
         yield running

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.figures import Spread, spread, text
+from bench.figures import Spread, percentile, spread, text
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,24 @@ def test_a_spread_is_of_all_runs() -> None:
 def test_nothing_has_no_spread() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         spread([])
+
+
+@pytest.mark.parametrize(
+    ("percent", "value"),
+    [
+        pytest.param(50, 100, id="half of them"),
+        pytest.param(99, 198, id="nearly all"),
+        pytest.param(100, 200, id="all"),
+        pytest.param(0, 1, id="the first"),
+    ],
+)
+def test_a_percentile_is_one_of_the_values(percent: int, value: int) -> None:
+    assert percentile(range(200, 0, -1), percent) == value
+
+
+def test_nothing_has_no_percentile() -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        percentile([], 50)
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,17 @@
-"""The measurement itself, once and small: that it runs, counts what there is to count, and says why when it cannot."""
+"""The measurement itself, once and small: that each form of scenario runs, counts what there is to count, and says why when it cannot."""
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from bench.__main__ import main
-from bench.controlplane import floor
-from bench.controlplane.life import live
-from bench.controlplane.report import LABELS
-from bench.controlplane.rig import USER, clear, control_plane, rig
-from bench.controlplane.scenario import Scenario
+from bench.controlplane.cases import Wish, measure
+from bench.controlplane.report import GROWN, LABELS, STARTS, tables
+from bench.controlplane.rig import control_plane, rig
+from bench.controlplane.scenario import Case, parse
 from controller.testing.controlplane import ControlPlane
-from controller.testing.service import service
-
-SMALL = Scenario(jobs=2, replicas=2)
 
 
 @pytest.fixture(scope="module")
@@ -23,28 +20,54 @@ def plane() -> Iterator[ControlPlane]:
         yield plane
 
 
-def test_a_run_and_its_floor(plane: ControlPlane) -> None:
-    """Exactly the pods and Services of the jobs are made, and nothing is refused to a user with the shipped role."""
+def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
+    """One run, without regard to what it says meanwhile."""
 
-    async def run(pid: int) -> None:
+    async def run() -> dict[str, Any]:
         async with rig(plane) as stage:
-            await clear(stage)
-            life = await live(stage, SMALL, "jrun", pid)
-            objects = [
-                (resource, floor.renamed(body, "jrun", "frun"))
-                for resource, body in await floor.bodies(stage)
-            ]
-            await clear(stage)
-            below = await floor.load(stage, SMALL, objects)
+            return await measure(stage, case, Wish(runs=1, flags=(), profile=False, say=lambda text: None))
 
-        assert life.calls.refused == {}
-        assert life.calls.by_kind["create pods"] == life.calls.by_kind["create services"] == SMALL.pods
-        assert life.figures.keys() == LABELS.keys() - {"calls"}
-        assert all(value > 0 for value in [*life.figures.values(), *below.values()])
-        assert [resource.kind for resource, _ in objects].count("Pod") == SMALL.pods
+    return asyncio.run(run())
 
-    with service(plane, plane.kubeconfig(USER), ["--events=off"]) as running:
-        asyncio.run(run(running.process.pid))
+
+def test_jobs_beside_their_floor(plane: ControlPlane) -> None:
+    """Exactly the pods and Services of the jobs are made, and nothing is refused to the ServiceAccount that ships."""
+    found = result(plane, Case(parse("2x2"), "compact"))
+
+    (run,), (floor,) = found["runs"], found["floor"]
+    assert run["refused"] == {}
+    assert run["calls_by_kind"]["create pods"] == run["calls_by_kind"]["create services"] == 4
+    assert run["events_missing"] == run["jobs_without_all_conditions"] == 0
+    assert run.keys() >= LABELS.keys() - {"create_to_succeeded_ms"}
+    assert all(value > 0 for value in floor.values())
+    assert floor.keys() < run.keys()
+
+
+def test_jobs_that_end_at_once(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the callbacks of one more run."""
+    monkeypatch.setattr(Case, "timed", True)
+
+    found = result(plane, Case(parse("2x2-quick")))
+
+    (run,) = found["runs"]
+    assert (run["children_told"], run["ends_told"], run["events_missing"]) == (8, 2, 0)
+    assert run["jobs_without_all_conditions"] == 0
+    assert run["create_to_succeeded_ms"] > run["create_to_first_pod_ms"] > 0
+    assert found["floor"] == []
+    assert found["callbacks"]["calls"] > 100
+    assert found["callbacks"]["cpu_ms"]
+
+
+@pytest.mark.parametrize("scenario", ["2-finished", "2-foreign", "2-own"])
+def test_starts_among_others(plane: ControlPlane, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Case, "timed", False)
+
+    found = result(plane, Case(parse(scenario)))
+
+    assert found["without"][0].keys() == found["with"][0].keys() == STARTS.keys()
+    assert found["grown"].keys() == GROWN.keys()
+    assert all(value > 0 for value in [*found["without"][0].values(), *found["with"][0].values()])
+    assert tables([found])
 
 
 def test_a_controller_that_does_not_come_up_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ TEST_CONTROLLERS = (
 
 STAGES = Path(__file__).with_name("stages.yaml")
 """What simulated nodes and pods go through unless told otherwise."""
+KWOK = Path(__file__).with_name("kwok.yaml")
+"""How kwok itself works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def kwok(program: Path, kubeconfig: Path, stages: Path | None) -> list[str | Pat
     return [
         program,
         f"--kubeconfig={kubeconfig}",
+        f"--config={KWOK}",
         f"--config={stages or STAGES}",
         "--manage-all-nodes",
         "--cidr=10.128.0.0/9",

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class Process:
         self._environment = environment
         self._command = [str(part) for part in command]
         self._child: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        """When it was last started, on the monotonic clock."""
 
     @property
     def pid(self) -> int:
@@ -53,6 +56,7 @@ class Process:
         """
         assert not self.running, f"{self.name} runs already"
         parent = os.getpid()
+        self.started_at = time.monotonic()
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 self._command,

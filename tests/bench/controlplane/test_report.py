@@ -1,26 +1,46 @@
-"""The table that a person reads."""
+"""The tables that a person reads."""
 
 import io
 from typing import Any
 
 from rich.console import Console
 
-from bench.controlplane.report import LABELS, calls, table
+from bench.controlplane.report import GROWN, LABELS, STARTS, tables
 
 
-def result(**changes: Any) -> dict[str, Any]:
-    life = dict.fromkeys(LABELS, 10.0) | {"calls": 22, "calls_by_kind": {"create pods": 8}, "refused": {}}
+def run(**changes: float) -> dict[str, Any]:
     return {
-        "scenario": "1x8",
-        "runs": [life | {"create_to_running_ms": value} for value in (90.0, 60.0, 66.0)],
+        **dict.fromkeys(LABELS, 10.0),
+        "calls": 22,
+        "calls_by_kind": {"create pods": 8},
+        "refused": {},
+        **changes,
+    }
+
+
+def jobs(**changes: Any) -> dict[str, Any]:
+    return {
+        "case": "1x8 full",
+        "runs": [run(create_to_running_ms=value) for value in (90.0, 60.0, 66.0)],
         "floor": [{"create_to_pods_running_ms": value} for value in (50.0, 40.0, 60.0)],
         **changes,
     }
 
 
-def shown(renderable: object) -> str:
+def starts() -> dict[str, Any]:
+    return {
+        "case": "1000-finished full",
+        "without": [dict.fromkeys(STARTS, 1.0)],
+        "with": [dict.fromkeys(STARTS, 2.0)],
+        "grown": dict.fromkeys(GROWN, 3.0),
+        "callbacks": {"calls": 9, "cpu_ms": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}},
+    }
+
+
+def shown(*results: dict[str, Any]) -> str:
     file = io.StringIO()
-    Console(file=file, width=160).print(renderable)
+    for table in tables(results):
+        Console(file=file, width=200).print(table)
     return file.getvalue()
 
 
@@ -29,18 +49,51 @@ def row(text: str, label: str) -> list[str]:
     return [cell.strip() for cell in line.split("│")[2:-1]]
 
 
-def test_running_is_held_against_the_pods_of_the_floor() -> None:
-    cells = row(shown(table([result()])), LABELS["create_to_running_ms"])
+def test_running_is_held_against_the_pods_of_the_floor_pair_by_pair() -> None:
+    cells = row(shown(jobs()), LABELS["create_to_running_ms"])
 
-    assert cells[1:] == ["60 / 66 / 90", "40 / 50 / 60", "1.32"]
+    assert cells[1:] == ["60 / 66 / 90", "40 / 50 / 60", "1.50"]
 
 
 def test_what_the_floor_does_not_have_is_left_empty() -> None:
-    assert row(shown(table([result()])), LABELS["exit_to_succeeded_ms"])[1:] == ["10", "–", "–"]
+    assert row(shown(jobs()), LABELS["exit_to_succeeded_ms"])[1:] == ["10", "–", "–"]
+    assert row(shown(jobs(floor=[])), LABELS["create_to_running_ms"])[1:] == ["60 / 66 / 90", "–", "–"]
+
+
+def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
+    one = run()
+    del one["create_to_succeeded_ms"]
+
+    assert LABELS["create_to_succeeded_ms"] not in shown(jobs(runs=[one]))
 
 
 def test_calls_are_listed_by_kind() -> None:
-    text = shown(calls([result()]))
+    assert row(shown(jobs()), "8 create pods")[-1] == "none"
 
-    assert "8 create pods" in text
-    assert "none" in text
+
+def test_starts_are_shown_side_by_side() -> None:
+    text = shown(starts())
+
+    assert row(text, STARTS["start_to_first_pod_ms"])[1:] == ["1", "2"]
+    assert row(text, GROWN["rss_after_mib"])[1:] == ["", "3"]
+
+
+def test_three_callbacks_are_shown() -> None:
+    assert row(shown(starts()), "4 a") == ["4 a, 3 b, 2 c"]
+
+
+def test_targets_are_judged() -> None:
+    assert row(shown(jobs()), " met ")[-3:] == ["38", "22", "met"]
+
+
+def test_a_profile_is_shown_by_package_and_function() -> None:
+    profile = {
+        "samples": 9,
+        "parts": {"aiohttp": 60.0},
+        "own": {"write": 30.0, "read": 5.0},
+        "inclusive": {"f": 50.0},
+    }
+    text = shown(jobs(profile=profile))
+
+    assert row(text, "aiohttp") == ["60.0", "aiohttp", "30.0", "write", "50.0", "f"]
+    assert row(text, "read") == ["", "", "5.0", "read", "", ""]

@@ -3,18 +3,49 @@
 import pytest
 
 from api.v1.pytorchjob import PyTorchJob
-from bench.controlplane.scenario import SCENARIOS, Scenario, manifest, parse
+from bench.controlplane.scenario import CASES, ENDS, NODES, Around, Case, Jobs, Start, manifest, parse
 
 
-def test_scenarios_are_found_by_name() -> None:
-    assert SCENARIOS["1x64"] == parse("1x64") == Scenario(jobs=1, replicas=64)
-    assert {name: scenario.name for name, scenario in SCENARIOS.items()} == {name: name for name in SCENARIOS}
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [
+        pytest.param("1x64", Jobs(jobs=1, replicas=64), id="one job"),
+        pytest.param("200x2-quick", Jobs(jobs=200, replicas=2, quick=True), id="jobs that end at once"),
+        pytest.param("10000-foreign", Start(10_000, Around.FOREIGN), id="a start among foreign pods"),
+        pytest.param("1000-finished", Start(1_000, Around.FINISHED), id="a start among finished jobs"),
+        pytest.param("10000-own", Start(10_000, Around.OWN), id="a start among own pods"),
+    ],
+)
+def test_a_name_says_all_of_a_scenario(name: str, scenario: Jobs | Start) -> None:
+    assert parse(name) == scenario
+    assert scenario.name == name
 
 
-@pytest.mark.parametrize("name", ["", "8", "0x8", "1x0", "1x", "axb", "-1x8"])
+@pytest.mark.parametrize(
+    "name", ["", "8", "0x8", "1x0", "1x", "axb", "-1x8", "1x8-slow", "0-own", "7-others"]
+)
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises(ValueError, match="neither"):
         parse(name)
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize(
+    ("case", "floor", "timed"),
+    [
+        pytest.param(Case(parse("100x8")), True, True, id="many jobs"),
+        pytest.param(Case(parse("100x8"), "off"), True, False, id="with other events"),
+        pytest.param(Case(parse("1x8")), True, False, id="little at once"),
+        pytest.param(Case(parse("1x8"), only_calls=True), False, False, id="only calls"),
+        pytest.param(Case(parse("200x2-quick")), False, True, id="jobs that end at once"),
+        pytest.param(Case(parse("9-own")), False, True, id="a start"),
+    ],
+)
+def test_what_a_case_needs(case: Case, floor: bool, timed: bool) -> None:
+    assert (case.floor, case.timed) == (floor, timed)
 
 
 @pytest.mark.parametrize(
@@ -25,18 +56,23 @@ def test_other_names_are_refused(name: str) -> None:
     ],
 )
 def test_a_job_has_a_master_and_the_rest_are_workers(replicas: int, roles: dict[str, int]) -> None:
-    job = PyTorchJob.model_validate(manifest(Scenario(1, replicas), "job", ("here", "there")))
+    job = PyTorchJob.model_validate(manifest(Jobs(1, replicas), "job"))
 
     specs = job.spec.pytorch_replica_specs or {}
+    templates = [spec.template or {} for spec in specs.values()]
     assert {role: spec.replicas for role, spec in specs.items()} == roles
-    assert [spec.template["spec"]["nodeName"] for spec in specs.values() if spec.template] == [
-        "here",
-        "there",
-    ][: len(roles)]
+    assert [template["spec"]["nodeName"] for template in templates] == list(NODES[: len(roles)])
+    assert [template["metadata"]["annotations"] for template in templates] == [{}] * len(roles)
+
+
+def test_pods_of_quick_jobs_end_by_themselves() -> None:
+    roles = manifest(Jobs(1, 2, quick=True), "job")["spec"]["pytorchReplicaSpecs"]
+
+    assert [role["template"]["metadata"]["annotations"] for role in roles.values()] == [ENDS, ENDS]
 
 
 def test_names_of_jobs_have_one_length() -> None:
-    names = Scenario(jobs=200, replicas=2).job_names("run")
+    names = Jobs(jobs=200, replicas=2).job_names("run")
 
     assert len(set(names)) == 200
     assert {len(name) for name in names} == {len("run-0000")}

@@ -81,3 +81,11 @@ def test_our_stages_cover_nodes_and_pods() -> None:
         ("Pod", "pod-ended"),
         ("Pod", "pod-gone"),
     }
+
+
+def test_pods_do_not_wait_for_each_other() -> None:
+    config = yaml.safe_load(flags.KWOK.read_text())
+
+    assert f"--config={flags.KWOK}" in flags.kwok(Path("kwok"), Path("/kubeconfig"), None)
+    assert config["kind"] == "KwokConfiguration"
+    assert config["options"]["podPlayStageParallelism"] == 32

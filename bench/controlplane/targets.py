@@ -1,0 +1,132 @@
+"""What the figures should be, and whether they are. A target whose case was not measured is left out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+Results = Mapping[str, Any]
+"""Results by the names of their cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    case: str
+    figure: str
+    most: float
+    read: Callable[[Results], float]
+    """Raises KeyError when the case, or that figure of it, was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    target: Target
+    measured: float
+
+    @property
+    def met(self) -> bool:
+        return self.measured <= self.target.most
+
+
+def judge(results: Results) -> list[Verdict]:
+    """How each target stands whose figure is there."""
+    verdicts: list[Verdict] = []
+    for target in TARGETS:
+        try:
+            verdicts.append(Verdict(target, target.read(results)))
+        except KeyError:
+            continue
+    return verdicts
+
+
+def ratios(result: Mapping[str, Any], figure: str, below: str) -> list[float]:
+    """Of each pair of a run and the floor right after it; empty without a floor, or where the floor has no such figure."""
+    pairs = zip(result["runs"], result["floor"], strict=False)
+    return [ours[figure] / floor[below] for ours, floor in pairs if floor.get(below)]
+
+
+def _over_floor(case: str, most: float) -> Target:
+    def read(results: Results) -> float:
+        pairs = ratios(results[case], "create_to_running_ms", "create_to_pods_running_ms")
+        if not pairs:
+            raise KeyError(case)
+        return median(pairs)
+
+    return Target(case, "create → Running in status, × floor", most, read)
+
+
+def _run(case: str, name: str, figure: str, most: float) -> Target:
+    return Target(case, name, most, lambda results: _median(results[case]["runs"], figure))
+
+
+def _worst(case: str, name: str, figure: str) -> Target:
+    """None in any run."""
+    return Target(case, name, 0, lambda results: _most(results[case]["runs"], figure))
+
+
+def _start(case: str, when: str, name: str, figure: str, most: float) -> Target:
+    return Target(case, name, most, lambda results: _median(results[case][when], figure))
+
+
+def _idle(results: Results) -> float:
+    starts = [run for result in results.values() for run in result.get("without", ())]
+    return _median(starts, "rss_mib")
+
+
+def _median(runs: Sequence[Mapping[str, float]], figure: str) -> float:
+    if not runs:
+        raise KeyError(figure)
+    return median(run[figure] for run in runs)
+
+
+def _most(runs: Sequence[Mapping[str, float]], figure: str) -> float:
+    if not runs:
+        raise KeyError(figure)
+    return max(run[figure] for run in runs)
+
+
+def _foreign_live(results: Results) -> float:
+    grown = results["10000-foreign full"]["grown"]
+    return float(grown["rss_after_mib"] - grown["rss_before_mib"])
+
+
+def _foreign_started(results: Results) -> float:
+    result = results["10000-foreign full"]
+    return _median(result["with"], "rss_mib") - _median(result["without"], "rss_mib")
+
+
+def _longest_callback(results: Results) -> float:
+    found = [
+        ms for result in results.values() for ms in result.get("callbacks", {}).get("cpu_ms", {}).values()
+    ]
+    if not found:
+        raise KeyError("callbacks")
+    return float(max(found))
+
+
+TARGETS = (
+    _over_floor("1x256 full", 1.3),
+    _over_floor("100x8 full", 1.4),
+    _over_floor("500x2 full", 1.7),
+    *(
+        _run(f"1x{replicas} {events}", "API calls, whole life", "calls", most)
+        for events, budget in (("compact", (22, 134, 518)), ("full", (38, 157, 541)))
+        for replicas, most in zip((8, 64, 256), budget, strict=True)
+    ),
+    _run("100x8 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
+    _run("500x2 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 2.5),
+    _worst("200x2-quick full", "jobs without all conditions", "jobs_without_all_conditions"),
+    _worst("200x2-quick full", "events missing", "events_missing"),
+    Target("any", "RSS idle, MiB", 60, _idle),
+    _start("10000-own full", "with", "RSS, started where they are, MiB", "rss_mib", 80),
+    Target(
+        "10000-own full",
+        "RSS of who made them, MiB",
+        80,
+        lambda results: float(results["10000-own full"]["grown"]["rss_after_mib"]),
+    ),
+    Target("10000-foreign full", "RSS grown while they came, MiB", 2, _foreign_live),
+    Target("10000-foreign full", "RSS of a start, more than without, MiB", 2, _foreign_started),
+    _start("1000-finished full", "with", "start → first pod, ms", "start_to_first_pod_ms", 1000),
+    Target("all", "CPU of the longest callback, ms", 50, _longest_callback),
+)

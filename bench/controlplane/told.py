@@ -1,0 +1,75 @@
+"""What is left to read when the jobs have ended: the conditions of each, and the events of each."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from api.meta import EVENTS
+from bench.controlplane.rig import NAMESPACE, Rig
+from bench.controlplane.scenario import RESOURCE, Jobs
+
+CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
+"""Of a job that has succeeded."""
+_CREATED = re.compile(r"Created (?:(\d+) )?(?:pod|service)s?: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was told of all jobs together. Each child and each job's end is to be told of once."""
+
+    jobs_without_all_conditions: int
+    jobs_never_seen_running: int
+    """Those that the watch never showed with ``Running`` being True; what no status says, nobody could act on."""
+    children_expected: int
+    children_told: int
+    ends_expected: int
+    ends_told: int
+    events: int
+    """How many there are."""
+
+    @property
+    def events_missing(self) -> int:
+        """Children and ends of which no event tells."""
+        return self.children_expected - self.children_told + self.ends_expected - self.ends_told
+
+
+async def told(rig: Rig, scenario: Jobs) -> Told:
+    """Asks the API server: a watch of all events would slow down what is measured."""
+    jobs = orjson.loads(await rig.client.list(RESOURCE, NAMESPACE))["items"]
+    events = orjson.loads(await rig.client.list(EVENTS, NAMESPACE))["items"]
+    return count(scenario, jobs, events, seen_running=len(rig.observer.with_condition("Running")))
+
+
+def count(
+    scenario: Jobs,
+    jobs: Iterable[Mapping[str, Any]],
+    events: Iterable[Mapping[str, Any]],
+    *,
+    seen_running: int,
+) -> Told:
+    shown = [{one["type"] for one in job.get("status", {}).get("conditions", ())} for job in jobs]
+    reasons: Counter[str] = Counter()
+    children = 0
+    for event in events:
+        reasons[event["reason"]] += 1
+        if event["reason"] in {"SuccessfulCreatePod", "SuccessfulCreateService"}:
+            children += created(event["message"])
+    return Told(
+        jobs_without_all_conditions=scenario.jobs - sum(types >= CONDITIONS for types in shown),
+        jobs_never_seen_running=scenario.jobs - seen_running,
+        children_expected=2 * scenario.pods,
+        children_told=children,
+        ends_expected=scenario.jobs,
+        ends_told=reasons[f"{RESOURCE.kind}Succeeded"],
+        events=sum(reasons.values()),
+    )
+
+
+def created(message: str) -> int:
+    """Of how many children an event tells: ``Created pod: a``, or ``Created 3 pods: a, b, c``."""
+    match = _CREATED.match(message)
+    return int(match[1] or 1) if match else 0

@@ -1,0 +1,72 @@
+"""The longest callbacks of an event loop, by the coroutine or function that they run."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.controlplane.callbacks import KEPT, Longest, described, launcher, read
+
+WORK = """
+import asyncio, sys
+from pathlib import Path
+from bench.controlplane import callbacks
+
+longest = callbacks.Longest()
+callbacks.watch(longest)
+
+async def short(): await asyncio.sleep(0)
+async def long(): sum(range(3_000_000)); await asyncio.sleep(0)
+async def main(): await asyncio.gather(short(), long(), short())
+
+asyncio.run(main())
+print(*longest.table(), longest.calls)
+"""
+
+
+def test_the_longest_callback_comes_first() -> None:
+    """In a process of its own: what watches the loop stays for good."""
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
+
+    names = done.stdout.split()
+    assert names[0] == "long"
+    assert {"short", "main"} < set(names)
+    assert int(names[-1]) >= 6
+
+
+def test_only_the_longest_call_of_each_is_kept() -> None:
+    longest = Longest()
+    for index in range(KEPT + 5):
+        longest.took(f"callback-{index}", float(index))
+        longest.took(f"callback-{index}", index / 2)
+
+    assert next(iter(longest.table().items())) == (f"callback-{KEPT + 4}", KEPT + 4.0)
+    assert len(longest.table()) == KEPT
+    assert longest.calls == 2 * (KEPT + 5)
+
+
+async def test_a_plain_callback_goes_by_its_function() -> None:
+    def called() -> None: ...
+
+    handle = asyncio.get_running_loop().call_soon(called)
+
+    assert described(handle).endswith("called")
+
+
+def test_the_launcher_is_the_module_and_its_file(tmp_path: Path) -> None:
+    module, file = launcher(tmp_path / "callbacks.json")
+    (tmp_path / "callbacks.json").write_text('{"calls": 3, "cpu_ms": {}}')
+
+    assert module == "bench.controlplane.callbacks"
+    assert read(Path(file)) == {"calls": 3, "cpu_ms": {}}
+
+
+@pytest.mark.parametrize("folder", ["nowhere"])
+def test_a_controller_that_does_not_start_leaves_its_file_all_the_same(tmp_path: Path, folder: str) -> None:
+    file = tmp_path / "callbacks.json"
+    command = [sys.executable, "-m", *launcher(file), str(tmp_path / folder), "--no-such-flag"]
+
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert read(file)["cpu_ms"] == {}

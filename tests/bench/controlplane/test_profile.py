@@ -1,0 +1,59 @@
+"""A profile made of the stacks that py-spy writes."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.controlplane import profile
+from bench.controlplane.profile import NoProfiler, part, summary
+
+MAIN = "main (controller/__main__.py:1)"
+SEND = "Client.request (controller/kube/client.py:160)"
+HTTP = "ClientSession._request (aiohttp/client.py:558)"
+STACKS = [
+    f"{MAIN};{SEND};{HTTP};write (libc.so.6) 3",
+    f"{MAIN};{SEND};{HTTP} 1",
+    f"{MAIN};run (uvloop/__init__.py:38);read (libc.so.6) 2",
+    f"{MAIN};{SEND};{SEND} 4",
+    f"{MAIN};run (uvloop/__init__.py:38);epoll_pwait (libc.so.6) 90",
+]
+
+
+def test_waiting_is_no_time() -> None:
+    assert summary(STACKS).samples == 10
+
+
+def test_own_time_is_the_innermost_functions() -> None:
+    assert summary(STACKS).own == {SEND: 40, "write (libc.so.6)": 30, "read (libc.so.6)": 20, HTTP: 10}
+
+
+def test_a_package_is_charged_with_what_c_code_does_for_it() -> None:
+    assert summary(STACKS).parts == {"aiohttp": 40, "controller/kube": 40, "uvloop": 20}
+
+
+def test_a_function_on_the_stack_twice_counts_once_and_the_outermost_not_at_all() -> None:
+    assert summary(STACKS).inclusive == {SEND: 80, HTTP: 40, "run (uvloop/__init__.py:38)": 20}
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (SEND, "controller/kube"),
+        (HTTP, "aiohttp"),
+        ("SSLObject.read (ssl.py:912)", "ssl"),
+        ("run (controller/app.py:3)", "controller/app"),
+    ],
+)
+def test_the_part_of_a_function(function: str, expected: str) -> None:
+    assert part(function) == expected
+
+
+def test_without_a_profiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert shutil.which("py-spy") is None
+
+    with pytest.raises(NoProfiler, match="pip install py-spy"):
+        profile.program()

@@ -1,0 +1,83 @@
+"""Targets, and what is held against them."""
+
+from typing import Any
+
+import pytest
+
+from bench.controlplane.scenario import CASES
+from bench.controlplane.targets import TARGETS, judge, ratios
+
+
+def runs(**figures: Any) -> dict[str, Any]:
+    return {"runs": [figures] * 3, "floor": []}
+
+
+def starts(**mib: float) -> dict[str, Any]:
+    return {
+        "without": [{"rss_mib": mib["without"], "start_to_first_pod_ms": 700.0}] * 3,
+        "with": [{"rss_mib": mib["with_them"], "start_to_first_pod_ms": 900.0}] * 3,
+        "grown": {"rss_before_mib": 50.0, "rss_after_mib": mib["after"]},
+    }
+
+
+def verdicts(results: dict[str, Any]) -> dict[tuple[str, str], tuple[float, bool]]:
+    return {(one.target.case, one.target.figure): (one.measured, one.met) for one in judge(results)}
+
+
+def test_every_target_belongs_to_a_case_that_is_measured() -> None:
+    assert {target.case for target in TARGETS} <= {case.name for case in CASES} | {"any", "all"}
+
+
+def test_nothing_measured_is_nothing_judged() -> None:
+    assert judge({}) == []
+
+
+def test_the_ratio_is_the_median_of_the_pairs() -> None:
+    pairs = [(100.0, 50.0), (90.0, 90.0), (130.0, 100.0)]
+    result = {
+        "runs": [{"create_to_running_ms": ours} for ours, _ in pairs],
+        "floor": [{"create_to_pods_running_ms": below} for _, below in pairs],
+    }
+
+    assert ratios(result, "create_to_running_ms", "create_to_pods_running_ms") == [2.0, 1.0, 1.3]
+    assert verdicts({"1x256 full": result})["1x256 full", "create → Running in status, × floor"] == (
+        1.3,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("calls", "met"), [(22, True), (23, False)])
+def test_as_many_as_allowed_is_met(calls: int, met: bool) -> None:
+    assert verdicts({"1x8 compact": runs(calls=calls)}) == {
+        ("1x8 compact", "API calls, whole life"): (calls, met)
+    }
+
+
+def test_what_must_not_happen_must_not_happen_once() -> None:
+    result = runs(jobs_without_all_conditions=0, events_missing=0)
+    result["runs"] = [*result["runs"], {"jobs_without_all_conditions": 1, "events_missing": 0}]
+
+    found = verdicts({"200x2-quick full": result})
+    assert found["200x2-quick full", "jobs without all conditions"] == (1, False)
+    assert found["200x2-quick full", "events missing"] == (0, True)
+
+
+def test_foreign_pods_are_held_against_a_start_without_them() -> None:
+    found = verdicts({"10000-foreign full": starts(without=50.0, with_them=53.0, after=51.5)})
+
+    assert found["10000-foreign full", "RSS grown while they came, MiB"] == (1.5, True)
+    assert found["10000-foreign full", "RSS of a start, more than without, MiB"] == (3.0, False)
+    assert found["any", "RSS idle, MiB"] == (50.0, True)
+
+
+def test_the_longest_callback_of_all_cases_counts() -> None:
+    results = {
+        "1x256 full": {"runs": [], "floor": [], "callbacks": {"cpu_ms": {"a": 20.0, "b": 3.0}}},
+        "10000-own full": {
+            **starts(without=50, with_them=70, after=79),
+            "callbacks": {"cpu_ms": {"a": 60.0}},
+        },
+    }
+
+    assert verdicts(results)["all", "CPU of the longest callback, ms"] == (60.0, False)
+    assert verdicts(results)["10000-own full", "RSS of who made them, MiB"] == (79.0, True)

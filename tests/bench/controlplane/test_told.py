@@ -1,0 +1,68 @@
+"""Conditions and events counted from what the API server has stored."""
+
+from typing import Any
+
+import pytest
+
+from bench.controlplane.scenario import Jobs
+from bench.controlplane.told import count, created
+
+QUICK = Jobs(jobs=2, replicas=2, quick=True)
+
+
+def job(*conditions: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": one, "status": "False"} for one in conditions]}}
+
+
+def event(reason: str, message: str = "") -> dict[str, Any]:
+    return {"reason": reason, "message": message}
+
+
+DONE = job("Created", "Running", "Succeeded")
+PODS = event("SuccessfulCreatePod", "Created 2 pods: a, b")
+SERVICES = [event("SuccessfulCreateService", f"Created service: {name}") for name in "ab"]
+END = event("PyTorchJobSucceeded", "PyTorchJob bench/a successfully completed.")
+
+
+def test_nothing_is_missing() -> None:
+    told = count(QUICK, [DONE, DONE], [PODS, *SERVICES, END] * 2, seen_running=2)
+
+    assert (told.jobs_without_all_conditions, told.jobs_never_seen_running) == (0, 0)
+    assert (told.children_told, told.ends_told, told.events_missing) == (8, 2, 0)
+    assert told.events == 8
+
+
+def test_a_job_that_never_said_that_it_ran() -> None:
+    told = count(QUICK, [DONE, job("Created", "Succeeded")], [], seen_running=1)
+
+    assert (told.jobs_without_all_conditions, told.jobs_never_seen_running) == (1, 1)
+
+
+def test_a_job_that_is_gone_counts_as_well() -> None:
+    assert count(QUICK, [DONE, {}], [], seen_running=0).jobs_without_all_conditions == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "missing"),
+    [
+        pytest.param([PODS, *SERVICES, END, PODS, *SERVICES], 1, id="the end of a job"),
+        pytest.param([PODS, *SERVICES, END, PODS, SERVICES[0], END], 1, id="a child"),
+        pytest.param([PODS, *SERVICES, END, *SERVICES, END], 2, id="children that one event tells of"),
+        pytest.param([], 10, id="all"),
+    ],
+)
+def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> None:
+    assert count(QUICK, [DONE, DONE], events, seen_running=2).events_missing == missing
+
+
+@pytest.mark.parametrize(
+    ("message", "children"),
+    [
+        ("Created pod: train-master-0", 1),
+        ("Created service: train-master-0", 1),
+        ("Created 138 pods: train-worker-11, train-worker-12", 138),
+        ("Error creating: forbidden", 0),
+    ],
+)
+def test_of_how_many_children_an_event_tells(message: str, children: int) -> None:
+    assert created(message) == children
