@@ -1,14 +1,17 @@
 """List and watch one resource, keep its store true, and tell of each change.
 
-The rules are those of client-go's reflector: a broken or silent watch is resumed where it stopped; only when the server has forgotten
-that place (410) is everything listed anew; a watch that ends at once counts as a failure.
+The rules are those of client-go's reflector. Everything that is there comes as the begin of the watch itself; from a server that
+refuses this, it is listed in pages. A broken watch is resumed where it stopped, and only when that place is of no use any more is
+everything asked for anew: the server has forgotten it, or has been set back behind it, or fails at it again and again.
 
-Source: client-go, tools/cache/reflector.go.
+Source: client-go, tools/cache/reflector.go. Differs: a watch that stays silent from its begin is not resumed, because that is how a
+server answers that was restored from a backup older than the place; client-go waits.
 """
 
 import asyncio
-import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Generic
 
 import aiohttp
@@ -18,56 +21,52 @@ from aiohttp.http_exceptions import LineTooLong
 
 from api.meta import Resource
 from controller.kube import errors
-from controller.kube.client import JSON, LONGEST_LINE_BYTES, Client
+from controller.kube.client import JSON, Client
 from controller.runtime.backoff import Reconnect
+from controller.runtime.listwatch import PER_SLICE, WHOLE, Event, Events, Source, read_bookmark
 from controller.runtime.store import Change, R, Store
 
-PAGE_SIZE = 500
-WATCH_SECONDS = (300, 600)
-"""A watch is asked to end after a random time between these, so that watches spread over the servers."""
-SHORT_WATCH_SECONDS = 1.0
-"""A watch that ends sooner is not opened again before."""
-LINES_PER_SLICE = 64
-"""Events taken in without giving other tasks a turn; about 1 ms of work."""
+TRIES = 3
+"""How often a watch may fail at one place, by what the server says, before everything is asked for anew."""
+UNAVAILABLE = 503
 
 log = structlog.get_logger()
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
+class Ending(StrEnum):
+    """How a watch, or what should have become one, came to its end."""
+
+    DONE = "done"
+    LOST = "lost"
+    """Its place is of no use any more."""
+    REFUSED = "refused"
+    BROKEN = "broken"
 
 
-class _List(msgspec.Struct):
-    metadata: _Meta
-    items: list[msgspec.Raw] | None = None
+class _Lost(Exception):
+    """There is no use in resuming from where the watch stopped."""
 
 
-class _Bookmark(msgspec.Struct):
-    metadata: _Meta
+class _NotWhole(Exception):
+    """The server does not say when it has told everything, so perhaps it has not."""
 
 
-class _Status(msgspec.Struct):
-    code: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class _WatchEvent(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-_decode_list = msgspec.json.Decoder(_List).decode
-_decode_event = msgspec.json.Decoder(_WatchEvent).decode
-_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
+_UNFIT = (
+    errors.Invalid,
+    errors.Forbidden,
+    errors.NotFound,
+    errors.ServerError,
+    msgspec.DecodeError,
+    LineTooLong,
+    _NotWhole,
+)
+"""How servers fail that cannot begin a watch with everything that is there."""
 
 
 class Informer(Generic[R]):
     """Keeps ``store`` like the server's objects of one resource.
 
-    ``decode`` makes a row of an object's JSON; ``on_change`` is called for each change, plainly, right after the store has it.
+    ``decode`` makes a row of an object's JSON; ``on_change`` is called for each change, plainly, after the store has it.
     """
 
     def __init__(
@@ -86,16 +85,24 @@ class Informer(Generic[R]):
         self.resource = resource
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
-        """Set once the store holds everything that was there at the start."""
+        """Set once the store holds everything that was there when ``run`` began, or later."""
+        self.streamed = 0
+        """How often everything that is there came as the begin of a watch."""
+        self.listed = 0
+        """How often it had to be listed instead."""
+        self.endings = Counter[Ending]()
         self._last_heard: float | None = None
         """Loop time of the last list or line from the server, at first of the start."""
-        self._client = client
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._source = Source(client, resource, namespace=namespace, selectors=selectors, accept=accept)
         self._decode = decode
         self._on_change = on_change
-        self._namespace = namespace
-        self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._accept = accept
-        self._resource_version = ""
+        self._streams = True
+        """Whether the server may be asked to begin a watch with everything that is there."""
+        self._in_place = False
+        """Whether a watch may go on from the store's horizon."""
+        self._vain = 0
+        """How often the watch has failed since it last came on."""
         self._log = log.bind(resource=resource.plural)
 
     def silent_seconds(self) -> float:
@@ -103,91 +110,136 @@ class Informer(Generic[R]):
         now = asyncio.get_running_loop().time()
         return now - (now if self._last_heard is None else self._last_heard)
 
+    def forget_place(self) -> None:
+        """Have the next ``run`` ask for everything anew; ``synced`` tells when it is there. Not while one is under way."""
+        self._in_place = False
+        self.synced.clear()
+
     async def run(self) -> None:
         """Until cancelled. Errors of the server and of the network are waited out."""
         self._heard()
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
-            at_once = False
+            shortest_pause = 0.0
             try:
-                if not self._resource_version:
-                    await self._list()
-                await self._watch()
+                if not self._in_place:
+                    await self._fill()
+                await self._watch({"resourceVersion": str(self.store.horizon)})
                 continue
-            except errors.Gone:
-                self._log.info("watch too old, listing anew")
-                self._resource_version = ""
-                at_once = reconnect.is_calm  # but a server that forgets each time is not asked each time
-            except errors.NotFound as error:
-                self._log.warning(
-                    "resource not served",
-                    api_version=self.resource.api_version,
-                    error=error.message,
-                    hint="is its CustomResourceDefinition installed?",
-                )
+            except (_Lost, errors.Gone) as error:
+                self._log.info("place of the watch lost, asking for everything", error=str(error))
+                self._in_place = False
+                ending = Ending.LOST
             except errors.ApiError as error:
-                self._log.warning("watch refused", code=error.code, error=error.message)
+                self._tell_refused(error)
+                self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
+                shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
+                ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
                 self._log.info("watch broken", error=repr(error))
-            pause = reconnect.pause_seconds()
+                self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
+                ending = Ending.BROKEN
+            self.endings[ending] += 1
+            self._in_place = self._in_place and self._vain < TRIES
+            # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
+            at_once = ending is Ending.LOST and reconnect.is_calm
+            pause = max(reconnect.pause_seconds(), shortest_pause)
             await asyncio.sleep(0 if at_once else pause)
+
+    async def _fill(self) -> None:
+        """Take in everything that is there, and watch on if that came as a watch."""
+        if not self._streams:
+            await self._list()
+            return
+        try:
+            await self._watch(WHOLE)
+        except _UNFIT as error:
+            if self._in_place:
+                raise
+            await self._list()
+            # Only now: a server that refused both may be fit for the better way once it refuses neither.
+            self._streams = False
+            self._log.info("server does not stream what is there, it is listed", error=str(error))
 
     async def _list(self) -> None:
         rows: list[R] = []
-        params = {"limit": str(PAGE_SIZE)}
-        while True:
-            page = _decode_list(
-                await self._client.list(
-                    self.resource,
-                    self._namespace,
-                    params={**self._selectors, **params},
-                    accept=self._accept(True),
-                )
-            )
-            rows += [row for raw in page.items or () if (row := self._row(raw)) is not None]
-            if not page.metadata.continue_:
-                break
-            params["continue"] = page.metadata.continue_
-            await asyncio.sleep(0)
+        rest, resource_version = await self._page("", rows)
+        while rest:
+            rest, resource_version = await self._page(rest, rows)
+        self.listed += 1
+        await self._take_all(rows, resource_version)
+
+    async def _page(self, rest: str, rows: list[R]) -> tuple[str, int]:
+        """Add one page to ``rows``; what to ask the next by, if any, and the list's version.
+
+        The answer's bytes are free when this returns.
+        """
+        page = await self._source.page(rest)
         self._heard()
-        for change in self.store.replace(rows, _number(page.metadata.resource_version)):
+        for count, raw in enumerate(page.items, 1):
+            if (row := self._row(raw)) is not None:
+                rows.append(row)
+            if count % PER_SLICE == 0:
+                await asyncio.sleep(0)
+        return page.rest, page.resource_version
+
+    async def _watch(self, begin: Mapping[str, str]) -> None:
+        """Follow one watch to its end."""
+        async with self._source.watch(begin, self._heard) as events:
+            try:
+                if not self._in_place:
+                    await self._take_begin(events)
+                while (event := await events.next()) is not None:
+                    self._take(event)
+            except TimeoutError as error:
+                if not self._in_place:
+                    raise _NotWhole("silence before the last of it") from error
+                if not events.count:
+                    raise _Lost("silence from the begin, without a single bookmark") from error
+                raise
+        self.endings[Ending.DONE] += 1
+
+    async def _take_begin(self, events: Events) -> None:
+        """Take in what a watch begins with: everything that is there, and then a bookmark that says so.
+
+        Until then no resourceVersion is a place to go on from: what is there comes in any order.
+        """
+        rows: dict[tuple[str, str], R] = {}
+        while (event := await events.next()) is not None:
+            if event.type == "BOOKMARK":
+                bookmark = read_bookmark(event)
+                if not bookmark.ends_whole:
+                    break
+                self.streamed += 1
+                return await self._take_all(rows.values(), bookmark.resource_version)
+            row = self._row(event.object)
+            if row is None:
+                continue
+            if event.type == "DELETED":
+                rows.pop((row.namespace, row.name), None)
+            else:
+                rows[row.namespace, row.name] = row
+        raise _NotWhole("no word of which was the last of it")
+
+    async def _take_all(self, rows: Iterable[R], resource_version: int) -> None:
+        if resource_version < self.store.horizon:
+            self._log.warning("the server has been set back", known=self.store.horizon, now=resource_version)
+        # In one go, so that no reader meets half of it: 10,000 rows take about 5 ms. To tell of them takes longer, and may.
+        changes = self.store.replace(rows, resource_version)
+        self._in_place, self._vain = True, 0
+        for count, change in enumerate(changes, 1):
             self._on_change(*change)
-        self._resource_version = page.metadata.resource_version
+            if count % PER_SLICE == 0:
+                await asyncio.sleep(0)
         self.synced.set()
 
-    async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        started, lines = loop.time(), 0
-        params = {
-            **self._selectors,
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._resource_version,
-            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
-        }
-        path = self.resource.path(self._namespace)
-        async with self._client.stream(
-            path, params, resource=self.resource.plural, accept=self._accept(False)
-        ) as stream:
-            while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
-                self._heard()
-                self._take(_decode_event(line))
-                lines += 1
-                if lines % LINES_PER_SLICE == 0:
-                    await asyncio.sleep(0)
-        lasted = loop.time() - started
-        if lasted < SHORT_WATCH_SECONDS:
-            if not lines:
-                raise aiohttp.ClientPayloadError("the watch ended at once without an event")
-            await asyncio.sleep(SHORT_WATCH_SECONDS - lasted)
-
-    def _take(self, event: _WatchEvent) -> None:
+    def _take(self, event: Event) -> None:
         if event.type == "BOOKMARK":
-            self._reached(_number(_decode_bookmark(event.object).metadata.resource_version))
+            reached = read_bookmark(event).resource_version
+            if reached < self.store.horizon:
+                raise _Lost("the server has been set back")
+            self._reached(reached)
             return
-        if event.type == "ERROR":
-            status = _decode_status(event.object)
-            raise errors.from_status(status.code, status.reason, status.message)
         row = self._row(event.object)
         if row is None:
             return
@@ -198,7 +250,7 @@ class Informer(Generic[R]):
 
     def _reached(self, resource_version: int) -> None:
         self.store.advance(resource_version)
-        self._resource_version = str(self.store.horizon)
+        self._vain = 0
 
     def _row(self, raw: msgspec.Raw) -> R | None:
         try:
@@ -207,11 +259,16 @@ class Informer(Generic[R]):
             self._log.error("object not understood", error=str(error))
             return None
 
+    def _tell_refused(self, error: errors.ApiError) -> None:
+        if isinstance(error, errors.NotFound):
+            self._log.warning(
+                "resource not served",
+                api_version=self.resource.api_version,
+                error=error.message,
+                hint="is its CustomResourceDefinition installed?",
+            )
+        else:
+            self._log.warning("watch refused", code=error.code, error=error.message)
+
     def _heard(self) -> None:
         self._last_heard = asyncio.get_running_loop().time()
-
-
-def _number(resource_version: str) -> int:
-    if not resource_version.isdecimal():
-        raise msgspec.DecodeError(f"resourceVersion {resource_version!r} is no number")
-    return int(resource_version)

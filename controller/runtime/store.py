@@ -85,19 +85,23 @@ class Store(Generic[R]):
     def replace(self, rows: Iterable[R], resource_version: int) -> list[Change[R]]:
         """Take a whole list, as of ``resource_version``; what has changed.
 
-        A row that is newer than the list was written by this process meanwhile, and stays.
+        A row that is newer than the list was written by this process meanwhile, and stays. But if the list is older than what
+        the watch has told, the server has been set back to an earlier state, and nothing that is known counts.
         """
         listed = {(row.namespace, row.name): row for row in rows}
+        is_set_back = resource_version < self.horizon
         changes: list[Change[R]] = []
-        for key, before in list(self._rows.items()):
-            if key not in listed and before.resource_version <= resource_version:
-                changes.append((before, None))
-                self._set(key, before, None)
+        for key, known in list(self._rows.items()):
+            if known.resource_version > resource_version and not is_set_back:
+                listed.pop(key, None)
+            elif key not in listed:
+                changes.append((known, None))
+                self._set(key, known, None)
         for key, row in listed.items():
-            known = self._rows.get(key)
-            if known is None or known.resource_version < row.resource_version:
-                changes.append((known, row))
-                self._set(key, known, row)
+            before = self._rows.get(key)
+            if before is None or before.resource_version != row.resource_version or is_set_back:
+                changes.append((before, row))
+                self._set(key, before, row)
         self.horizon = resource_version
         return changes
 

@@ -1,7 +1,7 @@
 """Watching: which events come, in which order, with which bookmarks, and how a watch ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ STREAMED = {
     "resourceVersionMatch": "NotOlderThan",
     "allowWatchBookmarks": "true",
 }
+FUTURE = "999999999"
 Event = dict[str, Any]
 
 
@@ -47,7 +48,7 @@ class Site:
         await self.do("PATCH", f"{CONFIGMAPS}/{name}", {"metadata": {"labels": labels}}, MERGE)
 
     @asynccontextmanager
-    async def watch(self, path: str, accept: str = JSON, **query: str) -> AsyncIterator["Stream"]:
+    async def watch(self, path: str, accept: str = JSON, **query: str) -> AsyncGenerator["Stream"]:
         async with self.wire.stream(self.at(path), {"watch": "true", **query}, accept) as lines:
             yield Stream(lines)
 
@@ -225,6 +226,57 @@ async def test_initial_events_without_bookmarks(site: Site) -> None:
         second = await stream.next()
 
     assert [said(first), said(second)] == [("ADDED", "a"), ("ADDED", "b")]
+
+
+async def test_initial_events_in_part_and_in_short(site: Site) -> None:
+    await site.configmap("a", mine="")
+    await site.configmap("b")
+    query = {**STREAMED, "labelSelector": "mine"}
+    async with site.watch(CONFIGMAPS, PARTIAL, **query) as stream:
+        first, bookmark = await stream.take(2)
+
+    assert said(first) == ("ADDED", "a")
+    assert {event["object"]["kind"] for event in (first, bookmark)} == {"PartialObjectMetadata"}
+    assert bookmark["object"]["metadata"]["annotations"] == {ENDS: "true"}
+
+
+async def test_after_initial_events_changes_go_on_from_the_bookmark(site: Site) -> None:
+    """Its version is a place to resume from, unlike those of the objects before it, which come in any order."""
+    await site.configmap("a", mine="")
+    query = {**STREAMED, "labelSelector": "mine"}
+    async with site.watch(CONFIGMAPS, **query) as stream:
+        _, bookmark = await stream.take(2)
+    await site.do("DELETE", f"{CONFIGMAPS}/a")
+    await site.configmap("b", mine="")
+    place = str(version(bookmark))
+    async with site.watch(CONFIGMAPS, labelSelector="mine", resourceVersion=place) as stream:
+        events = await stream.take(2)
+
+    assert [said(event) for event in events] == [("DELETED", "a"), ("ADDED", "b")]
+    assert version(bookmark) < version(events[0]) < version(events[1])
+
+
+async def test_initial_events_of_a_version_that_is_not_there_yet(site: Site) -> None:
+    """As when the server was set back to an earlier state."""
+    await site.configmap("a")
+    async with site.watch(CONFIGMAPS, resourceVersion=FUTURE, **STREAMED) as stream:
+        (event,) = await stream.rest()
+
+    assert event["type"] == "ERROR"
+    status = event["object"]
+    assert (status["code"], status["reason"]) == (504, "Timeout")
+    assert status["message"].startswith(f"Timeout: Too large resource version: {FUTURE}, current: ")
+    assert [one["reason"] for one in status["details"]["causes"]] == ["ResourceVersionTooLarge"]
+
+
+async def test_a_version_that_is_not_there_yet_is_waited_for_in_silence(site: Site) -> None:
+    """Nothing is said, not even a bookmark: from outside it is like a dead connection."""
+    query = {"resourceVersion": FUTURE, "allowWatchBookmarks": "true", "timeoutSeconds": "4"}
+    async with site.watch(CONFIGMAPS, **query) as stream:
+        await site.configmap("a")
+        events = await stream.rest()
+
+    assert events == []
 
 
 async def test_a_watch_ends_when_its_time_is_up(site: Site) -> None:

@@ -36,20 +36,19 @@ class Watch:
         self._namespace = namespace
         self._options = options
         self._view = view
+        self._asked = revision(options.version)
         self._watcher: Watcher | None = None
 
     def open(self, give_up: Callable[[], None]) -> list[bytes]:
         """Begin, and return the first frames; from here on no change is missed.
 
+        A version that is not there yet is waited for in silence, except by a client that is to see all there is.
         ``give_up`` is called when the client has fallen too far behind.
-
-        Raises:
-            Refusal: 504, the version asked for is not there yet.
         """
         options, store = self._options, self._store
-        asked = revision(options.version)
-        if asked > store.revision:
-            raise too_new(asked, store.revision)
+        asked = self._asked
+        if options.initial_events and asked > store.revision:
+            return [frame("ERROR", orjson.dumps(too_new(asked, store.revision).status))]
         frames: list[bytes] = []
         changes: Iterator[Change] = iter(())
         if options.initial_events or (asked == 0 and options.initial_events is None):
@@ -85,13 +84,13 @@ class Watch:
             except TimeoutError:
                 if end - loop.time() > CLOCK_SECONDS:
                     mark = loop.time() + BOOKMARK_SECONDS
-                    if self._options.bookmarks:
+                    if self._wants_bookmark():
                         yield [self._bookmark()]
                 continue
             found = [made for change in watcher.take() if (made := self._event(change)) is not None]
             if found:
                 yield found
-        if self._options.bookmarks and not watcher.lost:
+        if self._wants_bookmark() and not watcher.lost:
             yield [self._bookmark()]
 
     def _seconds(self) -> float:
@@ -110,6 +109,8 @@ class Watch:
 
     def _event(self, change: Change) -> bytes | None:
         """What a change means to this watch: an object that leaves its selection is deleted to it."""
+        if change.revision <= self._asked:
+            return None
         before = self._wanted(change.previous)
         after = change.type != "DELETED" and self._wanted(change.entry)
         if after:
@@ -122,6 +123,9 @@ class Watch:
 
     def _frame(self, kind: str, entry: Entry) -> bytes:
         return frame(kind, self._view.event(entry))
+
+    def _wants_bookmark(self) -> bool:
+        return self._options.bookmarks and self._store.revision >= self._asked
 
     def _bookmark(self, annotations: Json | None = None) -> bytes:
         metadata: Json = {"resourceVersion": str(self._store.revision), "creationTimestamp": None}

@@ -1,11 +1,12 @@
 """The stretch from the API server to the store: lists, watches, and all the ways in which they break."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
@@ -17,7 +18,8 @@ from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.local.apiserver import ApiServer
 from controller.runtime.backoff import Reconnect
-from controller.runtime.informer import LINES_PER_SLICE, Informer
+from controller.runtime.informer import TRIES, Ending, Informer
+from controller.runtime.listwatch import PER_SLICE
 from controller.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
 from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
 
@@ -42,35 +44,52 @@ def bookmark(version: int) -> dict[str, Any]:
     return {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"resourceVersion": str(version)}}}
 
 
+def end_of_all(version: int) -> dict[str, Any]:
+    """What a watch says when it has told everything that was there."""
+    metadata = {"resourceVersion": str(version), "annotations": {"k8s.io/initial-events-end": "true"}}
+    return {"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": metadata}}
+
+
 def expired(code: int = 410) -> dict[str, Any]:
     return {"type": "ERROR", "object": refusal(code, "Expired", "too old")}
 
 
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 @dataclass
 class Script:
-    """What the server says: ``pages`` to lists, one after the other, then its last one for ever; ``watches`` likewise."""
+    """What the server says to lists (``pages``, the last one for ever), to watches from a place, then no news, and to
+    watches that are to begin with everything there is (``wholes``), then that it does not do that."""
 
     pages: list[Any] = field(default_factory=lambda: [{"metadata": {"resourceVersion": "10"}, "items": []}])
-    watches: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(default_factory=list)
+    watches: list[Answer] = field(default_factory=list)
+    wholes: list[Answer] = field(default_factory=list)
 
     async def __call__(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        if "sendInitialEvents" in seen.query:
+            return await (self.wholes.pop(0) if self.wholes else refusing(422, "Invalid"))(request)
         if "watch" in seen.query:
             if self.watches:
                 return await self.watches.pop(0)(request)
-            return await silence(request)
+            return await quiet(request)
         page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
         return page if isinstance(page, web.Response) else answer_json(page)
 
 
-def saying(*lines: Any, **end: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def saying(*lines: Any, **end: Any) -> Answer:
     return lambda request: answer_lines(request, lines, **end)
 
 
-async def silence(request: web.Request) -> web.StreamResponse:
-    return await answer_lines(request, [], silence_seconds=1e9)
+async def quiet(request: web.Request) -> web.StreamResponse:
+    """A living watch without news."""
+    response = await answer_lines(request, [])
+    while True:
+        await minutes(1)
+        await response.write(orjson.dumps(bookmark(int(request.query["resourceVersion"]))) + b"\n")
 
 
-def refusing(code: int, reason: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def refusing(code: int, reason: str) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         return answer_json(refusal(code, reason), code)
 
@@ -95,11 +114,15 @@ class Running:
 
     @property
     def watches(self) -> list[Seen]:
-        return [one for one in self.server.seen if "watch" in one.query]
+        return [one for one in self.server.seen if "watch" in one.query and one not in self.wholes]
+
+    @property
+    def wholes(self) -> list[Seen]:
+        return [one for one in self.server.seen if "sendInitialEvents" in one.query]
 
 
 @asynccontextmanager
-async def informing(script: Script, **options: Any) -> AsyncIterator[Running]:
+async def informing(script: Script, **options: Any) -> AsyncGenerator[Running]:
     changes: list[tuple[str | None, str | None]] = []
 
     def on_change(before: Pod | None, after: Pod | None) -> None:
@@ -189,6 +212,129 @@ async def test_what_is_asked_for() -> None:
         assert 300 <= int(watched.query["timeoutSeconds"]) <= 600
 
 
+async def test_what_is_there_comes_as_the_begin_of_the_watch() -> None:
+    """One request for both, and the place to resume from is never that of one of the objects: they come in any order."""
+    begin = [event("ADDED", "b", 12), event("ADDED", "a", 3), end_of_all(10), event("ADDED", "c", 13)]
+    script = Script(wholes=[saying(*begin, silence_seconds=60)])
+
+    async with informing(script, label_selector="app") as running:
+        await running.informer.synced.wait()
+        assert running.names >= {"a", "b"}
+        await minutes(1.1)
+
+        assert running.names == {"a", "b", "c"}
+        assert running.changes == [(None, "b"), (None, "a"), (None, "c")]
+        (whole,) = running.wholes
+        asked = {
+            "labelSelector": "app",
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+        }
+        assert {key: text for key, text in whole.query.items() if key != "timeoutSeconds"} == asked
+        assert [one.query["resourceVersion"] for one in running.watches] == ["13"]
+        assert running.lists == []
+
+
+async def test_nobody_sees_half_of_what_is_there() -> None:
+    """What is there may change while it is told; it is taken in at once, at the bookmark that says that this was all."""
+    begin = [
+        event("ADDED", "a", 3),
+        event("ADDED", "b", 4),
+        event("MODIFIED", "b", 8),
+        event("DELETED", "a", 9),
+    ]
+    released = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await answer_lines(request, begin)
+        await released.wait()
+        await response.write(orjson.dumps(end_of_all(10)) + b"\n")
+        await minutes(60)
+        return response
+
+    async with informing(Script(wholes=[answer])) as running:
+        await asyncio.sleep(50)
+        assert (running.names, running.changes) == (set(), [])
+        assert not running.informer.synced.is_set()
+        released.set()
+        await asyncio.sleep(1)
+
+        assert (running.names, running.changes) == ({"b"}, [(None, "b")])
+        assert running.informer.synced.is_set()
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        pytest.param(refusing(400, "BadRequest"), id="400"),
+        pytest.param(refusing(403, "Forbidden"), id="403"),
+        pytest.param(refusing(404, "NotFound"), id="404"),
+        pytest.param(refusing(422, "Invalid"), id="422, as servers that have it switched off"),
+        pytest.param(refusing(500, "InternalError"), id="500"),
+        pytest.param(saying(event("ADDED", "x", 3), bookmark(10)), id="a bookmark as if nothing were asked"),
+        pytest.param(saying(event("ADDED", "x", 3)), id="an end without that bookmark"),
+        pytest.param(saying(event("ADDED", "x", 3), silence_seconds=1e9), id="no end and no bookmark"),
+        pytest.param(saying(b"<html>"), id="garbage"),
+    ],
+)
+async def test_a_server_that_does_not_stream_is_asked_once(whole: Answer) -> None:
+    pages = [{"metadata": {"resourceVersion": str(n)}, "items": [pod(f"pod-{n}", n)]} for n in (10, 20)]
+    script = Script(pages, [refusing(410, "Expired"), quiet], [whole])
+
+    async with informing(script) as running:
+        await minutes(5)
+
+        assert running.names == {"pod-20"}
+        assert (len(running.wholes), len(running.lists)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        pytest.param(refusing(429, "TooManyRequests"), id="429"),
+        pytest.param(saying(event("ADDED", "x", 3), cut=True), id="cut"),
+        pytest.param(refusing(401, "Unauthorized"), id="401"),
+    ],
+)
+async def test_a_server_that_is_busy_is_asked_again(whole: Answer) -> None:
+    script = Script(
+        wholes=[whole, whole, saying(event("ADDED", "a", 3), end_of_all(10), silence_seconds=1e9)]
+    )
+
+    async with informing(script) as running:
+        await minutes(1)
+
+        assert running.names == {"a"}
+        assert (len(running.wholes), len(running.lists)) == (3, 0)
+
+
+async def test_the_server_says_when_to_come_back() -> None:
+    async def later(request: web.Request) -> web.StreamResponse:
+        return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="20")
+
+    async with informing(Script(wholes=[later, saying(end_of_all(10), silence_seconds=1e9)])) as running:
+        await minutes(1)
+
+        first, second = (one.at for one in running.wholes)
+        assert 20 <= second - first <= 21
+
+
+async def test_after_a_refusal_of_both_the_stream_is_asked_for_again() -> None:
+    """As when the definition is installed later than we are."""
+    missing = answer_json(refusal(404, "NotFound"), 404)
+    script = Script(
+        [missing], wholes=[refusing(404, "NotFound"), saying(end_of_all(10), silence_seconds=1e9)]
+    )
+
+    async with informing(script) as running:
+        await minutes(1)
+
+        assert running.informer.synced.is_set()
+        assert (len(running.wholes), len(running.lists)) == (2, 1)
+
+
 async def test_changes_are_told_as_they_come() -> None:
     script = Script(
         watches=[
@@ -212,7 +358,7 @@ async def test_changes_are_told_as_they_come() -> None:
 
 
 async def test_a_watch_that_has_ended_goes_on_where_it_was() -> None:
-    script = Script(watches=[saying(event("ADDED", "a", 11), silence_seconds=60), silence])
+    script = Script(watches=[saying(event("ADDED", "a", 11), silence_seconds=60), quiet])
 
     async with informing(script) as running:
         await minutes(1.01)
@@ -222,7 +368,7 @@ async def test_a_watch_that_has_ended_goes_on_where_it_was() -> None:
 
 
 async def test_bookmarks_move_the_place_on() -> None:
-    script = Script(watches=[saying(bookmark(400), silence_seconds=60), silence])
+    script = Script(watches=[saying(bookmark(400), silence_seconds=60), quiet])
 
     async with informing(script) as running:
         await minutes(1.01)
@@ -246,7 +392,7 @@ async def test_a_place_that_the_server_has_forgotten(gone: Any) -> None:
             {"metadata": {"resourceVersion": "10"}, "items": [pod("a", 3), pod("b", 4)]},
             {"metadata": {"resourceVersion": "20"}, "items": [pod("b", 4), pod("c", 15)]},
         ],
-        [gone, silence],
+        [gone, quiet],
     )
 
     async with informing(script) as running:
@@ -307,8 +453,57 @@ async def test_a_broken_watch_is_resumed_without_a_new_list(watch: Any) -> None:
         assert {one.query["resourceVersion"] for one in running.watches} == {"10"}
 
 
+@pytest.mark.parametrize(
+    "failing",
+    [
+        pytest.param(refusing(500, "InternalError"), id="refused with 500"),
+        pytest.param(refusing(504, "Timeout"), id="the server is behind that place"),
+        pytest.param(saying(expired(500)), id="fails inside"),
+        pytest.param(saying(b'{"type":7}\n'), id="garbage"),
+    ],
+)
+async def test_a_place_where_the_watch_always_fails_is_left(failing: Answer) -> None:
+    script = Script(
+        [{"metadata": {"resourceVersion": str(n)}, "items": [pod(f"pod-{n}", n)]} for n in (10, 20)],
+        [failing] * TRIES + [quiet],
+    )
+
+    async with informing(script) as running:
+        await minutes(1)
+
+        assert running.names == {"pod-20"}
+        assert [one.query["resourceVersion"] for one in running.watches] == ["10"] * TRIES + ["20"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(saying(silence_seconds=1e9), id="by silence, as kube-apiserver does"),
+        pytest.param(saying(bookmark(7), silence_seconds=1e9), id="by a bookmark"),
+    ],
+)
+async def test_a_server_that_was_set_back(answer: Answer) -> None:
+    """Restored from a backup, it knows nothing of the place, nor of what it told later than the backup."""
+    script = Script(
+        wholes=[
+            saying(event("ADDED", "a", 3), event("ADDED", "b", 9), end_of_all(10)),
+            saying(event("ADDED", "a", 3), event("ADDED", "c", 6), end_of_all(7), event("ADDED", "b", 8)),
+        ],
+        watches=[answer],
+    )
+
+    with capture_logs() as logs:
+        async with informing(script) as running:
+            await minutes(3)
+
+            assert running.names == {"a", "b", "c"}
+            assert ("b", None) in running.changes
+            assert [one.query["resourceVersion"] for one in running.watches[:2]] == ["10", "8"]
+    assert "the server has been set back" in [one["event"] for one in logs]
+
+
 async def test_pauses_start_small() -> None:
-    async with informing(Script(watches=[saying(), silence])) as running:
+    async with informing(Script(watches=[saying(), quiet])) as running:
         await minutes(1)
 
         first, second = (one.at for one in running.watches)
@@ -388,7 +583,7 @@ async def test_an_object_that_is_not_understood_is_passed_over(metadata: dict[st
             await minutes(1)
 
             assert running.names == {"a", "b"}
-    assert [one["event"] for one in logs] == ["object not understood"] * 2
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["object not understood"] * 2
 
 
 @pytest.mark.parametrize(
@@ -418,7 +613,7 @@ async def test_a_list_that_fails_is_tried_again(answer: web.Response) -> None:
 
 
 async def test_a_long_stream_leaves_others_their_turn() -> None:
-    count = 20 * LINES_PER_SLICE
+    count = 20 * PER_SLICE
     lines = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
     turns = 0
 
@@ -428,6 +623,66 @@ async def test_a_long_stream_leaves_others_their_turn() -> None:
             await asyncio.sleep(0)
 
     assert turns >= 20
+
+
+async def test_what_is_there_is_told_in_slices() -> None:
+    """All of it is in the store at once; to tell of it takes longer, and others have their turn meanwhile."""
+    count = 20 * PER_SLICE
+    begin = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
+    told = set[int]()
+
+    async with informing(Script(wholes=[saying(*begin, end_of_all(5000), silence_seconds=1e9)])) as running:
+        while not running.informer.synced.is_set():
+            if running.informer.store:
+                assert len(running.informer.store) == count
+                told.add(len(running.changes))
+            await asyncio.sleep(0)
+
+    assert len(told) >= 20
+
+
+async def test_a_page_is_taken_in_slices() -> None:
+    count = 20 * PER_SLICE
+    items = [pod(f"pod-{number}", 3) for number in range(count)]
+    rows, turns = 0, 0
+
+    def decode(raw: Any) -> Pod:
+        nonlocal rows
+        rows += 1
+        return pod_from_json(raw)
+
+    page = {"metadata": {"resourceVersion": "10"}, "items": items}
+    async with ScriptedServer(Script([page])) as server, Client(server.connection) as client:
+        informer = Informer[Pod](client, PODS, decode, lambda before, after: None)
+        task = asyncio.create_task(informer.run())
+        while rows < count:
+            turns += rows > 0
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    assert turns >= 19
+
+
+async def test_what_has_happened_is_counted() -> None:
+    script = Script(
+        watches=[
+            saying(event("ADDED", "a", 11), silence_seconds=60),
+            saying(cut=True),
+            refusing(410, "Expired"),
+        ],
+        wholes=[refusing(429, "TooManyRequests"), saying(end_of_all(10))],
+    )
+    async with informing(script) as running:
+        await minutes(5)
+
+        assert (running.informer.streamed, running.informer.listed) == (1, 1)
+        assert running.informer.endings == {
+            Ending.REFUSED: 1,
+            Ending.DONE: 2,
+            Ending.BROKEN: 1,
+            Ending.LOST: 1,
+        }
 
 
 async def test_what_is_not_served_is_named() -> None:
@@ -473,7 +728,7 @@ async def test_a_refused_watch_is_silent_however_often_it_is_asked_for() -> None
 
 
 @asynccontextmanager
-async def against_server(faults: Faults) -> AsyncIterator[tuple[Client, Informer[Pod]]]:
+async def against_server(faults: Faults) -> AsyncGenerator[tuple[Client, Informer[Pod]]]:
     server = ApiServer(front=faults, history=8)
     await server.start()
     async with Client(Connection(server.url, token=lambda: server.token)) as client:
@@ -528,3 +783,30 @@ async def test_a_lost_removal_is_noticed_with_the_next_list() -> None:
         await minutes(15)
 
         assert informer.store.get("default", "a") is None
+
+
+async def test_a_server_that_is_restored_from_a_backup() -> None:
+    """Another server at the same address that knows less and counts from further back."""
+    first, second = ApiServer(token="t"), ApiServer(token="t")
+    await first.start()
+    port = int(first.url.rsplit(":", 1)[1])
+    async with Client(Connection(first.url, token=lambda: "t")) as client:
+        informer = Informer[Pod](client, PODS, pod_from_json, lambda before, after: None)
+        task = asyncio.create_task(informer.run())
+        for number in range(20):
+            await client.create(PODS, "default", POD % f"pod-{number}".encode())
+        await minutes(1)
+        await first.stop()
+        await second.start(port=port)
+        await client.create(PODS, "default", POD % b"pod-3")
+        await minutes(5)
+        await client.create(PODS, "default", POD % b"pod-21")
+        await asyncio.sleep(1)
+
+        rows = {row.name: row.resource_version for row in informer.store}
+        live = orjson.loads(await client.list(PODS, "default"))["items"]
+        assert rows == {one["metadata"]["name"]: int(one["metadata"]["resourceVersion"]) for one in live}
+        assert rows.keys() == {"pod-3", "pod-21"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await second.stop()

@@ -136,6 +136,27 @@ def test_a_list_replaces_what_is_known_but_not_newer_own_writes() -> None:
     assert (store.horizon, store.indexed("x"), store.indexed("y")) == (10, (), (new,))
 
 
+def test_a_list_is_right_about_all_that_is_not_newer() -> None:
+    """Its server was set back and has come past our place again: that nothing is known of it, but the list is the truth."""
+    store = stored(known := Thing("a", 8))
+    store.advance(8)
+
+    assert store.replace([older := Thing("a", 5)], 10) == [(known, older)]
+    assert store.get("default", "a") == older
+
+
+def test_after_the_server_was_set_back_nothing_counts_that_was_known() -> None:
+    """Numbers are given out a second time, so that an equal one does not mean the same object."""
+    store = stored(gone := Thing("a", 8), again := Thing("b", 4), Thing("made by us", 12))
+    store.advance(9)
+
+    changes = store.replace([other := Thing("b", 4, uid="2"), came := Thing("c", 6)], 7)
+
+    assert changes == [(gone, None), (Thing("made by us", 12), None), (again, other), (None, came)]
+    assert (set(store), store.horizon) == ({other, came}, 7)
+    assert store.put(later := Thing("a", 8, uid="3")) == (None, later)
+
+
 def test_a_list_brings_what_the_watch_has_missed() -> None:
     """An event was lost on the way: the object is older than what the watch has reached, and still unknown."""
     store = stored()
