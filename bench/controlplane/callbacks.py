@@ -2,11 +2,12 @@
 
     python -m bench.controlplane.callbacks FILE FOLDER [FLAG...]
 
-FILE is written at the end: the callbacks that took most CPU time at once, garbage collection during them included. The loop is asyncio's
-own, as uvloop's callbacks cannot be wrapped. Reading a clock twice for each callback costs time: other figures of such a run are not used.
+FILE is written at the end: the callbacks that took most CPU time at once, garbage collection during them included, which is listed for
+itself as well. The loop is asyncio's own, as uvloop's callbacks cannot be wrapped. Reading a clock twice for each callback costs time: other figures of such a run are not used.
 """
 
 import asyncio
+import gc
 import runpy
 import sys
 import time
@@ -20,7 +21,7 @@ KEPT = 10
 
 
 class Longest:
-    """The longest call of each callback, by what it is."""
+    """The longest call of each callback, and the longest garbage collection in any, by what it is."""
 
     def __init__(self) -> None:
         self._cpu_ms: dict[str, float] = {}
@@ -37,19 +38,31 @@ class Longest:
 
 
 def watch(longest: Longest) -> None:
-    """Have every callback of asyncio's loops timed from now on."""
+    """Have every callback of asyncio's loops timed from now on, and the garbage collections during callbacks."""
     handles: Any = asyncio.Handle
     run = handles._run  # noqa: SLF001 - nothing else is between a loop and its callbacks
+    running, collecting_since = False, 0.0
 
     def timed(handle: asyncio.Handle) -> None:
+        nonlocal running
         # Named before it runs: a task that has ended forgets its coroutine.
-        name, before = described(handle), time.thread_time()
+        name, before, running = described(handle), time.thread_time(), True
         try:
             run(handle)
         finally:
             longest.took(name, (time.thread_time() - before) * 1000)
+            running = False
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal collecting_since
+        if phase == "start":
+            collecting_since = time.thread_time()
+        elif running:
+            took = time.thread_time() - collecting_since
+            longest.took(f"garbage of generation {info['generation']}", took * 1000)
 
     handles._run = timed  # noqa: SLF001 - see above
+    gc.callbacks.append(collected)
     sys.modules["uvloop"] = None  # type: ignore[assignment]  # importing it fails, as where it is not installed
 
 
