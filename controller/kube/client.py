@@ -5,6 +5,7 @@ or a certificate that is not accepted any more, which may have been replaced mea
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Self
@@ -41,6 +42,8 @@ TRIES = 5
 Source: client-go, rest/with_retry.go: a number of seconds in Retry-After with 429 or any 5xx. Differs: it tries ten times.
 """
 LONGEST_PAUSE_SECONDS = 10.0
+WARMING_SECONDS = 60.0
+"""How often all connections are used, so that neither side closes them for being idle; less than ``KEEPALIVE_SECONDS``."""
 SPARE_CONNECTIONS = 8
 """Above the widest gate, for those that are being closed; the pool never is what a call waits for."""
 
@@ -83,6 +86,18 @@ class Client:
 
     async def close(self) -> None:
         await self._transport.close()
+
+    async def keep_warm(self) -> None:
+        """Keep as many connections open as there may be calls under way, until cancelled.
+
+        Else the first job after a quiet minute waits for a handshake with each of its first calls, which takes both sides longer
+        than the calls: 16 creates take 107 ms with them, and 43 ms without. Does nothing under a limit on requests per second,
+        which it would use up.
+        """
+        while not self._is_limited:
+            idle = self.gate.width - self.gate.in_flight
+            await asyncio.gather(*(self._touch() for _ in range(idle)))
+            await asyncio.sleep(WARMING_SECONDS)
 
     async def get(
         self,
@@ -243,6 +258,10 @@ class Client:
             aiohttp.ClientError, TimeoutError: no answer, or silence for ``STREAM_SILENCE_SECONDS`` while reading.
         """
         return self._transport.stream(Call("GET", path, resource, params, None, {"Accept": accept}))
+
+    async def _touch(self) -> None:
+        with contextlib.suppress(errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):
+            await self.request("GET", "/version", lane=Lane.EVENT)
 
     async def _once(self, call: Call, lane: Lane, group: str) -> bytes:
         time = asyncio.get_running_loop().time

@@ -134,7 +134,7 @@ class Gate:
 
 
 class _Pass:
-    """A class, as each request pays for it: a generator's context manager takes four times as long."""
+    """A class, as each request pays for it: a generator's context manager takes twice as long."""
 
     __slots__ = ("_gate", "_group", "_lane", "_round")
 

@@ -15,6 +15,7 @@ from controller.kube.client import (
     LONGEST_PAUSE_SECONDS,
     METADATA_ONLY,
     TRIES,
+    WARMING_SECONDS,
     Client,
 )
 from controller.kube.gate import Lane
@@ -25,6 +26,11 @@ from controller.testing.scripted import Seen, answer_json, answer_lines, calling
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +171,7 @@ async def test_those_who_wait_to_come_back_take_no_place() -> None:
         await client.get(PODS, "ns", "free")
 
         assert now() == started
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await ended(waiting)
 
 
 async def slow(request: web.Request, seen: Seen) -> web.StreamResponse:
@@ -245,8 +250,7 @@ async def test_nobody_waits_for_the_limit_of_another_client() -> None:
 
         assert now() == started
         assert not waiting.done()
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        await ended(waiting)
 
 
 class Permit:
@@ -305,3 +309,50 @@ async def test_a_write_is_given_up_when_its_permit_is_over(permitted: float, tak
             await client.create(PODS, "ns", b"{}")
 
         assert now() - started == pytest.approx(taken, abs=0.01)
+
+
+async def test_connections_are_kept_for_as_many_calls_as_may_be_under_way() -> None:
+    peers: list[Any] = []
+
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        peers.append(request.get_extra_info("peername"))
+        await asyncio.sleep(0.5)
+        return answer_json({})
+
+    async with calling(handle, in_flight=8) as (client, server):
+        warming = asyncio.create_task(client.keep_warm())
+        await asyncio.sleep(1)
+        assert ([one.path for one in server.seen], len(set(peers))) == (["/version"] * 8, 8)
+
+        await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(8)))
+        assert len(set(peers)) == 8, "the first calls need no new ones"
+
+        await asyncio.sleep(WARMING_SECONDS)
+        assert len(server.seen) == 24
+        await ended(warming)
+
+
+@pytest.mark.parametrize("code", [403, 500, 0], ids=["not allowed", "not able", "not there"])
+async def test_connections_are_kept_whatever_the_answer_is(code: int) -> None:
+    async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
+        assert request.transport is not None
+        if not code:
+            request.transport.abort()
+        return answer_json(refusal(code, "No"), code or 200)
+
+    async with calling(handle, in_flight=2) as (client, server):
+        warming = asyncio.create_task(client.keep_warm())
+        await asyncio.sleep(1)
+        once = len(server.seen)
+        await asyncio.sleep(WARMING_SECONDS)
+
+        assert len(server.seen) == 2 * once
+        assert not warming.done()
+        await ended(warming)
+
+
+async def test_a_limit_per_second_is_not_used_up_by_keeping_connections() -> None:
+    async with calling(limiter=TokenBucket(1, burst=1)) as (client, server):
+        await client.keep_warm()
+
+    assert server.seen == []
