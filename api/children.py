@@ -4,7 +4,7 @@ A row is about a hundredth of the object it stands for. Source of the fields: th
 """
 
 from datetime import datetime
-from sys import intern
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +36,7 @@ class Trouble(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
-class Owned(msgspec.Struct, frozen=True):
+class Owned(msgspec.Struct, frozen=True, gc=False):
     """What is known of any child: which object it is, whose, and which place of the job it fills."""
 
     namespace: str
@@ -51,11 +51,11 @@ class Owned(msgspec.Struct, frozen=True):
     deleting: bool = False
 
 
-class Service(Owned, frozen=True):
+class Service(Owned, frozen=True, gc=False):
     """One Service."""
 
 
-class Pod(Owned, frozen=True):
+class Pod(Owned, frozen=True, gc=False):
     """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included."""
 
     phase: str = ""
@@ -156,7 +156,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
     regular, init = status.container_statuses or [], status.init_container_statuses or []
     return Pod(
         **_owned(pod.metadata),
-        phase=intern(status.phase),
+        phase=_shared(status.phase),
         restarts=sum(container.restart_count for container in (*regular, *init)),
         exits=(*_exits(regular, init=False), *_exits(init, init=True)),
         troubles=_troubles(pod.metadata.name, status),
@@ -172,18 +172,23 @@ def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
     return Service(**_owned(_decode_object(raw).metadata))
 
 
+_shared = lru_cache(maxsize=16_384)(str)
+"""One and the same string for equal ones: one row says nearly what the next says. Not ``sys.intern``, which in some versions of
+Python keeps each string for ever, and jobs come and go."""
+
+
 def _owned(meta: _Meta) -> dict[str, Any]:
     """The fields of ``Owned``. Text that many rows share is kept once."""
     owner, marks = _controller(meta), meta.labels or {}
     return {
-        "namespace": intern(meta.namespace),
+        "namespace": _shared(meta.namespace),
         "name": meta.name,
         "uid": meta.uid,
         "resource_version": int(meta.resource_version),
-        "owner_kind": intern(owner.kind),
-        "owner_name": intern(owner.name),
-        "owner_uid": intern(owner.uid),
-        "role": intern(marks.get(labels.REPLICA_TYPE, "")),
+        "owner_kind": _shared(owner.kind),
+        "owner_name": _shared(owner.name),
+        "owner_uid": _shared(owner.uid),
+        "role": _shared(marks.get(labels.REPLICA_TYPE, "")),
         "index": _index(marks),
         "deleting": meta.deletion_timestamp is not None,
     }

@@ -269,3 +269,11 @@ def test_troubles(status: dict[str, Any], troubles: tuple[Trouble, ...]) -> None
 def test_what_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         pod_from_json(raw)
+
+
+def test_what_rows_have_in_common_is_kept_once() -> None:
+    owners = [{**OWNER, "uid": "a-long-one"}]
+    first, second = (pod_from_json(body(name=name, ownerReferences=owners)) for name in ("one", "two"))
+
+    for field in ("namespace", "owner_kind", "owner_name", "owner_uid", "role"):
+        assert getattr(first, field) is getattr(second, field)
