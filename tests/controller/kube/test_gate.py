@@ -75,7 +75,7 @@ async def test_an_event_waits_like_a_child_in_the_end() -> None:
 
     async def keep_coming() -> None:
         for second in range(20):
-            asyncio.get_running_loop().call_soon(coming.append, asyncio.create_task(calls(f"child {second}")))
+            coming.append(asyncio.create_task(calls(f"child {second}")))
             await asyncio.sleep(1)
 
     coming: list[asyncio.Task[None]] = []
