@@ -1,10 +1,11 @@
-"""``python -m bench`` and ``rallypoint-bench``: one subcommand a subject of measurement."""
+"""``python -m bench`` and ``rallypoint-bench``: one subcommand a subject of measurement, and one to show what was recorded."""
 
 import argparse
 import sys
 from collections.abc import Sequence
 
 try:
+    from bench import show
     from bench.controlplane import command as controlplane
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing}: measurements need the dependency group `test`, see bench/README.md")
@@ -17,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
     controlplane.add_parser(subparsers)
+    show.add_parser(subparsers)
     args = parser.parse_args(argv)
     status: int = args.execute(args)
     return status

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,17 +10,14 @@ from typing import Any
 from rich.console import Console
 
 from bench import record
-from bench.controlplane import report
 from bench.controlplane.cases import Wish, measure
 from bench.controlplane.profile import NoProfiler
 from bench.controlplane.profile import program as profiler
 from bench.controlplane.rig import control_plane, rig
 from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
+from bench.show import show
 from controller.testing.controlplane import ControlPlane, ProcessFailed
 from controller.testing.service import RBAC
-
-WIDTH = 140
-"""Of the tables, in characters; narrower ones would break the figures apart."""
 
 
 def add_parser(
@@ -59,9 +55,7 @@ def execute(args: argparse.Namespace) -> int:
     except (ProcessFailed, TimeoutError, NoProfiler) as error:
         reason = str(error) or "the jobs did not run in time"
         console.print(f"not measured: {reason}", style="red", markup=False)
-    shown = Console(file=sys.stdout, width=WIDTH)
-    for table in report.tables(measured.results):
-        shown.print(table)
+    show(measured.results)
     if not measured.all_of_it:
         return 1
     if not args.no_record:
