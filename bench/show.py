@@ -21,7 +21,7 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser("show", help="a recorded run as tables")
     parser.add_argument("file", type=Path, metavar="FILE", help="one of bench/results")
-    parser.add_argument("--markdown", action="store_true", help="as it goes into a page")
+    parser.add_argument("--markdown", action="store_true", help="as it goes into a page, a row for each case")
     parser.set_defaults(execute=execute)
 
 
@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
         return 1
     print(heading(result))
     if args.markdown:
-        print("\n\n".join(markdown(table) for table in report.tables(cases)))
+        print("\n\n".join(markdown(table) for table in report.tables(cases, brief=True)))
     else:
         show(cases)
     return 0

@@ -56,12 +56,24 @@ FLOOR_OF = {"create_to_running_ms": "create_to_pods_running_ms"}
 """Figures that the floor has under another name: without a status, the pods' running is all there is."""
 
 
-def tables(results: Sequence[Result]) -> list[Table]:
-    """All that there is to show of these results."""
+BRIEFLY = {
+    "create_to_running_ms": "create → Running, ms",
+    "exit_to_succeeded_ms": "exit → Succeeded, ms",
+    "calls_per_job": "calls per job",
+    "controller_cpu_per_pod_ms": "CPU per pod, ms",
+    "server_cpu_ms": "API server CPU, ms",
+    "controller_rss_peak_mib": "RSS peak, MiB",
+    "events_missing": "events missing",
+}
+"""Figures that a row for each case has room for."""
+
+
+def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
+    """What there is to show of these results: all of it, or of each case what fits a row."""
     runs = [result for result in results if "runs" in result]
     starts = [result for result in results if "with" in result]
     shown = [
-        (runs, of_runs),
+        (runs, briefly if brief else of_runs),
         (runs, calls),
         (starts, of_starts),
         ([result for result in results if "callbacks" in result], callbacks),
@@ -77,6 +89,17 @@ def of_runs(results: Sequence[Result]) -> Table:
         for index, name in enumerate(name for name in LABELS if name in result["runs"][0]):
             made.add_row(result["case"] if index == 0 else "", LABELS[name], *_cells(result, name))
         made.add_section()
+    return made
+
+
+def briefly(results: Sequence[Result]) -> Table:
+    """A row for each case, with the floor and the ratio of what is held against it."""
+    made = Table("case", *BRIEFLY.values(), "floor: pods Running, ms", "×", "floor: API server CPU, ms")
+    for result in results:
+        cells = {name: _cells(result, name) if name in result["runs"][0] else ("–",) * 3 for name in BRIEFLY}
+        _, floor, ratio = cells["create_to_running_ms"]
+        ours = (ours for ours, _, _ in cells.values())
+        made.add_row(result["case"], *ours, floor, ratio, cells["server_cpu_ms"][1])
     return made
 
 

@@ -20,7 +20,7 @@ RECORDED: dict[str, Any] = {
     "cases": [
         {
             "case": "1x8 compact",
-            "runs": [{"calls": 22, "calls_by_kind": {"create pods": 8}, "refused": {}}],
+            "runs": [{"calls": 22, "calls_per_job": 22, "calls_by_kind": {"create pods": 8}, "refused": {}}],
             "floor": [],
         }
     ],
@@ -38,7 +38,7 @@ def test_a_page_gets_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Commit 0123456, changed since; 2 cores (EPYC), CPython 3.11.7")
-    assert "| 1x8 compact | API calls, whole life | 22 | – | – |" in lines
+    assert "| 1x8 compact | – | – | 22 | – | – | – | – | – | – | – |" in lines
     assert "| 1x8 compact | API calls, whole life | 22 | 22 | met |" in lines
     assert "| --- | --- | --- |" in lines
 

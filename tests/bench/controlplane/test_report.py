@@ -37,9 +37,9 @@ def starts() -> dict[str, Any]:
     }
 
 
-def shown(*results: dict[str, Any]) -> str:
+def shown(*results: dict[str, Any], brief: bool = False) -> str:
     file = io.StringIO()
-    for table in tables(results):
+    for table in tables(results, brief=brief):
         Console(file=file, width=200).print(table)
     return file.getvalue()
 
@@ -97,3 +97,11 @@ def test_a_profile_is_shown_by_package_and_function() -> None:
 
     assert row(text, "aiohttp") == ["60.0", "aiohttp", "30.0", "write", "50.0", "f"]
     assert row(text, "read") == ["", "", "5.0", "read", "", ""]
+
+
+def test_briefly_a_case_is_a_row() -> None:
+    one = run(create_to_running_ms=60.0)
+    del one["exit_to_succeeded_ms"]
+    cells = row(shown(jobs(runs=[one], floor=[{"create_to_pods_running_ms": 40.0}]), brief=True), "1.50")
+
+    assert cells == ["60", "–", "10", "10", "10", "10", "10", "40", "1.50", "–"]
