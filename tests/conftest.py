@@ -10,11 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from controller.testing.controlplane import ControlPlane, User
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset({"contract", "integration", "parity"})
+
+# How long an example takes is the machine's matter, and no test's.
+settings.register_profile("rallypoint", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rallypoint")
 
 UNPRIVILEGED = "nobody"
 """A user of the shared control plane to whom nothing is granted."""
