@@ -56,14 +56,16 @@ class Draft:
         if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", message):
             self._tell(Severity.NORMAL, "Suspended", message)
 
-    def resumed(self) -> None:
-        """Ends a suspension, if there is one; the job's clock starts anew, and no pod of before is missed."""
-        if conditions.is_true(self.status, ConditionType.SUSPENDED):
-            message = f"{self._kind} {self._name} is resumed."
-            self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
-            self._tell(Severity.NORMAL, "Resumed", message)
-            self.status.start_time = self.now
-            self.recount_active({})
+    def resumed(self) -> bool:
+        """Whether that ends a suspension; then the job's clock starts anew, and no pod of before is missed."""
+        if not conditions.is_true(self.status, ConditionType.SUSPENDED):
+            return False
+        message = f"{self._kind} {self._name} is resumed."
+        self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
+        self._tell(Severity.NORMAL, "Resumed", message)
+        self.status.start_time = self.now
+        self.recount_active({})
+        return True
 
     def running(self, message: str, since: datetime | None = None) -> None:
         """``since`` is when that began, if it was before now; a node's clock makes no job older than it is."""

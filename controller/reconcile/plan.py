@@ -58,7 +58,9 @@ def decide(
         _tell_of_problems(job, problems, draft)
     if problems and (malformed or not _is_under_way(draft)):
         return draft.plan()
-    draft.resumed()
+    if draft.resumed():
+        # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
+        return draft.plan(requeue_after_seconds=0)
     roles = kind.roles(job)
     over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
     if over:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from api import conditions
-from api.job import ConditionType, JobCondition
+from api.job import ConditionType, JobCondition, ReplicaStatus
 from api.names import child_name
 from controller.domain import Plan
 from controller.testing.builders import pytorch_job
@@ -144,7 +144,8 @@ class AnyLife(RuleBasedStateMachine):
         for name, role in self.life.kind.roles(self.life.job).items():
             active = [one for one in self.life.pods.values() if one.role == role.label and one.is_active]
             fitting = [one for one in active if one.index < role.replicas]
-            assert ((status.replica_statuses or {})[name].active or 0) == len(fitting)
+            told = (status.replica_statuses or {}).get(name) or ReplicaStatus()
+            assert (told.active or 0) == len(fitting)
 
     def problems(self) -> bool:
         options = self.life._options

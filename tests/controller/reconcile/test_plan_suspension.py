@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.meta import HORIZONTAL_POD_AUTOSCALERS
+from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
 from controller.domain import Doomed
 from controller.testing.builders import NOON, pytorch_job
 from controller.testing.life import Life, life_of, run_policy, running
@@ -68,6 +68,22 @@ def test_a_resumed_job_waits_for_the_pods_of_before(policy_: str) -> None:
 
     assert life.conditions == "Created T, Running F, Suspended F"
     assert len(life.made) == 6
+
+
+def test_the_resumption_is_stored_before_there_is_a_pod() -> None:
+    """A pass that still reads of the suspension takes all pods for those of before."""
+    life = running()
+    run_policy(suspend=True)(life)
+    life.settle()
+    run_policy()(life)
+
+    assert life.decide().create == ()
+    life.step()
+    assert [one.name for one in life.decide().create if one.resource == PODS] == [
+        "train-master-0",
+        "train-worker-0",
+        "train-worker-1",
+    ]
 
 
 def test_suspension_and_resume_are_told_once_each() -> None:
