@@ -3,8 +3,7 @@
 Any server will do, embedded or real.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -14,17 +13,13 @@ from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import MERGE_PATCH, Client
 from controller.testing.builders import template
 
-LONGEST_SECONDS = 300.0
-"""Of anything that is waited for."""
-
 
 class Cast:
-    """Plays in one namespace; ``beat_seconds`` is how often ``until`` looks."""
+    """Plays in one namespace."""
 
-    def __init__(self, client: Client, namespace: str, *, beat_seconds: float = 0.25) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self._beat_seconds = beat_seconds
 
     async def submit(
         self,
@@ -97,19 +92,6 @@ class Cast:
     async def events(self, reason: str = "") -> list[str]:
         """Messages, those that were counted up once; of one reason if it is named."""
         return [one["message"] for one in await self.items(EVENTS) if reason in {"", one["reason"]}]
-
-    async def until(self, what: str, question: Callable[[], Awaitable[object]]) -> None:
-        """Wait for a yes.
-
-        Raises:
-            TimeoutError: there is none for ``LONGEST_SECONDS``.
-        """
-        try:
-            async with asyncio.timeout(LONGEST_SECONDS):
-                while not await question():  # noqa: ASYNC110 - it happens on a server, not on this loop
-                    await asyncio.sleep(self._beat_seconds)
-        except TimeoutError as error:
-            raise TimeoutError(f"waited for {what}") from error
 
 
 def _parsed(answer: bytes) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """All that was ever seen of some resources in a namespace, by watching: what a list at the end no longer shows."""
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +17,10 @@ CHILDREN = (PODS, SERVICES, HORIZONTAL_POD_AUTOSCALERS)
 WATCHED = (*CHILDREN, RESOURCE, EVENTS)
 
 
+LONGEST_SECONDS = 300.0
+"""Of anything that is waited for."""
+
+
 class History:
     """What has happened in one namespace."""
 
@@ -26,12 +31,29 @@ class History:
         """What is there, by kind and name."""
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         """How each object was last seen, those that are gone too."""
+        self._news = asyncio.Event()
 
     def told(self) -> Counter[str]:
         """How often each reason has an event, those that were counted up once."""
         return Counter(obj["reason"] for (kind, _), obj in self.last.items() if kind == EVENTS.kind)
 
+    async def until(self, what: str, question: Callable[[], object]) -> None:
+        """Wait for a yes, asking anew whenever something has happened.
+
+        Raises:
+            TimeoutError: there is none for ``LONGEST_SECONDS``.
+        """
+        try:
+            async with asyncio.timeout(LONGEST_SECONDS):
+                while not question():
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise TimeoutError(f"waited for {what}") from error
+
     def take(self, type_: str, obj: dict[str, Any]) -> None:
+        # Whoever waits is woken once, and asks on the next turn of the loop, when this is done.
+        self._news.set()
+        self._news.clear()
         key = (obj["kind"], obj["metadata"]["name"])
         self.last[key] = obj
         if type_ == "DELETED":
@@ -64,8 +86,12 @@ async def _version(client: Client, namespace: str, resource: Resource) -> str:
 
 
 async def _follow(client: Client, namespace: str, resource: Resource, version: str, history: History) -> None:
-    params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3600"}
-    async with client.stream(resource.path(namespace), params) as stream:
-        while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
-            event = orjson.loads(line)
-            history.take(event["type"], event["object"])
+    while True:
+        params = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
+        with contextlib.suppress(TimeoutError):  # of which nothing is heard is asked for again
+            async with client.stream(resource.path(namespace), params) as stream:
+                while line := await stream.readline(max_line_length=LONGEST_LINE_BYTES):
+                    event = orjson.loads(line)
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        history.take(event["type"], event["object"])

@@ -19,12 +19,15 @@ from controller.settings import Settings
 from controller.testing.faults import Faults, Rule
 from controller.testing.stage import QUIET, TESTER, Stage
 
+BESIDE_SECONDS = 0.01
+"""Time for the calls that are under way beside the one that is cut before."""
+
 
 class Moment(StrEnum):
     """When a call costs the caller its life."""
 
     BEFORE = "before"
-    """The call does not take place."""
+    """The call does not take place; those that were sent beside it do."""
     AFTER = "after"
     """It has taken place, and nobody has heard of it."""
 
@@ -65,7 +68,9 @@ class Killer(Faults):
         self._refuse_the_dead()
         self.reached += 1
         self._numbers[id(call)] = self.reached
-        self._strike(call, Moment.BEFORE)
+        if Cut(self.reached, Moment.BEFORE) in self._cuts:
+            await asyncio.sleep(BESIDE_SECONDS)
+            self._end(call)
         answer = await super().before(call)
         self._refuse_the_dead()
         return answer
@@ -73,7 +78,9 @@ class Killer(Faults):
     @override
     async def after(self, call: Call) -> None:
         if call.user_agent != self.spared:
-            self._strike(call, Moment.AFTER)
+            if Cut(self._numbers[id(call)], Moment.AFTER) in self._cuts:
+                self._end(call)
+            self._refuse_the_dead()
         await super().after(call)
 
     @override
@@ -86,12 +93,10 @@ class Killer(Faults):
         if self.dead.is_set():
             raise Disconnect
 
-    def _strike(self, call: Call, moment: Moment) -> None:
-        number = self._numbers[id(call)] if moment is Moment.BEFORE else self._numbers.pop(id(call))
-        if Cut(number, moment) in self._cuts:
-            self.killed_at.append(call)
-            self.kill()
-        self._refuse_the_dead()
+    def _end(self, call: Call) -> None:
+        self.killed_at.append(call)
+        self.kill()
+        raise Disconnect
 
 
 @asynccontextmanager

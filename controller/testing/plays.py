@@ -30,16 +30,14 @@ class Ending:
 
     @classmethod
     def of(cls, name: str, history: History) -> "Ending":
-        status = history.last[RESOURCE.kind, name].get("status") or {}
+        job = history.last[RESOURCE.kind, name]
         kinds = {resource.kind for resource in CHILDREN}
         made = {key: times for key, times in history.made.items() if key[0] in kinds and _is_of(name, key[1])}
         return cls(
-            conditions=", ".join(
-                f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ()
-            ),
+            conditions=_conditions(job),
             restarts={
                 role: one["restarts"]
-                for role, one in (status.get("replicaStatuses") or {}).items()
+                for role, one in (job.get("status", {}).get("replicaStatuses") or {}).items()
                 if "restarts" in one
             },
             made={_told(name, key): times for key, times in made.items()},
@@ -62,10 +60,11 @@ class Play:
 
 
 class Actors:
-    """What the scripts ask of the cast."""
+    """What the scripts ask of the cast, and of the history of its namespace."""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: Cast, history: History) -> None:
         self.cast = cast
+        self._history = history
 
     async def perform(self, play: Play, name: str) -> None:
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": name}}
@@ -81,65 +80,90 @@ class Actors:
             return set()
         return {one["reason"] for one in status.get("conditions") or ()} - told
 
-    async def pods(self, job: str, resource: Resource = PODS) -> dict[str, dict[str, Any]]:
-        """By role and index."""
-        found = await self.cast.items(resource)
-        return {
-            one["metadata"]["name"].removeprefix(f"{job}-"): one
-            for one in found
-            if one["metadata"].get("labels", {}).get(JOB_NAME) == job
-        }
-
-    async def services(self, job: str) -> dict[str, dict[str, Any]]:
-        return await self.pods(job, SERVICES)
-
     async def run(self, job: str, *names: str) -> None:
-        """Let pods run once they are there, and see the job run."""
-        await self.cast.until(f"{job}: {names}", lambda: self._are_there(job, names))
+        """Let pods run once they and their Services are there, and see the job run."""
+
+        def are_there() -> bool:
+            pods = self._children(PODS, job)
+            there = {name for name, pod in pods.items() if not _is_going(pod)}
+            return set(names) <= there & self._children(SERVICES, job).keys()
+
+        await self._history.until(f"{job}: {names}", are_there)
         await self.cast.become("Running", *(f"{job}-{name}" for name in names))
         await self.see(job, "Running T")
 
     async def see(self, job: str, condition: str) -> None:
-        await self.cast.until(f"{job}: {condition}", lambda: self._has(job, condition))
+        def is_told() -> bool:
+            return condition in _conditions(self._history.now.get((RESOURCE.kind, job), {}))
+
+        await self._history.until(f"{job}: {condition}", is_told)
 
     async def fail(self, job: str, name: str) -> None:
         """Let a pod fail, and see it replaced."""
-        before = (await self.pods(job))[name]["metadata"]["uid"]
+        before = self._children(PODS, job)[name]["metadata"]["uid"]
 
-        async def is_replaced() -> bool:
-            pod = (await self.pods(job)).get(name)
+        def is_replaced() -> bool:
+            pod = self._children(PODS, job).get(name)
             return pod is not None and pod["metadata"]["uid"] != before
 
         await self.cast.become("Failed", f"{job}-{name}", code=137)
-        await self.cast.until(f"{job}: another {name}", is_replaced)
+        await self.see(job, "Restarting T")
+        await self._history.until(f"{job}: another {name}", is_replaced)
 
     async def succeed(self, job: str, name: str) -> None:
         await self.cast.become("Succeeded", f"{job}-{name}", code=0)
 
-    async def see_gone(self, job: str, *names: str) -> None:
-        async def are_gone() -> bool:
-            return not set(names) & {*await self.pods(job), *await self.services(job)}
+    async def scale(self, job: str, workers: int) -> None:
+        roles = {"Worker": {"replicas": workers}}
+        await self.cast.change(RESOURCE, job, {"spec": {"pytorchReplicaSpecs": roles}})
 
-        await self.cast.until(f"{job}: {names} gone", are_gone)
+    async def suspend(self, job: str, *, is_suspended: bool) -> None:
+        await self.cast.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": is_suspended}}})
+
+    async def see_going(self, job: str) -> None:
+        """All pods on their way out, all Services gone."""
+
+        def are_going() -> bool:
+            pods = self._children(PODS, job).values()
+            return all(map(_is_going, pods)) and not self._children(SERVICES, job)
+
+        await self._history.until(f"{job}: all pods going", are_going)
+
+    async def see_gone(self, job: str, *names: str) -> None:
+        def are_gone() -> bool:
+            return not set(names) & {*self._children(PODS, job), *self._children(SERVICES, job)}
+
+        await self._history.until(f"{job}: {names} gone", are_gone)
 
     async def see_no_job(self, job: str) -> None:
-        """Neither the job nor its pods."""
+        """Neither the job nor its children."""
 
-        async def is_gone() -> bool:
-            try:
-                await self.cast.job(job)
-            except NotFound:
-                return not await self.pods(job)
-            return False
+        def is_gone() -> bool:
+            children = [*self._children(PODS, job), *self._children(SERVICES, job)]
+            return not children and (RESOURCE.kind, job) not in self._history.now
 
-        await self.cast.until(f"{job} gone", is_gone)
+        await self._history.until(f"{job} gone", is_gone)
 
-    async def _are_there(self, job: str, names: tuple[str, ...]) -> bool:
-        pods, services = await self.pods(job), await self.services(job)
-        return all(name in pods and not _is_going(pods[name]) and name in services for name in names)
+    async def see_autoscaler(self, job: str, most: int) -> None:
+        def follows() -> bool:
+            found = self._history.now.get((HORIZONTAL_POD_AUTOSCALERS.kind, job))
+            return found is not None and found["spec"]["maxReplicas"] == most
 
-    async def _has(self, job: str, condition: str) -> bool:
-        return condition in await self.cast.conditions(job)
+        await self._history.until(f"{job}: an autoscaler up to {most}", follows)
+
+    def _children(self, resource: Resource, job: str) -> dict[str, dict[str, Any]]:
+        """By role and index."""
+        return {
+            name.removeprefix(f"{job}-"): one
+            for (kind, name), one in self._history.now.items()
+            if kind == resource.kind and one["metadata"].get("labels", {}).get(JOB_NAME) == job
+        }
+
+
+def _conditions(job: Mapping[str, Any]) -> str:
+    """Such as ``Created T, Running F``."""
+    found = (job.get("status") or {}).get("conditions") or ()
+    return ", ".join(f"{one['type']} {one['status'][0]}" for one in found)
 
 
 def _is_going(pod: Mapping[str, Any]) -> bool:
@@ -185,14 +209,10 @@ async def _whole(actors: Actors, job: str) -> None:
 async def _paused(actors: Actors, job: str) -> None:
     names = ("master-0", "worker-0")
     await actors.run(job, *names)
-    await actors.cast.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": True}}})
-
-    async def all_go() -> bool:
-        return all(map(_is_going, (await actors.pods(job)).values())) and not await actors.services(job)
-
-    await actors.cast.until(f"{job}: all pods going", all_go)
+    await actors.suspend(job, is_suspended=True)
+    await actors.see_going(job)
     await actors.see(job, "Suspended T")
-    await actors.cast.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": False}}})
+    await actors.suspend(job, is_suspended=False)
     for name in names:
         await actors.cast.delete(PODS, f"{job}-{name}", grace_period_seconds=0)
     await actors.run(job, *names)
@@ -202,24 +222,15 @@ async def _paused(actors: Actors, job: str) -> None:
 
 async def _elastic(actors: Actors, job: str) -> None:
     await actors.run(job, "worker-0", "worker-1")
+    await actors.see_autoscaler(job, 3)
     await actors.cast.change(RESOURCE, job, {"spec": {"elasticPolicy": {"maxReplicas": 4}}})
-
-    async def follows() -> bool:
-        found = await actors.cast.get(HORIZONTAL_POD_AUTOSCALERS, job)
-        return bool(found["spec"]["maxReplicas"] == 4)
-
-    await actors.cast.until(f"{job}: the autoscaler follows", follows)
-    await _scale(actors, job, 3)
+    await actors.see_autoscaler(job, 4)
+    await actors.scale(job, 3)
     await actors.run(job, "worker-2")
-    await _scale(actors, job, 1)
+    await actors.scale(job, 1)
     await actors.see_gone(job, "worker-1", "worker-2")
     await actors.succeed(job, "worker-0")
     await actors.see(job, "Succeeded T")
-
-
-async def _scale(actors: Actors, job: str, workers: int) -> None:
-    roles = {"Worker": {"replicas": workers}}
-    await actors.cast.change(RESOURCE, job, {"spec": {"pytorchReplicaSpecs": roles}})
 
 
 async def _exhausted(actors: Actors, job: str) -> None:

@@ -7,9 +7,11 @@ process on a real API server.
 import itertools
 
 import looptime
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from api.meta import EVENTS
 from controller.testing.history import History, recorded
 from controller.testing.killing import Cut, Killer, Moment, undying
 from controller.testing.plays import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Actors, Ending, Play
@@ -29,10 +31,15 @@ async def live(play: Play, killer: Killer) -> tuple[History, set[str]]:
     owed: set[str] = set()
     with daytime() as clock:
         async with stage(faults=killer, clock=clock) as on, recorded(on.client, on.namespace) as history:
-            actors = Actors(on)
+            actors = Actors(on, history)
 
             async def look() -> None:
-                owed.update(await actors.owed(JOB))
+                unsent = {
+                    orjson.loads(call.body)["reason"]
+                    for call in killer.killed_at
+                    if (call.verb, call.plural) == ("create", EVENTS.plural)
+                }
+                owed.update(unsent, await actors.owed(JOB))
 
             async with undying(on, killer, between=look):
                 await actors.perform(play, JOB)
@@ -62,11 +69,14 @@ def test_killed_at_any_call(play: Play, moment: Moment) -> None:
     """What a condition says is told, too, unless the controller dies between the status and its event."""
     for number in itertools.count(1):
         killer = Killer(Cut(number, moment))
-        with capture_logs() as logs:
-            history, owed = ended(play, killer)
-        if killer.reached < number:
-            break
-        where = f"{moment} call {number}: {killer.killed_at}"
-        assert Ending.of(JOB, history) == play.ending, where
-        assert play.told - history.told().keys() <= owed, where
-        assert not [line for line in logs if "exc_info" in line], where
+        try:
+            with capture_logs() as logs:
+                history, owed = ended(play, killer)
+            if killer.reached < number:
+                break
+            assert Ending.of(JOB, history) == play.ending
+            assert play.told - history.told().keys() <= owed
+            assert not [line for line in logs if "exc_info" in line]
+        except BaseException as error:
+            error.add_note(f"killed {moment} call {number}: {killer.killed_at}")
+            raise

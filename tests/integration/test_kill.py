@@ -1,0 +1,114 @@
+"""The controller's process is killed with SIGKILL at any of its calls to a real API server: each job's life ends as if nothing had been.
+
+A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all.
+tests/controller/test_killed_anywhere.py does the same to more lives on the embedded server.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controller.kube.client import Client
+from controller.kube.connect import from_kubeconfig
+from controller.testing.cast import Cast
+from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane.access import kubeconfig, write_private
+from controller.testing.controlplane.process import Process
+from controller.testing.door import Door, Hold
+from controller.testing.history import recorded
+from controller.testing.killing import Cut, Moment
+from controller.testing.plays import WHOLE, Actors, Ending
+from controller.testing.service import install
+
+AT_ONCE = 16
+"""Jobs that are cut by one kill."""
+EVENTS_AT_ONCE = 3
+"""Of these, jobs that are held at an event: the controller sends four at once, and the others need a way."""
+HELD_SECONDS = 120.0
+"""Much more than all of them need to get there."""
+
+
+@contextmanager
+def controller(plane: ControlPlane, namespace: str, url: str) -> Iterator[Process]:
+    """A controller of one namespace, behind a door."""
+    token = (plane.service_account_folder("kubeflow", "training-operator") / "token").read_text()
+    file = write_private(
+        plane.directory / "kubeconfigs" / f"{namespace}.yaml",
+        kubeconfig(url, plane.authority.pem, token, user="training-operator", namespace=namespace),
+    )
+    flags = (
+        f"--kubeconfig={file}",
+        f"--namespace={namespace}",
+        "--leader-elect=false",
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=0",
+        "--events=compact",
+        f"--controller-threads={4 * AT_ONCE}",  # what is held must not keep others back
+        f"--kube-api-in-flight={16 * AT_ONCE}",
+    )
+    log = plane.directory / "logs" / f"killed-{namespace}.log"
+    process = Process("controller", [sys.executable, "-m", "controller", *flags], log)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def rounds(calls: int, events: int) -> Iterator[list[Hold]]:
+    """Each call and each event once, before it and after it, so many in a round as do not hinder each other."""
+    others = [Hold(Cut(number, moment)) for number in range(1, calls + 1) for moment in Moment]
+    told = [Hold(Cut(number, moment), is_event=True) for number in range(1, events + 1) for moment in Moment]
+    while others or told:
+        yield others[: AT_ONCE - EVENTS_AT_ONCE] + told[:EVENTS_AT_ONCE]
+        del others[: AT_ONCE - EVENTS_AT_ONCE], told[:EVENTS_AT_ONCE]
+
+
+async def test_killed_at_any_call(control_plane: ControlPlane, namespace: str, crds: list[Path]) -> None:
+    install(control_plane)
+    connection = await from_kubeconfig(str(control_plane.kubeconfig()))
+    async with (
+        Client(connection, user_agent="test") as client,
+        recorded(client, namespace) as history,
+        asyncio.TaskGroup() as group,
+    ):
+        actors = Actors(Cast(client, namespace), history)
+        lives: dict[str, asyncio.Task[None]] = {}
+
+        def begin(name: str) -> None:
+            lives[name] = group.create_task(actors.perform(WHOLE, name))
+
+        async def is_held(door: Door, name: str) -> None:
+            """Held, or over: a life may have fewer calls than another."""
+            holding = group.create_task(door.held[name].wait())
+            await asyncio.wait([holding, lives[name]], return_when=asyncio.FIRST_COMPLETED)
+            holding.cancel()
+
+        async with Door(connection) as door:
+            with controller(control_plane, namespace, door.url):
+                begin("cut-0")
+                await lives["cut-0"]
+        calls, events = door.calls["cut-0", False], door.calls["cut-0", True]
+        for holds in rounds(calls, events):
+            now = {f"cut-{len(lives) + at}": hold for at, hold in enumerate(holds)}
+            async with Door(connection, now) as door:
+                with controller(control_plane, namespace, door.url) as process:
+                    for name in now:
+                        begin(name)
+                    async with asyncio.timeout(HELD_SECONDS):
+                        await asyncio.gather(*(is_held(door, name) for name in now))
+                    os.kill(process.pid, signal.SIGKILL)
+        async with Door(connection) as door:
+            with controller(control_plane, namespace, door.url) as process:
+                await asyncio.gather(*lives.values())
+                log = process.log.read_text()
+
+    assert calls >= 15  # pods, Services, statuses, deletes: this was no empty life
+    endings = {name: Ending.of(name, history) for name in lives}
+    assert endings == dict.fromkeys(lives, WHOLE.ending)
+    assert "Traceback" not in log
+    assert " cannot " not in log  # RBAC's word
