@@ -1,0 +1,224 @@
+"""Informer and store in front of a server where anything goes wrong: whatever happened, in the end they know what the server knows.
+
+Next to it somebody makes objects as the controller does: what is not in the store is made, and each answer goes into the store, sooner
+or later than the watch tells of the same.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from typing import Any, TypeVar
+
+import looptime
+import msgspec
+import orjson
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from typing_extensions import override
+
+from api.children import Service, service_from_json
+from api.meta import Resource
+from controller.kube.client import Client
+from controller.kube.errors import AlreadyExists, Conflict, NotFound
+from controller.runtime.informer import Informer
+from controller.testing.faults import Cut, Delay, Fault, Refuse, Reset, Rule, Say
+from controller.testing.stage import NAMESPACE, stage
+
+T = TypeVar("T")
+CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
+THEIRS = st.sampled_from(["a", "b", "c"])
+OURS = st.sampled_from(["slot-0", "slot-1"])
+SECONDS = st.sampled_from([0.0, 0.2, 1.5, 20.0, 70.0, 200.0, 700.0])
+FAULTS = st.sampled_from(
+    [
+        Cut(),
+        Reset(),
+        Reset(committed=True),
+        Delay(3),
+        Delay(100),
+        Say(),
+        Say(b"<html>"),
+        Refuse(403, "Forbidden"),
+        Refuse(410, "Expired"),
+        Refuse(422, "Invalid"),
+        Refuse(429, "TooManyRequests", retry_after_seconds=7),
+        Refuse(500, "InternalError"),
+        Refuse(503, "ServiceUnavailable"),
+    ]
+)
+SETTLED_SECONDS = 1800.0
+"""Longer than all pauses and silences together."""
+
+
+class InformerMachine(RuleBasedStateMachine):
+    """What others do to the server, what we do, and what becomes of the connection between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = looptime.new_event_loop(start=0)
+        self.closing = AsyncExitStack()
+        self.answers: dict[str, Callable[[], None]] = {}
+        """What comes of our own writes once their answers arrive. Nothing else is written to that name meanwhile."""
+        self.told: dict[str, int] = {}
+        """Versions as ``on_change`` has told them."""
+        self.answered: dict[str, int] = {}
+        """Versions that we know from answers, of which nothing needs to be told."""
+        self.newest: dict[str, int] = {}
+        self.horizon = 0
+        self.steps = 0
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        self.steps += 1
+        return self.loop.run_until_complete(work)
+
+    @initialize(streams=st.booleans(), faults=st.lists(FAULTS, max_size=2))
+    def start(self, streams: bool, faults: list[Fault]) -> None:
+        old = [] if streams else [Rule(Refuse(422, "Invalid"), verb="watch", times=1)]
+        self.run(self._start([*old, *(Rule(one, times=1) for one in faults)]))
+
+    async def _start(self, rules: list[Rule]) -> None:
+        self.on = await self.closing.enter_async_context(stage(*rules, crds=(), history=6))
+        client = await self.closing.enter_async_context(Client(self.on.connection))
+        self.informer = Informer[Service](client, CONFIGMAPS, service_from_json, self.on_change)
+        self.store = self.informer.store
+        self.task = asyncio.create_task(self.informer.run())
+        self.closing.push_async_callback(asyncio.wait, [self.task])
+        self.closing.callback(self.task.cancel)
+
+    def on_change(self, before: Service | None, after: Service | None) -> None:
+        if after is not None:
+            self.told[after.name] = after.resource_version
+        elif before is not None:
+            assert before.uid not in self.on.server.store.owners, "what is there is not told to be gone"
+            self.told.pop(before.name, None)  # unknown if it came by an answer
+
+    async def make(self, name: str) -> bytes:
+        return await self.on.client.create(CONFIGMAPS, NAMESPACE, orjson.dumps({"metadata": {"name": name}}))
+
+    @rule(name=THEIRS)
+    def others_make(self, name: str) -> None:
+        async def make_or_change() -> None:
+            try:
+                await self.make(name)
+            except AlreadyExists:
+                change = orjson.dumps({"data": {"step": str(self.steps)}})
+                await self.on.client.patch(CONFIGMAPS, NAMESPACE, name, change)
+
+        self.run(make_or_change())
+
+    @rule(name=THEIRS | OURS)
+    def others_delete(self, name: str) -> None:
+        with suppress(NotFound):
+            self.run(self.on.client.delete(CONFIGMAPS, NAMESPACE, name))
+
+    @precondition(lambda self: self.informer.synced.is_set())
+    @rule(name=OURS)
+    def we_make_what_is_missing(self, name: str) -> None:
+        """Nobody else makes objects of these names, so the server has never cause to say that it is there already."""
+        if name in self.answers or self.store.get(NAMESPACE, name) is not None:
+            return
+        made = service_from_json(self.run(self.make(name)))
+
+        def arrive() -> None:
+            self.store.put(made)
+            self.answered[name] = made.resource_version
+
+        self.answers[name] = arrive
+
+    @precondition(lambda self: self.informer.synced.is_set())
+    @rule(name=OURS)
+    def we_delete(self, name: str) -> None:
+        row = self.store.get(NAMESPACE, name)
+        if name in self.answers or row is None or row.deleting:
+            return
+        with suppress(NotFound, Conflict):
+            self.run(self.on.client.delete(CONFIGMAPS, NAMESPACE, name, uid=row.uid))
+
+        def arrive() -> None:
+            known = self.store.get(NAMESPACE, name)
+            if known is not None and known.uid == row.uid:
+                self.store.amend(msgspec.structs.replace(known, deleting=True))
+
+        self.answers[name] = arrive
+
+    @precondition(lambda self: self.answers)
+    @rule(data=st.data())
+    def an_answer_arrives(self, data: st.DataObject) -> None:
+        self.answers.pop(data.draw(st.sampled_from(sorted(self.answers))))()
+
+    @rule(fault=FAULTS, verb=st.sampled_from(["watch", "list", ""]))
+    def something_will_go_wrong(self, fault: Fault, verb: str) -> None:
+        self.on.faults.rules.append(Rule(fault, verb=verb, times=1))
+
+    @rule()
+    def watches_end(self) -> None:
+        self.on.server.store.close_watchers()
+
+    @rule()
+    def the_server_forgets(self) -> None:
+        """All watches but those under way have lost their place."""
+        self.on.server.store.collection("/configmaps").compact()
+
+    @rule()
+    def everything_is_asked_for_and_answered_late(self) -> None:
+        """In this state: a list that was made, and is still on its way."""
+        self.on.faults.rules += [
+            Rule(Refuse(410, "Expired"), verb="watch", times=1),
+            Rule(Delay(3, committed=True), verb="list", times=1),
+        ]
+        self.on.server.store.close_watchers()
+        self.run(asyncio.sleep(1.5))
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    @invariant()
+    def nothing_gets_older(self) -> None:
+        if not self.steps:
+            return
+        assert self.store.horizon >= self.horizon
+        self.horizon = self.store.horizon
+        for row in self.store:
+            assert row.resource_version >= self.newest.get(row.uid, 0)
+            self.newest[row.uid] = row.resource_version
+
+    @invariant()
+    def the_server_is_not_pestered(self) -> None:
+        if self.steps:
+            assert len(self.on.calls) <= 5 + 3 * self.steps + 4 * self.loop.time() / 60
+
+    @override
+    def teardown(self) -> None:
+        try:
+            if self.steps:
+                self.run(self._settle())
+        finally:
+            self.run(self.closing.aclose())
+            self.loop.close()
+
+    async def _settle(self) -> None:
+        """Once nothing goes wrong any more and all news have arrived, the store is like the server, and all of it was told."""
+        self.on.faults.rules.clear()
+        for arrive in self.answers.values():
+            arrive()
+        await asyncio.sleep(SETTLED_SECONDS)
+        if self.task.done():
+            self.task.result()
+        live = msgspec.json.decode(await self.on.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
+        versions = {row.name: row.resource_version for row in map(service_from_json, live)}
+        assert {row.name: row.resource_version for row in self.store} == versions
+        assert self.told.keys() <= versions.keys()
+        for name, version in versions.items():
+            assert version in {self.told.get(name), self.answered.get(name)}
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw]
+
+
+TestInformerMachine = InformerMachine.TestCase
+TestInformerMachine.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
