@@ -1,7 +1,8 @@
 """The one file that knows all parts: it builds the service from settings, starts it and stops it."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from api.children import Pod, Service, pod_from_json, service_from_json
@@ -19,8 +19,9 @@ from controller import kinds
 from controller.domain import Key
 from controller.kind import JobKind, Options
 from controller.kinds.pytorch import from_template
-from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
+from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client, always
 from controller.kube.connect import Connection
+from controller.kube.errors import NotLeading
 from controller.kube.limiter import TokenBucket
 from controller.reconcile import triggers
 from controller.reconcile.apply import Cache
@@ -28,18 +29,19 @@ from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.observe import owner_uid
 from controller.reconcile.reconciler import Reconciler
 from controller.reconcile.telling import Teller
+from controller.runtime import clock
 from controller.runtime.informer import Informer
+from controller.runtime.leader import Election, new_identity
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
+from controller.runtime.replica import Replica
 from controller.runtime.workers import Workers
 from controller.server.http import serving
 from controller.settings import Settings
 from controller.telemetry.metrics import Metrics
 
-FLUSH_SECONDS = 5.0
-"""How long the last events may take to be sent when the service stops."""
-
-log = structlog.get_logger()
+SPACING_SECONDS = 0.05
+"""What happens to a job's pods so soon after its last pass is seen together in the next: pods come up in swarms."""
 
 
 class UnknownKind(ValueError):
@@ -48,6 +50,13 @@ class UnknownKind(ValueError):
 
 class BadTemplate(Exception):
     """The file of ``--pytorch-init-container-template-file`` cannot be used."""
+
+
+class NoNamespace(Exception):
+    """Nothing says in which namespace the Lease of the leader election is."""
+
+
+def _nothing() -> None: ...
 
 
 def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
@@ -99,49 +108,73 @@ class _Controller:
 
 
 async def run(
-    settings: Settings, connection: Connection, *, on_ready: Callable[[], None] | None = None
+    settings: Settings,
+    connection: Connection,
+    *,
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[], None] = _nothing,
+    on_work: Callable[[], None] = _nothing,
+    time: Callable[[], float] = clock.uptime,
 ) -> None:
-    """The whole controller on the running loop, until cancelled.
+    """The whole controller on the running loop, until ``stop`` is set and all is handed over, or until cancelled, which is at once.
+
+    Args:
+        on_ready: called when the caches are filled.
+        on_work: called when this replica begins to work, which may be never.
+        time: the clock of the leader election.
 
     Raises:
         UnknownKind: the settings name a kind that is not served.
         BadTemplate: the template of init containers that the settings name cannot be used.
+        NoNamespace: nothing says where the Lease is.
+        NotLeading: it was this replica's turn, and may be another's by now.
         OSError: an address to serve on is taken.
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
-    registry = CollectorRegistry()
-    metrics = Metrics(registry, version("rallypoint"))
+    leases = leases_from(settings, connection)
+    metrics = Metrics(CollectorRegistry(), version("rallypoint"))
     observer = metrics.requests(urlsplit(connection.server).netloc)
     limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     in_flight = settings.kube_api_in_flight
-    async with Client(connection, in_flight=in_flight, limiter=limiter, observer=observer) as client:
+    async with AsyncExitStack() as clients:
+        election, permit = None, always
+        if leases:
+            # Connections of its own: no renewal waits behind the pods of a large job.
+            aside = await clients.enter_async_context(Client(connection, observer=observer))
+            election = Election(aside, leases, new_identity(), time=time, observer=metrics.election())
+            permit = election.permit
+        client = await clients.enter_async_context(
+            Client(connection, in_flight=in_flight, limiter=limiter, observer=observer, permit=permit)
+        )
         metrics.gate(client.gate)
-        recorder = Recorder(client, enabled=settings.events != "off")
-        teller = Teller(recorder, compact=settings.events == "compact")
-        queues = {kind.resource.kind: Queue[Key]() for kind in served}
-        pods, services = _children(client, settings.namespace, queues)
-        caches = {
-            PODS: Cache(pods.store, pod_from_json),
-            SERVICES: Cache(services.store, service_from_json),
-        }
-        controllers = [
-            _controller(kind, queues[kind.resource.kind], client, caches, teller, metrics, settings, options)
-            for kind in served
-        ]
-        informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
-        for informer in informers:
-            metrics.watch(informer.resource.plural, informer.silent_seconds)
-        metrics.events(lambda: recorder.dropped)
-        await _serve(settings, registry, informers, controllers, recorder, on_ready)
+        replica = _replica(served, options, settings, client, election, metrics, on_ready, on_work)
+        try:
+            await _serve(settings, metrics, client, replica, stop or asyncio.Event())
+        except ExceptionGroup as group:
+            lost, other = group.split(NotLeading)
+            if lost is None or other is not None:
+                raise
+            raise _first(lost) from None
+
+
+def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
+    """Namespace and name of each Lease that this process has to hold to work; none without leader election.
+
+    Raises:
+        NoNamespace: neither a setting nor the connection names one.
+    """
+    if not settings.leader_elect:
+        return []
+    namespace = settings.leader_election_namespace or connection.namespace
+    if not namespace:
+        raise NoNamespace(
+            "--leader-elect needs --leader-election-namespace: this is no pod, and the kubeconfig's context names no namespace"
+        )
+    return [(namespace, settings.leader_election_id)]
 
 
 async def _serve(
-    settings: Settings,
-    registry: CollectorRegistry,
-    informers: list[Informer[Any]],
-    controllers: list[_Controller],
-    recorder: Recorder,
-    on_ready: Callable[[], None] | None,
+    settings: Settings, metrics: Metrics, client: Client, replica: Replica, stop: asyncio.Event
 ) -> None:
     def alive() -> str:
         # Answering is all there is to it. Without an API server a restart would help nothing and empty the caches; how long it
@@ -150,39 +183,68 @@ async def _serve(
 
     def ready() -> str:
         # Once ready it stays so: nothing is routed by it that a silent API server should turn away, and whoever scrapes through
-        # the Service wants the metrics just then.
-        waiting = [one.resource.plural for one in informers if not one.synced.is_set()]
+        # the Service wants the metrics just then. Nor does it matter whose turn it is, or no update would come to its end.
+        waiting = replica.unfilled()
         return f"caches are being filled: {', '.join(waiting)}" if waiting else ""
 
-    async with (
-        serving(settings.metrics_bind_address, settings.health_probe_bind_address, registry, alive, ready),
-        asyncio.TaskGroup() as group,
-    ):
-        sending = group.create_task(recorder.run())
-        for informer in informers:
-            group.create_task(informer.run())
-        # No job is worked on before all caches are filled: a half-filled one would make children look lost.
-        await asyncio.gather(*(informer.synced.wait() for informer in informers))
-        log.info("caches filled, working", kinds=[one.jobs.resource.kind for one in controllers])
-        if on_ready:
-            on_ready()
-        try:
-            async with asyncio.TaskGroup() as working:
-                for controller in controllers:
-                    working.create_task(controller.workers.run())
-        finally:
-            await _flush(recorder, sending)
+    addresses = settings.metrics_bind_address, settings.health_probe_bind_address
+    async with serving(*addresses, metrics.registry, alive, ready), asyncio.TaskGroup() as group:
+        aside = [group.create_task(work) for work in (metrics.loop().run(), client.keep_warm())]
+        await replica.run(stop)
+        for task in aside:
+            task.cancel()
 
 
-async def _flush(recorder: Recorder, sending: "asyncio.Task[None]") -> None:
-    """Let the last events go out while there is somebody to send them."""
-    if sending.done() or sending.cancelling():
-        return
-    try:
-        async with asyncio.timeout(FLUSH_SECONDS):
-            await recorder.flushed()
-    except TimeoutError:
-        log.warning("some events were not sent in time")
+def _replica(
+    served: Sequence[JobKind[Any]],
+    options: Options,
+    settings: Settings,
+    client: Client,
+    election: Election | None,
+    metrics: Metrics,
+    on_ready: Callable[[], None],
+    on_work: Callable[[], None],
+) -> Replica:
+    recorder = Recorder(client, enabled=settings.events != "off")
+    metrics.events(lambda: recorder.dropped)
+    teller = Teller(recorder, compact=settings.events == "compact")
+    queues = {
+        kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)
+        for kind in served
+    }
+    pods, services = _children(client, settings.namespace, queues)
+    caches = {
+        PODS: Cache(pods.store, pod_from_json),
+        SERVICES: Cache(services.store, service_from_json),
+    }
+    controllers = [
+        _controller(kind, queues[kind.resource.kind], client, caches, teller, metrics, settings, options)
+        for kind in served
+    ]
+    informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
+    for informer in informers:
+        metrics.watch(informer.resource.plural, informer.silent_seconds)
+
+    def take_over() -> None:
+        for one in controllers:
+            for row in one.jobs.store:
+                triggers.on_job(one.queue, None, row)
+        on_work()
+
+    return Replica(
+        informers,
+        list(queues.values()),
+        [one.workers for one in controllers],
+        recorder,
+        election,
+        take_over=take_over,
+        on_ready=on_ready,
+    )
+
+
+def _first(group: ExceptionGroup[NotLeading]) -> NotLeading:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 def _children(

@@ -9,6 +9,8 @@ from math import isfinite
 
 _NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """A label as of RFC 1123."""
+_LEASE = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A subdomain as of RFC 1123."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,19 @@ class Settings:
     """Where ``/healthz`` and ``/readyz`` are served; ``0`` is nowhere. Flag ``--health-probe-bind-address``."""
 
     leader_elect: bool = False
-    """Whether several replicas share the work by a Lease. Flag ``--leader-elect``; this version serves one replica only."""
+    """Whether this replica works only while it holds a Lease. Flag ``--leader-elect``.
+
+    Off as in training-operator, for a single one started by hand; the shipped Deployment turns it on.
+    """
+
+    leader_election_id: str = "1ca428e5.training-operator.kubeflow.org"
+    """The name of that Lease. Flag ``--leader-election-id``.
+
+    That of training-operator, so that one which uses it never works beside this one.
+    """
+
+    leader_election_namespace: str = ""
+    """The namespace of that Lease; empty is the pod's own, or the one that the kubeconfig names. Flag ``--leader-election-namespace``."""
 
     events: str = "full"
     """How much is told of jobs as events. Flag ``--events``.
@@ -102,14 +116,14 @@ class Settings:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if not (isfinite(self.kube_api_qps) and self.kube_api_qps >= 0):
             raise ValueError(f"--kube-api-qps must be a number and not negative, but is {self.kube_api_qps}")
-        if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
-            raise ValueError(
-                f"--namespace or $KUBEFLOW_NAMESPACE: {self.namespace!r} is no name of a namespace"
-            )
-        if self.leader_elect:
-            raise ValueError(
-                "--leader-elect: this version has no leader election; run one replica with --leader-elect=false"
-            )
+        for flag, name in (
+            ("--namespace or $KUBEFLOW_NAMESPACE", self.namespace),
+            ("--leader-election-namespace", self.leader_election_namespace),
+        ):
+            if name and not _NAMESPACE.fullmatch(name):
+                raise ValueError(f"{flag}: {name!r} is no name of a namespace")
+        if not _LEASE.fullmatch(self.leader_election_id):
+            raise ValueError(f"--leader-election-id: {self.leader_election_id!r} is no name of a Lease")
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name.replace('_', '-')} must be one of {', '.join(allowed)}")

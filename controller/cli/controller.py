@@ -5,6 +5,7 @@ Source: training-operator 1.9, cmd/training-operator.v1/main.go.
 
 import argparse
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import structlog
 
 from controller import app
 from controller.kube.connect import NotConfigured, connect
+from controller.kube.errors import NotLeading
 from controller.server.http import check_address
 from controller.settings import FIELDS, Settings
 from controller.telemetry import logs
@@ -68,10 +70,15 @@ def add_parser(
     flag(
         "--health-probe-bind-address", default=defaults.health_probe_bind_address, help="host:port, 0 is off"
     )
-    _switch(parser, "--leader-elect", defaults.leader_elect, "share the work by a Lease")
-    flag("--leader-election-id", default="1ca428e5.training-operator.kubeflow.org", help="name of that Lease")
+    _switch(parser, "--leader-elect", defaults.leader_elect, "work only while this replica holds a Lease")
+    flag("--leader-election-id", default=defaults.leader_election_id, help="name of that Lease")
+    flag(
+        "--leader-election-namespace",
+        default=defaults.leader_election_namespace,
+        help="default: the pod's own, or the one that the kubeconfig names",
+    )
     flag("--gang-scheduler-name", default="", help="volcano, or the name of a scheduler with coscheduling")
-    flag("--events", default=defaults.events, help="full or off")
+    flag("--events", default=defaults.events, help="full, compact or off")
     flag(
         "--pytorch-init-container",
         default="on",
@@ -111,7 +118,7 @@ def add_parser(
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0 after a stop by signal, 1 when the service could not run, 2 for wrong flags."""
+    """Exit status: 0 after a stop by signal, 1 when the service could not run or may not work any more, 2 for wrong flags."""
     try:
         settings = settings_from(args)
         app.chosen(settings.enable_scheme)
@@ -121,16 +128,17 @@ def execute(args: argparse.Namespace) -> int:
         sys.stderr.write(f"rallypoint controller: {error}\n")
         return 2
     logs.configure(settings.log_format, settings.log_level)
-    logs.catch_all()
     for name, reason in INERT.items():
         if getattr(args, name.replace("-", "_")) is not None:
             log.warning("flag does nothing", flag=f"--{name}", reason=reason)
     try:
-        loop_factory()(until_stopped(_serve(settings)))
-    except (NotConfigured, app.BadTemplate, OSError) as error:
+        return loop_factory()(_serve(settings))
+    except (NotConfigured, app.BadTemplate, app.NoNamespace, OSError) as error:
         log.error("cannot run", error=str(error))
-        return 1
-    return 0
+    except NotLeading as error:
+        # At once, and to begin anew as one that waits: what is under way here rests on not being disturbed.
+        log.error("lost the lead, ending", error=str(error))
+    return 1
 
 
 def settings_from(args: argparse.Namespace) -> Settings:
@@ -148,23 +156,34 @@ def settings_from(args: argparse.Namespace) -> Settings:
     return Settings(**values)
 
 
-async def _serve(settings: Settings) -> None:
-    await app.run(settings, await connect(settings.kubeconfig))
-
-
-async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work`` until it ends or SIGTERM or SIGINT comes; then cancel it and wait for it."""
-    task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
+async def _serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT, then hand over; a second one ends it at once. The exit status."""
+    stop = asyncio.Event()
+    work = asyncio.ensure_future(_run(settings, stop))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, _end, work, stop)
     try:
-        await task
+        await work
     except asyncio.CancelledError:
-        log.info("stopped")
+        log.warning("stopped at once")
+        return 1
+    log.info("stopped")
+    return 0
 
 
-def loop_factory() -> Callable[[Coroutine[Any, Any, None]], None]:
+async def _run(settings: Settings, stop: asyncio.Event) -> None:
+    await app.run(settings, await connect(settings.kubeconfig), stop=stop, on_ready=gc.freeze)
+
+
+def _end(work: "asyncio.Task[None]", stop: asyncio.Event) -> None:
+    if stop.is_set():
+        work.cancel()
+        return
+    log.info("stopping")
+    stop.set()
+
+
+def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
     """``asyncio.run``, on uvloop where it is installed."""
     try:
         import uvloop

@@ -62,8 +62,8 @@ class Election:
         self,
         client: Client,
         leases: Sequence[tuple[str, str]],
-        *,
         identity: str,
+        *,
         timing: Timing = DEFAULTS,
         time: Callable[[], float] = clock.uptime,
         chance: Callable[[], float] = random.random,
@@ -71,6 +71,8 @@ class Election:
     ) -> None:
         self.won = asyncio.Event()
         """Set while this candidate leads."""
+        self.tried = asyncio.Event()
+        """Set once every Lease that might have been free has been asked for."""
         self._timing = timing
         self._time = time
         self._chance = chance
@@ -102,6 +104,7 @@ class Election:
                 started = self._time()
                 await self._round()
                 self._settle()
+                self.tried.set()
                 await self._pause(started)
                 # Before the next try, too: who has slept through its deadline must not find itself leading again.
                 self._settle()

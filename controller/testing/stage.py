@@ -82,12 +82,19 @@ async def stage(
 
 @asynccontextmanager
 async def controlling(
-    on: Stage, settings: Settings = QUIET, *, connection: Connection | None = None
+    on: Stage,
+    settings: Settings = QUIET,
+    *,
+    connection: Connection | None = None,
+    stop: asyncio.Event | None = None,
 ) -> AsyncGenerator["asyncio.Task[None]"]:
-    """The whole controller on that stage, from when it is ready; its task."""
-    ready = asyncio.Event()
-    task = asyncio.create_task(app.run(settings, connection or on.connection, on_ready=ready.set))
-    waiting = asyncio.create_task(ready.wait())
+    """The whole controller on that stage, from when it works; its task. At the end of the block it is killed, if it still runs."""
+    working = asyncio.Event()
+    time = asyncio.get_running_loop().time
+    task = asyncio.create_task(
+        app.run(settings, connection or on.connection, stop=stop, on_work=working.set, time=time)
+    )
+    waiting = asyncio.create_task(working.wait())
     await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     try:

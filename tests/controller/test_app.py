@@ -12,15 +12,17 @@ import aiohttp
 import orjson
 import pytest
 
-from api.meta import EVENTS, PODS
+from api.meta import EVENTS, LEASES, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller import app, kinds
-from controller.app import FLUSH_SECONDS, BadTemplate, UnknownKind, chosen, options_from
+from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
 from controller.kube.connect import Connection
+from controller.kube.errors import NotLeading
+from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Refuse, Reset, Rule
-from controller.testing.stage import QUIET, Stage, controlling, stage
+from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, stage
 
 RUNNING = "Created T, Running T"
 
@@ -51,7 +53,7 @@ async def starting(on: Stage) -> AsyncIterator[Answer]:
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
 async def test_it_is_ready_when_all_caches_are_filled_and_works_only_then(plural: str) -> None:
     """A cache that is half filled would make children look lost."""
-    async with stage(Rule(Delay(20), verb="list", plural=plural)) as on:
+    async with stage(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
         await on.submit()
         async with starting(on) as answer:
             await on.settled(10)
@@ -135,7 +137,7 @@ async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence(
 
 async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
     """Three watches, each with ever longer pauses; the transport itself tries each call twice."""
-    async with stage(Rule(Reset(), verb="watch")) as on, controlling(on):
+    async with stage(Rule(Reset(), verb="watch")) as on, starting(on):
         await on.settled(60)
         first = on.faults.count("watch")
         await on.settled(600)
@@ -194,27 +196,213 @@ async def test_one_worker_takes_one_job_after_the_other() -> None:
         assert len(await on.names(PODS)) == 4
 
 
-async def test_a_stop_lets_the_last_events_out() -> None:
-    async with stage(Rule(Delay(2), verb="create", plural="events")) as on:
-        async with controlling(on):
+async def stopped(task: "asyncio.Task[None]", stop: asyncio.Event) -> float:
+    """Ask for the end; the seconds that it takes."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    stop.set()
+    await task
+    return loop.time() - started
+
+
+async def test_a_stop_lets_passes_and_events_come_to_their_end() -> None:
+    async with stage(Rule(Delay(2), verb="create")) as on:
+        async with controlling(on, stop=(stop := asyncio.Event())) as task:
+            await on.submit()
+            await on.submit("other")
+            await on.settled(0.1)
+            # the pods and Services, then eight events, four at once
+            assert await stopped(task, stop) == pytest.approx(6, abs=0.2)
+
+        assert len(await on.names(PODS)) == 4
+        assert len(await on.items(EVENTS)) == 8
+
+
+async def test_a_stop_begins_no_passes() -> None:
+    async with stage(Rule(Delay(2), verb="create")) as on:
+        settings = replace(QUIET, controller_threads=1)
+        async with controlling(on, settings, stop=(stop := asyncio.Event())) as task:
             await on.submit()
             await on.settled(0.1)
+            await on.submit("other")
+            await on.settled(0.1)
+            await stopped(task, stop)
 
-        assert len(await on.items(EVENTS)) == 4
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+async def test_a_stop_waits_only_so_long_for_passes() -> None:
+    rule, stop = Rule(Delay(25), verb="create", plural="pods"), asyncio.Event()
+    async with stage(rule) as on, controlling(on, stop=stop) as task:
+        await on.submit()
+        await on.settled(0.1)
+
+        assert await stopped(task, stop) == pytest.approx(DRAIN_SECONDS, abs=0.2)
 
 
 async def test_a_stop_waits_only_so_long_for_events() -> None:
-    async with stage(Rule(Refuse(500), verb="create", plural="events")) as on:
-        async with controlling(on) as task:
-            await on.submit()
-            await on.settled(0.1)
-            loop = asyncio.get_running_loop()
-            started = loop.time()
-            task.cancel()
-            await asyncio.wait([task])
+    rule, stop = Rule(Refuse(500), verb="create", plural="events"), asyncio.Event()
+    async with stage(rule) as on, controlling(on, stop=stop) as task:
+        await on.submit()
+        await on.settled(0.1)
 
-        assert loop.time() - started == pytest.approx(FLUSH_SECONDS, abs=0.2)
-        assert task.cancelled()
+        assert await stopped(task, stop) == pytest.approx(FLUSH_SECONDS, abs=0.2)
+
+
+async def test_a_stop_before_it_works() -> None:
+    async with stage(Rule(Delay(20), verb="watch", plural="pods")) as on:
+        task = asyncio.create_task(app.run(QUIET, on.connection, stop=(stop := asyncio.Event())))
+        await on.settled(1)
+
+        assert await stopped(task, stop) < 0.1
+
+
+LEADING = replace(QUIET, leader_elect=True, leader_election_namespace=NAMESPACE)
+ID = LEADING.leader_election_id
+
+
+@asynccontextmanager
+async def waiting(on: Stage, **options: Any) -> AsyncIterator["tuple[asyncio.Task[None], list[float]]"]:
+    """A second replica from when its caches are filled; its task, and the loop time when it begins to work, once it does."""
+    loop = asyncio.get_running_loop()
+    ready, worked = asyncio.Event(), list[float]()
+    task = asyncio.create_task(
+        app.run(
+            LEADING,
+            on.connection,
+            time=loop.time,
+            on_ready=ready.set,
+            on_work=lambda: worked.append(loop.time()),
+            **options,
+        )
+    )
+    try:
+        await ready.wait()
+        yield task, worked
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_whoever_waits_is_ready_and_does_nothing() -> None:
+    async with stage() as on, controlling(on, LEADING), waiting(on) as (_, worked):
+        await on.submit()
+        await on.settled(100)
+
+        assert worked == []
+        assert on.faults.count("create", "pods") == 2
+
+
+async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    async with stage() as on, controlling(on, LEADING, stop=stop) as task, waiting(on) as (_, worked):
+        await on.submit("one")
+        await on.settled()
+        await on.become("Running")
+        await on.settled(2)
+        await on.submit("two")
+        await on.settled(0.001)  # a pass is under way
+        before = loop.time()
+        await stopped(task, stop)
+        await on.settled()
+
+        assert worked[0] - before < 0.5
+        await on.submit("three")
+        await on.settled()
+        assert len(await on.names(PODS)) == 6
+        await on.become("Succeeded", code=0)
+        await on.settled(5)
+        for name in ("one", "two", "three"):
+            assert (await on.conditions(name)).endswith("Succeeded T")
+        assert on.faults.count("create", "pods") == 6, "nothing was tried twice"
+
+
+async def test_a_lead_that_is_lost_ends_it_and_another_goes_on() -> None:
+    loop = asyncio.get_running_loop()
+    async with stage() as on, controlling(on, LEADING) as task, waiting(on) as (_, worked):
+        await on.submit()
+        await on.settled(9)
+        holder = (await on.get(LEASES, ID))["spec"]["holderIdentity"]
+        on.faults.rules.append(Rule(Reset(), verb="update", containing=holder.encode()))
+        await asyncio.wait([task])
+        ended = loop.time()
+        with pytest.raises(NotLeading, match=ID):
+            await task
+        await on.settled(10)
+
+        assert worked[0] > ended
+        await on.submit("other")
+        await on.settled()
+        assert len(await on.names(PODS)) == 4
+
+
+async def test_no_write_of_whoever_does_not_lead_is_sent() -> None:
+    """As when a process was stopped and goes on later, with a pass under way: its own clock says that its time is over."""
+    loop = asyncio.get_running_loop()
+    asleep = 0.0
+    rule = Rule(Delay(1), verb="create", plural="pods")
+    async with stage(rule) as on:
+        task = asyncio.create_task(app.run(LEADING, on.connection, time=lambda: loop.time() + asleep))
+        await on.settled(1)
+        await on.submit(workers=99)
+        await on.settled(0.5)
+        asleep = 12.0
+        on.faults.calls.clear()
+        await asyncio.wait([task])
+
+        assert isinstance(task.exception(), NotLeading)
+        assert [one for one in on.calls if one.verb not in {"get", "list", "watch"}] == []
+
+
+async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None:
+    """A cache that lags behind the last writes of another would show failures that were counted and cleared away already."""
+    rule, stop = Rule(Delay(1), verb="create"), asyncio.Event()
+    async with stage(rule) as on, controlling(on, LEADING, stop=stop), waiting(on) as (_, worked):
+        await on.submit()
+        await on.settled(0.1)
+        on.faults.calls.clear()
+        stop.set()
+        await on.submit("other")
+        await on.settled(10)
+        assert worked
+
+        calls = [(one.verb, one.plural) for one in on.calls]
+        released = next(place for place, one in enumerate(on.calls) if b'"holderIdentity":""' in one.body)
+        taken = calls.index(("update", "leases"), released + 1)
+        asked = [calls.index(("watch", one), taken) for one in ("pods", "services", RESOURCE.plural)]
+        written = [place for place, one in enumerate(calls) if one[0] in {"create", "patch"}]
+        assert min(written) < released, "one had something to finish"
+        assert max(written) > max(asked), "the other had something to begin"
+        assert not [place for place in written if released < place < max(asked)]
+
+
+async def test_the_first_of_all_does_not_ask_twice() -> None:
+    async with stage() as on, controlling(on, LEADING):
+        await on.settled()
+
+        assert on.faults.count("watch", "pods") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "namespace", "leases"),
+    [
+        pytest.param(QUIET, "pods-own", [], id="without election"),
+        pytest.param(LEADING, "pods-own", [(NAMESPACE, ID)], id="the namespace that is named"),
+        pytest.param(
+            replace(QUIET, leader_elect=True, leader_election_id="x"),
+            "own",
+            [("own", "x")],
+            id="the pod's own",
+        ),
+    ],
+)
+def test_leases(settings: Settings, namespace: str, leases: list[tuple[str, str]]) -> None:
+    assert leases_from(settings, Connection("http://server", namespace=namespace)) == leases
+
+
+def test_a_lease_that_would_be_nowhere() -> None:
+    with pytest.raises(NoNamespace, match="--leader-election-namespace"):
+        leases_from(replace(QUIET, leader_elect=True), Connection("http://server"))
 
 
 async def test_a_job_that_ends_badly_is_counted() -> None:

@@ -31,12 +31,24 @@ from controller.settings import FIELDS, Settings
         pytest.param({"namespace": "a-"}, "'a-' is no name of a namespace", id="end of a name"),
         pytest.param({"namespace": "a\n"}, "is no name of a namespace", id="a line's end in a name"),
         pytest.param({"namespace": "a" * 64}, "is no name of a namespace", id="length of a name"),
-        pytest.param({"events": "loud"}, "--events must be one of full, off", id="events"),
+        pytest.param({"events": "loud"}, "--events must be one of full, compact, off", id="events"),
         pytest.param(
             {"log_format": "xml"}, "--log-format must be one of json, console", id="format of the log"
         ),
         pytest.param({"log_level": "loud"}, "--log-level must be one of", id="level of the log"),
-        pytest.param({"leader_elect": True}, "--leader-elect: this version has no", id="leader election"),
+        pytest.param(
+            {"leader_election_namespace": "A"}, "--leader-election-namespace: 'A' is", id="lease's namespace"
+        ),
+        pytest.param(
+            {"leader_election_id": "a/b"}, "--leader-election-id: 'a/b' is no name", id="lease's name"
+        ),
+        pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is no name", id="no lease"),
+        pytest.param(
+            {"leader_election_id": "a..b"}, "'a..b' is no name of a Lease", id="dots of a lease's name"
+        ),
+        pytest.param(
+            {"leader_election_id": "a" * 254}, "is no name of a Lease", id="length of a lease's name"
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused_by_the_name_of_its_flag(
@@ -59,6 +71,11 @@ def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", ["", "a", "7", "team-a", "a--b", "a" * 63])
 def test_names_that_a_namespace_may_have(name: str) -> None:
     assert Settings(namespace=name).namespace == name
+
+
+@pytest.mark.parametrize("name", ["a", "mpi-operator", Settings().leader_election_id, "a" * 253])
+def test_names_that_a_lease_may_have(name: str) -> None:
+    assert Settings(leader_election_id=name).leader_election_id == name
 
 
 def test_settings_do_not_change() -> None:

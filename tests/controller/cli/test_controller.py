@@ -17,7 +17,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.meta import EVENTS, PODS
+from api.meta import EVENTS, LEASES, PODS
 from controller.cli import controller, main
 from controller.kube.client import Client
 from controller.settings import Settings
@@ -39,7 +39,10 @@ def parsed(*flags: str) -> Settings:
         ("--health-probe-bind-address=:9091", "health_probe_bind_address", ":9091"),
         ("--leader-elect=false", "leader_elect", False),
         ("--leader-elect=0", "leader_elect", False),
-        ("--leader-election-id=other", "leader_elect", False),
+        ("--leader-elect", "leader_elect", True),
+        ("--leader-elect=true", "leader_elect", True),
+        ("--leader-election-id=other", "leader_election_id", "other"),
+        ("--leader-election-namespace=team", "leader_election_namespace", "team"),
         ("--enable-scheme=pytorchjob", "enable_scheme", ("pytorchjob",)),
         ("--gang-scheduler-name=", "leader_elect", False),
         ("--gang-scheduler-name=None", "leader_elect", False),
@@ -99,7 +102,7 @@ def test_the_namespace_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         pytest.param(["--kube-api-qps=nan"], "--kube-api-qps must be a number", id="not a number"),
         pytest.param(["--namespace=Foo_Bar"], "'Foo_Bar' is no name of a namespace", id="no namespace"),
         pytest.param(["--leader-elect=maybe"], "neither true nor false", id="neither true nor false"),
-        pytest.param(["--leader-elect"], "no leader election", id="leader election"),
+        pytest.param(["--leader-election-id=My/Lock"], "'My/Lock' is no name of a Lease", id="no Lease"),
         pytest.param(["--gang-scheduler-name=volcano"], "does not schedule gangs", id="gang scheduling"),
         pytest.param(["--enable-scheme=SparkJob"], "SparkJob: not a kind that is served", id="no such kind"),
         pytest.param(["--events=loud"], "--events must be one of", id="no such word"),
@@ -153,9 +156,11 @@ class Running:
 
 
 @asynccontextmanager
-async def running(on: Stage, folder: Path, *flags: str) -> AsyncIterator[Running]:
+async def running(
+    on: Stage, folder: Path, *flags: str, kubeconfig: dict[str, Any] | None = None
+) -> AsyncIterator[Running]:
     path, address = folder / "kubeconfig", free_address()
-    path.write_text(yaml.safe_dump(on.server.kubeconfig()))
+    path.write_text(yaml.safe_dump(kubeconfig or on.server.kubeconfig()))
     addresses = [f"--metrics-bind-address={address}", f"--health-probe-bind-address={address}"]
     command = ["-m", "controller", f"--kubeconfig={path}", *addresses, *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
@@ -204,7 +209,7 @@ async def until_met(rule: Rule) -> None:
 async def test_from_start_to_stop(tmp_path: Path) -> None:
     """Ready, a job from its creation to its success, the metrics of that, and an end when it is asked for."""
     async with stage() as on, running(on, tmp_path, "--leader-elect=false") as it:
-        await it.told("caches filled, working")
+        await it.told("working")
         assert await it.get("/healthz") == (200, "ok\n")
         assert await it.get("/readyz") == (200, "ok\n")
         await on.submit()
@@ -238,7 +243,7 @@ async def test_from_start_to_stop(tmp_path: Path) -> None:
 async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Signals) -> None:
     rule = Rule(Delay(1), verb="create", plural="events")
     async with stage(rule) as on, running(on, tmp_path) as it:
-        await it.told("caches filled, working")
+        await it.told("working")
         await on.submit()
         await until_met(rule)
 
@@ -247,20 +252,55 @@ async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Si
 
 
 @real_time
-async def test_a_stop_does_not_wait_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """Whatever is under way: here a pass that waits for a server which does not answer."""
     rule = Rule(Delay(1000))
     async with stage() as on, running(on, tmp_path) as it:
-        await it.told("caches filled, working")
+        await it.told("working")
         on.faults.rules.append(rule)
         await on.submit()
         await until_met(rule)
+        it.process.send_signal(signal.SIGTERM)
+        await it.told("stopping")
+
+        assert await it.stop() == 1
+        await it.told("stopped at once")
+
+
+@real_time
+async def test_a_lead_that_is_lost_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    async with stage() as on, running(on, tmp_path, "--leader-elect") as it:
+        await it.told("working")
+        name = Settings().leader_election_id
+        assert (await on.get(LEASES, name))["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
+        await on.change(LEASES, name, {"spec": {"holderIdentity": "somebody"}})
+
+        assert name in (await it.told("lost the lead, ending"))["error"]
+        assert await it.process.wait() == 1
+
+
+@real_time
+async def test_a_stop_gives_the_lease_back(tmp_path: Path) -> None:
+    async with stage() as on, running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it:
+        await it.told("working")
 
         assert await it.stop() == 0
+        assert (await on.get(LEASES, "mine"))["spec"]["holderIdentity"] == ""
+
+
+@real_time
+async def test_no_namespace_for_the_lease_ends_with_1_and_says_so(tmp_path: Path) -> None:
+    async with stage() as on:
+        config = on.server.kubeconfig()
+        del config["contexts"][0]["context"]["namespace"]
+        async with running(on, tmp_path, "--leader-elect", kubeconfig=config) as it:
+            assert "--leader-election-namespace" in (await it.told("cannot run"))["error"]
+            assert await it.process.wait() == 1
 
 
 @real_time
 async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
-    rule = Rule(Refuse(403, "Forbidden", "not you"), verb="list", plural="pods")
+    rule = Rule(Refuse(403, "Forbidden", "not you"), plural="pods")
     async with stage(rule) as on, running(on, tmp_path) as it:
         assert (await it.told("watch refused"))["error"] == "not you"
         assert (await it.get("/readyz"))[0] == 500
@@ -301,7 +341,7 @@ async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path
 async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in controller.INERT]
     async with stage() as on, running(on, tmp_path, *flags) as it:
-        await it.told("caches filled, working")
+        await it.told("working")
 
     named = [one["flag"] for one in it.log if one["msg"] == "flag does nothing"]
     assert named == [f"--{name}" for name in controller.INERT]
@@ -322,7 +362,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
         Rule(Refuse(422, "Invalid", "no"), verb="create", plural="pods", containing=b"wrong-", times=5),
     ]
     async with stage(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
-        await it.told("caches filled, working")
+        await it.told("working")
         await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})
         await until_conditions(on, "Created T, Failed T", "wrong")

@@ -64,7 +64,7 @@ async def candidate(on: Stage, identity: str, *leases: tuple[str, str]) -> Async
         election = Election(
             client,
             leases or (FIRST,),
-            identity=identity,
+            identity,
             time=loop.time,
             chance=lambda: 0.5,
             observer=told,
@@ -252,7 +252,7 @@ async def test_a_deadline_that_was_slept_through_is_noticed_before_anything_is_s
         loop = asyncio.get_running_loop()
         asleep = 0.0
         async with Client(on.connection, user_agent="a") as client:
-            election = Election(client, [FIRST], identity="a", time=lambda: loop.time() + asleep)
+            election = Election(client, [FIRST], "a", time=lambda: loop.time() + asleep)
             task = asyncio.create_task(election.run())
             await on.settled(1)
             on.faults.calls.clear()

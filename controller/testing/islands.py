@@ -1,0 +1,272 @@
+"""Processes that are stopped, clocks that go at their own rates, and a network that loses things: in one thread, on made-up time.
+
+Each process is an island: an event loop with a clock of its own, which ``World`` turns when something is due there. Between islands and
+the one server only messages travel, and the world decides when they arrive, if at all. Nothing is real, so nothing depends on chance.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import orjson
+from typing_extensions import override
+
+from api.meta import Resource
+from controller.kube.client import Client
+from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+NEVER = float("inf")
+SILENCE_SECONDS = 90.0
+"""After so long without a word a watch counts as broken."""
+
+
+class World:
+    """True time, and what happens when."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.latency = 0.001
+        """Seconds that a message takes."""
+        self.islands: list[Island] = []
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called whenever something may have happened."""
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    def at(self, seconds: float, what: Callable[[], None]) -> None:
+        """Have something happen in so many seconds."""
+        heapq.heappush(self._due, (self.now + seconds, next(self._count), what))
+
+    def advance(self, seconds: float) -> None:
+        """Let everything happen that happens within so many seconds."""
+        end = self.now + seconds
+        while True:
+            due = min([self._due[0][0] if self._due else NEVER, *(one.wakes_at() for one in self.islands)])
+            if due > end:
+                break
+            self.now = max(self.now, due)
+            while self._due and self._due[0][0] <= self.now:
+                heapq.heappop(self._due)[2]()
+            for island in self.islands:
+                if island.wakes_at() <= self.now:
+                    island.turn()
+            self.on_turn()
+        self.now = end
+
+    def close(self) -> None:
+        """End everything that runs on any island."""
+        for island in self.islands:
+            while tasks := asyncio.all_tasks(island):
+                for task in tasks:
+                    task.cancel()
+                island.turn()
+            island.close()
+        self.islands.clear()
+
+
+class _Selector:
+    """Nothing ever comes in by itself."""
+
+    def select(self, timeout: float | None) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class Island(asyncio.BaseEventLoop):
+    """One process. Its clock goes ``rate`` times as fast as true time, and goes on while it is stalled, as a stopped process's does."""
+
+    # What BaseEventLoop has and its stubs do not tell of.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _run_once: Callable[[], None]
+
+    def __init__(self, world: World, rate: float) -> None:
+        super().__init__()
+        self._world = world
+        self._rate = rate
+        self._selector = _Selector()
+        self._clock_resolution = (
+            1e-6  # clocks that are converted into each other do not agree to the last bit
+        )
+        self.stalled_until = 0.0
+        world.islands.append(self)
+
+    @override
+    def time(self) -> float:
+        return self._world.now * self._rate
+
+    def wakes_at(self) -> float:
+        """True time when there is something to do."""
+        due = 0.0 if self._ready else self._scheduled[0].when() / self._rate if self._scheduled else NEVER
+        return max(due, self.stalled_until) if due < NEVER else NEVER
+
+    def turn(self) -> None:
+        """Do what is due."""
+        asyncio.events._set_running_loop(self)  # noqa: SLF001 - asyncio documents it for whoever writes loops
+        try:
+            self._run_once()
+        finally:
+            asyncio.events._set_running_loop(None)  # noqa: SLF001 - likewise
+
+    def _process_events(self, event_list: list[Any]) -> None: ...
+
+    def _write_to_self(self) -> None: ...
+
+
+class Server:
+    """Objects of one resource, with versions; whatever watches is told of each change."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.watches: list[Watch] = []
+        self._version = itertools.count(1)
+        self._told: list[tuple[int, bytes]] = []
+
+    def get(self, namespace: str, name: str) -> bytes:
+        try:
+            return orjson.dumps(self.objects[namespace, name])
+        except KeyError as error:
+            raise NotFound(404, "NotFound", f"{name} not found") from error
+
+    def write(self, namespace: str, name: str, body: bytes, *, is_new: bool) -> bytes:
+        new = orjson.loads(body)
+        name = name or new["metadata"]["name"]
+        old = self.objects.get((namespace, name))
+        if is_new and old:
+            raise AlreadyExists(409, "AlreadyExists", f"{name} already exists")
+        if not is_new:
+            known = orjson.loads(self.get(namespace, name))["metadata"]["resourceVersion"]
+            if new["metadata"]["resourceVersion"] != known:
+                raise Conflict(409, "Conflict", "the object has been modified")
+        version = next(self._version)
+        new["metadata"] |= {"uid": "uid", "resourceVersion": str(version)}
+        self.objects[namespace, name] = new
+        self._tell("MODIFIED" if old else "ADDED", new, version)
+        return orjson.dumps(new)
+
+    def begin(self, watch: "Watch", params: Mapping[str, str]) -> None:
+        """Tell all there is, or all since a version, and go on."""
+        if "sendInitialEvents" in params:
+            for one in self.objects.values():
+                watch.tell(_line("ADDED", one))
+            version = self._told[-1][0] if self._told else 1
+            metadata = {
+                "resourceVersion": str(version),
+                "annotations": {"k8s.io/initial-events-end": "true"},
+            }
+            watch.tell(_line("BOOKMARK", {"metadata": metadata}))
+        else:
+            for version, line in self._told:
+                if version > int(params["resourceVersion"]):
+                    watch.tell(line)
+        self.watches.append(watch)
+
+    def _tell(self, type_: str, one: dict[str, Any], version: int) -> None:
+        self._told.append((version, _line(type_, one)))
+        for watch in self.watches:
+            watch.tell(self._told[-1][1])
+
+
+class Watch:
+    """One watch of one island. Once a line of it is lost, no later one arrives: it is silent, and nobody is told why."""
+
+    def __init__(self, world: World, line: "Line") -> None:
+        self._world = world
+        self._line = line
+        self._lines: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._is_lost = False
+
+    def tell(self, line: bytes) -> None:
+        self._world.at(self._world.latency, lambda: self._arrive(line))
+
+    def _arrive(self, line: bytes) -> None:
+        self._is_lost = self._is_lost or not self._line.hears
+        if not self._is_lost:
+            self._lines.append(line)
+            self._line.island.call_soon(self._wake.set)
+
+    async def readline(self, *, max_line_length: int) -> bytes:
+        async with asyncio.timeout(SILENCE_SECONDS):
+            while not self._lines:
+                self._wake.clear()
+                await self._wake.wait()
+        return self._lines.popleft()
+
+
+class Line:
+    """What an island has for a client: the same verbs, and a server somewhere at the other end."""
+
+    def __init__(self, world: World, island: Island, server: Server) -> None:
+        self.island = island
+        self.hears = True
+        """Whether messages to the island arrive."""
+        self.is_heard = True
+        """Whether messages from it arrive."""
+        self._world = world
+        self._server = server
+
+    def as_client(self) -> Client:
+        return cast("Client", self)
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        return await self.call(lambda: self._server.get(namespace, name))
+
+    async def create(self, resource: Resource, namespace: str, body: bytes) -> bytes:
+        return await self.call(lambda: self._server.write(namespace, "", body, is_new=True))
+
+    async def update(self, resource: Resource, namespace: str, name: str, body: bytes) -> bytes:
+        return await self.call(lambda: self._server.write(namespace, name, body, is_new=False))
+
+    @asynccontextmanager
+    async def stream(self, path: str, params: Mapping[str, str], **_: str) -> AsyncGenerator[Watch]:
+        watch = Watch(self._world, self)
+
+        def begin() -> bytes:
+            self._server.begin(watch, params)
+            return b""
+
+        async with asyncio.timeout(SILENCE_SECONDS):
+            await self.call(begin)
+        try:
+            yield watch
+        finally:
+            if watch in self._server.watches:
+                self._server.watches.remove(watch)
+
+    async def call(self, do: Callable[[], bytes]) -> bytes:
+        """Have something done at the server; what it answers, if that arrives."""
+        answer: asyncio.Future[bytes] = self.island.create_future()
+
+        def arrive() -> None:
+            try:
+                value: bytes | ApiError = do()
+            except ApiError as error:
+                value = error
+            self._world.at(self._world.latency, lambda: self._answer(answer, value))
+
+        if self.is_heard:
+            self._world.at(self._world.latency, arrive)
+        return await answer
+
+    def _answer(self, answer: "asyncio.Future[bytes]", value: bytes | ApiError) -> None:
+        if self.hears:
+            self.island.call_soon(_settle, answer, value)
+
+
+def _settle(answer: "asyncio.Future[bytes]", value: bytes | ApiError) -> None:
+    if answer.done():
+        return
+    if isinstance(value, ApiError):
+        answer.set_exception(value)
+    else:
+        answer.set_result(value)
+
+
+def _line(type_: str, one: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"type": type_, "object": one}) + b"\n"

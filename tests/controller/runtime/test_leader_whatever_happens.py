@@ -1,0 +1,183 @@
+"""Candidates with clocks of their own, stopped, cut off or killed at any time: never do two write, and one always does at last."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from typing_extensions import override
+
+from controller.runtime.leader import Election
+from controller.testing.islands import Island, Line, Server, World
+
+RATES = st.sampled_from([1.0, 0.86, 1.19])
+"""Of clocks. Even the fastest and the slowest differ by less than the lease and the deadline of writes do."""
+SECONDS = st.sampled_from([0.01, 0.5, 1.9, 2.1, 4.0, 9.0, 11.0, 16.0])
+WHICH = st.integers(0, 2)
+AGAIN_SECONDS = 1.0
+"""After which a process that has ended by itself is started anew."""
+
+
+class Process:
+    """A replica on an island: it stands for election, and writes while it may."""
+
+    def __init__(
+        self, world: World, server: Server, written: list[str], rate: float, names: Iterator[str]
+    ) -> None:
+        self.island = Island(world, rate)
+        self.lines = Line(world, self.island, server), Line(world, self.island, server)
+        """For the Lease, and for everything else."""
+        self._written = written
+        self._names = names
+        self._tasks: list[asyncio.Task[None]] = []
+        self.start()
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def leads(self) -> bool:
+        return self.is_running and self.election.permit() > 0
+
+    def start(self) -> None:
+        if self.is_running:
+            return
+        name = next(self._names)
+        self.election = Election(
+            self.lines[0].as_client(), [("kubeflow", "lock")], name, time=self.island.time
+        )
+        self._tasks = [self.island.create_task(self._stands()), self.island.create_task(self._writes(name))]
+
+    def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    def stop(self) -> None:
+        tasks, election = self._tasks, self.election
+        self.kill()
+
+        async def ends() -> None:
+            await asyncio.wait(tasks)
+            await election.release()
+
+        self._last = self.island.create_task(ends())
+
+    async def _stands(self) -> None:
+        with contextlib.suppress(BaseExceptionGroup):
+            await self.election.run()
+        self.kill()
+        self.island.call_later(AGAIN_SECONDS, self.start)
+
+    async def _writes(self, name: str) -> None:
+        await self.election.won.wait()
+        while (seconds := self.election.permit()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.lines[1].call(lambda: self._write(name))
+            await asyncio.sleep(0.3)
+
+    def _write(self, name: str) -> bytes:
+        """At the server, when it arrives there."""
+        if not self._written or self._written[-1] != name:
+            self._written.append(name)
+        return b""
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.server = Server()
+        self.written: list[str] = []
+        """Who has written, each time that it changed."""
+        self.processes: list[Process] = []
+
+    @initialize(rates=st.tuples(RATES, RATES, RATES))
+    def begin(self, rates: tuple[float, ...]) -> None:
+        names = map(str, itertools.count())
+        self.world.on_turn = self.one_leads_at_most
+        self.processes = [Process(self.world, self.server, self.written, rate, names) for rate in rates]
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule(which=WHICH, seconds=SECONDS)
+    def is_stopped_and_goes_on(self, which: int, seconds: float) -> None:
+        """As by SIGSTOP and SIGCONT, or a machine that has too much to do."""
+        self.processes[which].island.stalled_until = self.world.now + seconds
+
+    @rule(seconds=SECONDS)
+    def the_leader_is_stopped_and_goes_on(self, seconds: float) -> None:
+        for one in self.processes:
+            if one.leads:
+                one.island.stalled_until = self.world.now + seconds
+
+    @rule(which=WHICH, line=st.integers(0, 1), hears=st.booleans(), is_heard=st.booleans())
+    def the_network_changes(self, which: int, line: int, hears: bool, is_heard: bool) -> None:
+        changed = self.processes[which].lines[line]
+        changed.hears, changed.is_heard = hears, is_heard
+
+    @rule(seconds=st.sampled_from([7.0, 20.0]), hears=st.booleans())
+    def the_leader_cannot_renew_for_a_while(self, seconds: float, hears: bool) -> None:
+        line = next((one.lines[0] for one in self.processes if one.leads), None)
+        if line:
+            line.hears, line.is_heard = hears, False
+            self.time_passes(seconds)
+            line.hears = line.is_heard = True
+
+    @rule(latency=st.sampled_from([0.001, 0.05, 0.3]))
+    def messages_take(self, latency: float) -> None:
+        self.world.latency = latency
+
+    @rule(which=WHICH)
+    def is_killed(self, which: int) -> None:
+        self.processes[which].kill()
+
+    @rule(which=WHICH)
+    def is_told_to_stop(self, which: int) -> None:
+        if self.processes[which].is_running:
+            self.processes[which].stop()
+
+    @rule(which=WHICH)
+    def is_started(self, which: int) -> None:
+        self.processes[which].start()
+
+    @rule()
+    def all_is_well_and_the_leader_hands_over(self) -> None:
+        self.world.latency = 0.05
+        for one in self.processes:
+            for line in one.lines:
+                line.hears = line.is_heard = True
+            one.island.stalled_until = 0.0
+            one.start()
+        self.time_passes(120)
+        (leader,) = [one for one in self.processes if one.leads]
+        before = len(self.written)
+        leader.stop()
+        self.time_passes(1)
+        assert sum(one.leads for one in self.processes) == 1
+        assert len(self.written) == before + 1
+
+    @invariant()
+    def one_leads_at_most(self) -> None:
+        assert sum(one.leads for one in self.processes) <= 1
+
+    @invariant()
+    def who_has_written_is_followed_for_good(self) -> None:
+        assert len(self.written) == len(set(self.written))
+
+    @override
+    def teardown(self) -> None:
+        self.world.close()
+
+
+Machine.TestCase.settings = settings(
+    max_examples=50, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestWhateverHappens = Machine.TestCase
