@@ -4,7 +4,7 @@ The API server writes down what it is asked. Nothing may be refused, and no righ
 """
 
 import json
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -23,9 +23,13 @@ rules:
 - {{level: None}}
 """
 NAMESPACE = "default"
-OWNER_REFERENCES = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"
+API_SERVER = (
+    "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+    "--feature-gates=WatchList=false",  # older servers have none, so that rights to list are needed
+)
 NEVER_ASKED = {("kubeflow.org", "pytorchjobs/finalizers", "update")}
 """Rights that no request needs: this one is looked up by an admission plugin that is on here, when a pod names its owner."""
+LEADS = 'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"}'
 
 Right = tuple[str, str, str]
 """API group, resource with its subresource, verb."""
@@ -33,7 +37,7 @@ Right = tuple[str, str, str]
 
 @pytest.fixture(scope="module")
 def plane() -> Generator[ControlPlane]:
-    with ControlPlane(nodes=1, audit_policy=AUDIT, api_server_flags=[OWNER_REFERENCES]) as plane:
+    with ControlPlane(nodes=1, audit_policy=AUDIT, api_server_flags=API_SERVER) as plane:
         install(plane)
         yield plane
 
@@ -56,10 +60,16 @@ def right(entry: dict[str, Any]) -> Right:
     return target.get("apiGroup", ""), resource, entry["verb"]
 
 
-def granted(rules: Iterable[dict[str, Any]]) -> set[Right]:
+def refused(plane: ControlPlane) -> list[Right]:
+    return [right(one) for one in entries(plane) if one["responseStatus"]["code"] in {401, 403}]
+
+
+def granted(role: str) -> set[Right]:
+    """By the shipped role of that kind."""
+    (document,) = [document for document in build(RBAC) if document["kind"] == role]
     return {
         (group, resource, verb)
-        for rule in rules
+        for rule in document["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -78,10 +88,27 @@ def test_whole_lives_need_every_right_and_no_other(plane: ControlPlane) -> None:
             == 0
         )
 
-    refused = [right(one) for one in entries(plane) if one["responseStatus"]["code"] in {401, 403}]
-    assert refused == []
-    (role,) = [document for document in build(RBAC) if document["kind"] == "ClusterRole"]
-    assert granted(role["rules"]) - asked(plane) == NEVER_ASKED
+    assert refused(plane) == []
+    assert granted("ClusterRole") - asked(plane) == NEVER_ASKED
+
+
+def test_one_of_two_replicas_works_and_the_other_takes_over(plane: ControlPlane) -> None:
+    jobs = Jobs(plane, NAMESPACE)
+    with in_cluster_service(plane, replica="first") as first:
+        plane.wait("the first to lead", lambda: first.metric(LEADS) == 1, seconds=60)
+        with in_cluster_service(plane, replica="second") as second:
+            jobs.create("before", job(workers=1))
+            jobs.wait_for("before", "Running")
+            assert second.metric(LEADS) == 0
+
+            del plane.processes[first.process.name]
+            first.process.stop(grace_seconds=30)
+            jobs.create("after", job(workers=1))
+            jobs.wait_for("after", "Running")
+            assert second.metric(LEADS) == 1
+
+    assert refused(plane) == []
+    assert granted("Role") - asked(plane) == set()
 
 
 def live_and_expire(plane: ControlPlane, jobs: Jobs) -> None:
@@ -152,6 +179,7 @@ def test_requests_have_a_queue_of_their_own(plane: ControlPlane) -> None:
         pass
 
     assert dispatched(plane, "training-operator", "workload-high") > 0
+    assert dispatched(plane, "training-operator-leases", "leader-election") > 0
     assert dispatched(plane, "service-accounts", "workload-low") == 0
 
 

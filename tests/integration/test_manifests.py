@@ -165,6 +165,6 @@ def test_the_controller_may_hold_one_lease(control_plane: ControlPlane) -> None:
         lease = ("coordination.k8s.io", "leases")
         return [verb for verb in every if may(control_plane, verb, *lease, namespace=namespace, name=name)]
 
-    assert verbs("kubeflow", LEASE) == ["get", "list", "watch", "create", "update", "patch"]
+    assert verbs("kubeflow", LEASE) == ["get", "list", "watch", "create", "update"]
     assert verbs("kubeflow", "other") == ["create"]
     assert verbs("default", LEASE) == []

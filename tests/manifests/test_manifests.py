@@ -99,6 +99,19 @@ def test_prometheus_operator_finds_the_service(objects: dict[str, dict[str, Any]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
 
 
+def test_replicas_elect_their_leader_and_an_update_waits_for_the_new_one(
+    objects: dict[str, dict[str, Any]],
+) -> None:
+    deployment = objects["Deployment"]["spec"]
+    (container,) = deployment["template"]["spec"]["containers"]
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers())
+
+    assert parser.parse_args(["controller", *container["args"]]).leader_elect is True
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
 def test_a_node_can_be_drained_and_a_broken_pod_does_not_forbid_it(
     objects: dict[str, dict[str, Any]],
 ) -> None:
