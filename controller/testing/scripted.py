@@ -1,7 +1,7 @@
 """A server that says exactly what a test wants said, byte by byte, for what no API server would say on purpose."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -91,7 +91,7 @@ def saying(*answers: web.Response) -> Answer:
 @asynccontextmanager
 async def calling(
     answer: Answer = fine, connection: Mapping[str, Any] | None = None, **options: Any
-) -> AsyncIterator[tuple[Client, ScriptedServer]]:
+) -> AsyncGenerator[tuple[Client, ScriptedServer]]:
     """A client of such a server. What is given beyond its address goes to the connection, the options to the client."""
     async with (
         ScriptedServer(answer) as server,
