@@ -49,6 +49,11 @@ class Process:
     def running(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
+    @property
+    def returncode(self) -> int | None:
+        """None before it has ended; negative is the signal that ended it."""
+        return self._child.poll() if self._child is not None else None
+
     def start(self) -> None:
         """Starts the program in a session of its own, so that Ctrl-C reaches only whoever started it.
 

@@ -1,0 +1,165 @@
+"""Two controllers as processes beside a real kube-apiserver, jobs coming all the time: one writes, until the other does.
+
+The audit log says who wrote when. It is the server's word, whatever the two think of themselves.
+"""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.testing.audit import Call, calls, policy
+from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane.access import administrator
+from controller.testing.jobs import Jobs, job
+from controller.testing.service import Service, service
+
+CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
+USERS = ("one", "other")
+LEASE = "leader_election_master_status"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane(
+        users=[administrator(user) for user in USERS],
+        controllers=(),
+        service_account_admission=False,
+        audit_policy=policy(USERS),
+        nodes=2,
+    ) as running:
+        running.apply_files(*(path for path in CRDS.glob("*.yaml") if path.name != "kustomization.yaml"))
+        yield running
+
+
+class Pair:
+    """The one that leads, and the one that waits."""
+
+    def __init__(self, plane: ControlPlane, leader: Service, waiting: Service) -> None:
+        self.leader = leader
+        self.waiting = waiting
+        self._plane = plane
+
+    def kill(self, number: signal.Signals) -> None:
+        os.kill(self.leader.process.pid, number)
+
+    def ended(self) -> int | None:
+        """Wait for the end of the one that has led; its exit status."""
+        self._plane.processes.pop(self.leader.process.name, None)  # it may end
+        self._plane.wait("its end", lambda: not self.leader.process.running, seconds=30)
+        return self.leader.process.returncode
+
+    def taken_over(self) -> None:
+        self._plane.wait("the other to lead", lambda: self.waiting.metric(LEASE) == 1, seconds=40)
+
+
+@contextmanager
+def pair(plane: ControlPlane) -> Generator[Pair]:
+    """The first of the users leads."""
+    with ExitStack() as stack:
+        first, second = (
+            stack.enter_context(service(plane, plane.kubeconfig(user), ["--leader-elect=true"]))
+            for user in USERS
+        )
+        plane.wait("one to lead", lambda: first.metric(LEASE) == 1)
+        assert second.metric(LEASE) == 0
+        yield Pair(plane, first, second)
+
+
+class Stream:
+    """Jobs of a master and seven workers, one after the other."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        self.jobs = Jobs(plane, namespace)
+        self.names: list[str] = []
+
+    def submit(self, count: int) -> None:
+        for _ in range(count):
+            self.names.append(f"job-{len(self.names)}")
+            self.jobs.create(self.names[-1], job(workers=7))
+
+    def all_run(self) -> None:
+        for name in self.names:
+            self.jobs.wait_for(name, "Running")
+
+    def pods(self) -> list[str]:
+        return sorted(f"{name}-{part}" for name in self.names for part in PARTS)
+
+
+PARTS = ("master-0", *(f"worker-{index}" for index in range(7)))
+
+
+def writes(plane: ControlPlane, namespace: str, user: str) -> list[Call]:
+    assert plane.audit_log is not None
+    return [
+        one
+        for one in calls(plane.audit_log)
+        if (one.user, one.namespace) == (user, namespace) and one.is_write
+    ]
+
+
+def made(plane: ControlPlane, namespace: str) -> Counter[str]:
+    """How often each pod was created, or tried to be."""
+    both = [one for user in USERS for one in writes(plane, namespace, user)]
+    return Counter(one.name for one in both if (one.verb, one.resource) == ("create", "pods"))
+
+
+def test_a_leader_that_is_stopped_writes_nothing_when_it_goes_on(plane: ControlPlane) -> None:
+    with pair(plane) as both:
+        stream = Stream(plane, "stopped")
+        stream.submit(5)
+        both.kill(signal.SIGSTOP)
+        stream.submit(5)
+        both.taken_over()
+        stream.submit(5)
+        stream.all_run()
+        before = writes(plane, "stopped", "one")
+        both.kill(signal.SIGCONT)
+
+        assert both.ended() == 1
+        assert both.leader.log()[-1]["msg"] == "lost the lead, ending"
+        stream.submit(1)
+        stream.all_run()
+
+    ones, others = writes(plane, "stopped", "one"), writes(plane, "stopped", "other")
+    assert ones == before
+    assert max(one.answered for one in ones) < min(one.received for one in others)
+    assert stream.jobs.names("pods") == stream.pods()
+    assert made(plane, "stopped") == Counter(stream.pods())
+
+
+def test_a_stop_hands_over_in_the_middle_of_work(plane: ControlPlane) -> None:
+    with pair(plane) as both:
+        stream = Stream(plane, "handed")
+        stream.submit(10)
+        both.kill(signal.SIGTERM)
+        stream.submit(10)
+        both.taken_over()
+        assert both.ended() == 0
+        stream.all_run()
+
+    ones, others = writes(plane, "handed", "one"), writes(plane, "handed", "other")
+    assert max(one.answered for one in ones) < min(one.received for one in others)
+    assert stream.jobs.names("pods") == stream.pods()
+    assert made(plane, "handed") == Counter(stream.pods()), "none twice, and none was tried twice"
+
+
+def test_a_leader_that_is_killed_in_the_middle_of_work_is_replaced(plane: ControlPlane) -> None:
+    with pair(plane) as both:
+        stream = Stream(plane, "killed")
+        stream.submit(10)
+        both.kill(signal.SIGKILL)
+        stream.submit(5)
+        assert both.ended() == -signal.SIGKILL
+        both.taken_over()
+        stream.all_run()
+
+    ones, others = writes(plane, "killed", "one"), writes(plane, "killed", "other")
+    assert max(one.answered for one in ones) < min(one.received for one in others)
+    assert stream.jobs.names("pods") == stream.pods()
+    assert set(made(plane, "killed").values()) == {1}
