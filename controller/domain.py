@@ -56,13 +56,14 @@ class Counts:
     """The pods of one role, counted.
 
     ``failed`` are pods in phase Failed and running ones that somebody is removing; ``vanished`` were active when the status was last
-    written and are gone without our doing.
+    written and are gone without our doing. ``first_completed`` is said of index 0: it has succeeded, and the kind's container in it too.
     """
 
     active: int = 0
     succeeded: int = 0
     failed: int = 0
     vanished: int = 0
+    first_completed: bool = False
 
 
 class Severity(StrEnum):

@@ -33,10 +33,13 @@ def pod(kind: Shape[J], job: J, roles: Roles, role: Role, index: int, options: O
     if kind.is_leader(roles, role, index):
         own_labels[labels.JOB_ROLE] = "master"
     metadata = {key: template[key] for key in ("annotations", "finalizers") if template.get(key)}
-    env = [{"name": name, "value": value} for name, value in kind.env(job, roles, role, index)]
+    env = [
+        {"name": name, "value" if isinstance(value, str) else "valueFrom": value}
+        for name, value in kind.env(job, roles, role, index, options)
+    ]
     body_spec = {
         **spec,
-        "containers": [{**one, "env": [*(one.get("env") or ()), *env]} for one in containers(kind, role)],
+        "containers": [with_env(kind, one, env) for one in containers(kind, role)],
         "restartPolicy": effective_restart_policy(role),
     }
     waiting = kind.init_containers(job, roles, role, options)
@@ -93,6 +96,13 @@ def containers(kind: Shape[J], role: Role) -> list[Mapping[str, Any]]:
         return given
     added = {"name": kind.port_name, "containerPort": kind.port}
     return [{**one, "ports": [*ports, added]} if at == chosen else one for at, one in enumerate(given)]
+
+
+def with_env(kind: Shape[J], container: Mapping[str, Any], env: list[dict[str, Any]]) -> Mapping[str, Any]:
+    """The container with those variables after its own, if it is one that gets them."""
+    if not env or not (kind.env_everywhere or container.get("name") == kind.container):
+        return container
+    return {**container, "env": [*(container.get("env") or ()), *env]}
 
 
 def role_port(kind: Shape[J], role: Role) -> int:

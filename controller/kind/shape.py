@@ -14,7 +14,8 @@ J = TypeVar("J", bound=Job)
 Roles = Mapping[str, Role]
 """The roles of one job by name, in the kind's order."""
 
-EnvVar = tuple[str, str]
+EnvVar = tuple[str, str | Mapping[str, Any]]
+"""Name and value, or where the value comes from: what Kubernetes calls ``valueFrom``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Options:
     """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
     max_replicas: int = 10_000
     """The most pods that one job may ask for."""
+    cluster_domain: str = ""
+    """What follows ``.svc`` in addresses that are told to programs, such as ``cluster.local``; empty is nothing."""
     keeps_ledger: bool = True
     """Whether the installed CRD stores which restarts are counted; another operator's may not."""
 
@@ -53,15 +56,24 @@ class Shape(Generic[J]):
     replicas_field: str
     """The JSON name of the replica map, for messages."""
     replicas: Callable[[J], Mapping[str, ReplicaSpec] | None]
-    env: Callable[[J, Roles, Role, int], list[EnvVar]]
+    env: Callable[[J, Roles, Role, int, Options], list[EnvVar]]
+    """The variables of one pod, after the user's own."""
     is_leader: Callable[[Roles, Role, int], bool]
     """Whether a pod carries the label ``job-role: master``."""
     judge: Callable[[J, Roles, Mapping[str, Counts]], Verdict]
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
+    env_everywhere: bool = True
+    """Whether every container of a pod gets the variables, or only the one of the kind's name."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
     extras: Callable[[J], Iterable[Child]] = nothing
     single_roles: tuple[str, ...] = ()
     """Roles that have exactly one replica."""
+    required_roles: tuple[str, ...] = ()
+    """Roles that no job can do without."""
+    scalable: bool = False
+    """Whether the workers can be scaled by ``/scale``, which needs a label selector in the status."""
+    missing_container: str = "must have at least one container with name {}"
+    """What is said of a template without the kind's container."""
     ttl_event_reasons: tuple[str, str] = ("SuccessfulDeleteJob", "FailedDeleteJob")
 
     @property

@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _WAIT_FOR_MASTER = "err=1;for i in $(seq {tries}); do if nslookup {address}; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err"
 
 
-def env(job: PyTorchJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
+def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
     """The variables of one pod, in the original's order."""
     variables = [("PYTHONUNBUFFERED", "1")]
     if MASTER in roles:
@@ -208,6 +208,7 @@ PYTORCH: Final = ReplicaKind[PyTorchJob](
     restart_policy=RestartPolicy.ON_FAILURE,
     role_names=(MASTER, WORKER),
     single_roles=(MASTER,),
+    scalable=True,
     replicas_field="pytorchReplicaSpecs",
     replicas=lambda job: job.spec.pytorch_replica_specs,
     env=env,

@@ -18,8 +18,10 @@ def slots(role: Role, pods: tuple[Pod, ...]) -> Slots:
     return {pod.index: pod for pod in pods if pod.role == role.label and 0 <= pod.index < role.replicas}
 
 
-def counts(role: Role, filled: Slots, before: ReplicaStatus | None) -> Counts:
+def counts(role: Role, filled: Slots, before: ReplicaStatus | None, container: str) -> Counts:
     """Count a role's pods. ``before`` is what the status said of the role when it was last written.
+
+    ``container`` is the one whose exit code counts.
 
     Differs: pods that are removed by scaling down count as nothing, not as failed. See docs/decisions/0008-pods-and-replicas.md.
     """
@@ -32,4 +34,9 @@ def counts(role: Role, filled: Slots, before: ReplicaStatus | None) -> Counts:
     ended = max(succeeded - (before.succeeded or 0), 0) + max(failed - (before.failed or 0), 0)
     missing = role.replicas - len(filled)
     vanished = max(min(missing, (before.active or 0) - active - ended), 0)
-    return Counts(active, succeeded, failed, vanished)
+    return Counts(active, succeeded, failed, vanished, _has_completed(filled.get(0), container))
+
+
+def _has_completed(pod: Pod | None, container: str) -> bool:
+    done = pod.exit_of(container) if pod and pod.phase == "Succeeded" else None
+    return done is not None and done.code == 0

@@ -105,7 +105,7 @@ def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft:
     for role in roles.values():
         before = draft.before(role.name)
         filled = count.slots(role, snapshot.pods)
-        counts[role.name] = count.counts(role, filled, before)
+        counts[role.name] = count.counts(role, filled, before, kind.container)
         if counts[role.name].failed + counts[role.name].vanished > ((before.failed or 0) if before else 0):
             lost.append(role.name)
         for pod in filled.values():

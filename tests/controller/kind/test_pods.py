@@ -1,12 +1,21 @@
 """The bodies of pods and Services: template in, body out, the template untouched."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.kind import Options
-from controller.kind.pods import containers, effective_restart_policy, pod, role_port, service, service_ports
+from controller.kind.pods import (
+    containers,
+    effective_restart_policy,
+    pod,
+    role_port,
+    service,
+    service_ports,
+    with_env,
+)
 from controller.kinds.pytorch import PYTORCH
 from controller.testing.builders import UID, pytorch_job, template
 
@@ -36,6 +45,34 @@ def role_of(*given: dict[str, Any], **fields: Any) -> Any:
 
 def container(name: str = "pytorch", *ports: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "image": "img", "ports": list(ports)}
+
+
+def test_variables_follow_the_user_s_own() -> None:
+    own = {"name": "A", "value": "1"}
+
+    first, second = (
+        with_env(PYTORCH, {"name": name, "env": [own]}, [{"name": "B", "value": "2"}])
+        for name in ("pytorch", "x")
+    )
+
+    assert first["env"] == second["env"] == [own, {"name": "B", "value": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "kept"),
+    [
+        pytest.param("pytorch", [{"name": "B"}], False, id="the kind's container gets the variables"),
+        pytest.param("sidecar", [{"name": "B"}], True, id="another stays as it is"),
+        pytest.param("pytorch", [], True, id="no variables change nothing"),
+    ],
+)
+def test_of_a_kind_that_speaks_to_one_container(name: str, env: list[dict[str, Any]], kept: bool) -> None:
+    given = {"name": name, "image": "img"}
+
+    made = with_env(replace(PYTORCH, env_everywhere=False), given, env)
+
+    assert (made == given) is kept
+    assert given == {"name": name, "image": "img"}
 
 
 def test_a_pod_is_named_labelled_and_owned() -> None:

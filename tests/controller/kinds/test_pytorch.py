@@ -55,7 +55,7 @@ def body(job: PyTorchJob, role: str, index: int, options: Options | None = None)
 def env(job: PyTorchJob, role: str = "Worker", index: int = 0) -> list[str]:
     """What is injected into a pod, as ``NAME=value`` in order."""
     roles = PYTORCH.roles(job)
-    return [f"{name}={value}" for name, value in PYTORCH.env(job, roles, roles[role], index)]
+    return [f"{name}={value}" for name, value in PYTORCH.env(job, roles, roles[role], index, Options())]
 
 
 def value(name: str, variables: Sequence[str]) -> str | None:

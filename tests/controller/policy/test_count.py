@@ -19,7 +19,7 @@ def worker(replicas: int) -> Role:
 
 def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
     role = worker(replicas)
-    return counts(role, slots(role, pods), ReplicaStatus(**before) if before else None)
+    return counts(role, slots(role, pods), ReplicaStatus(**before) if before else None, "pytorch")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,24 @@ def test_vanished(pods: list[Pod], before: dict[str, int], vanished: int) -> Non
 )
 def test_of_two_places_one_is_empty(seen: Pod, before: dict[str, int], vanished: int) -> None:
     assert counted(seen, replicas=2, **before).vanished == vanished
+
+
+@pytest.mark.parametrize(
+    ("seen", "completed"),
+    [
+        pytest.param([pod(phase="Succeeded", code=0)], True, id="the first has succeeded"),
+        pytest.param([pod(index=1, phase="Succeeded", code=0)], False, id="another one has"),
+        pytest.param([pod(phase="Running", code=0)], False, id="its sidecar still runs"),
+        pytest.param([pod(phase="Succeeded")], False, id="nobody says how its container ended"),
+        pytest.param([pod(phase="Succeeded", code=1)], False, id="its container failed"),
+        pytest.param(
+            [pod(phase="Succeeded", code=0, container="sidecar")], False, id="another container ended"
+        ),
+        pytest.param([], False, id="there is none"),
+    ],
+)
+def test_whether_the_first_has_completed(seen: list[Pod], completed: bool) -> None:
+    assert counted(*seen, replicas=2).first_completed is completed
 
 
 def test_scaling_up_makes_nothing_vanish() -> None:
