@@ -14,4 +14,4 @@ from controller.kinds import ALL
 def all_crds(schemas: PodSchemas | None = None) -> list[dict[str, Any]]:
     """The CustomResourceDefinition of every kind, with the shipped pod template unless others are given."""
     pod_schemas = schemas or shipped()
-    return [crd(kind.resource, kind.model, pod_schemas) for kind in ALL]
+    return [crd(kind.resource, kind.model, pod_schemas, scalable=kind.scalable) for kind in ALL]

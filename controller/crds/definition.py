@@ -17,14 +17,14 @@ KUBERNETES_VERSION = "kubeflow.org/pod-template-version"
 STATE = {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"}
 AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
-SCALED_ROLES = {"PyTorchJob": "Worker", "PaddleJob": "Worker", "JAXJob": "Worker"}
-"""The role that the scale subresource of a kind speaks of; kinds that are not here cannot be scaled."""
+SCALED_ROLE = "Worker"
+"""The role that the scale subresource speaks of."""
 
 WITHOUT_SERVICES = {"MPIJob"}
 """Kinds that make no Service a replica, so that a job may have any name that an object may have."""
 
 
-def crd(resource: Resource, model: type[Job], pods: PodSchemas) -> dict[str, Any]:
+def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: bool = False) -> dict[str, Any]:
     """The definition of a kind that has one version, which is served and stored."""
     metadata: Schema = {"type": "object"} if resource.kind in WITHOUT_SERVICES else SERVICE_NAME
     schema = job_schema(model, pods, metadata)
@@ -39,7 +39,7 @@ def crd(resource: Resource, model: type[Job], pods: PodSchemas) -> dict[str, Any
             "group": resource.group,
             "names": names(resource),
             "scope": "Namespaced",
-            "versions": [version(resource.version, schema, subresources(resource, model))],
+            "versions": [version(resource.version, schema, subresources(model, scalable))],
         },
     }
 
@@ -65,17 +65,16 @@ def version(name: str, schema: Schema, served_beside: Schema, *, storage: bool =
     }
 
 
-def subresources(resource: Resource, model: type[Job]) -> Schema:
-    """``/status`` for all, ``/scale`` for the kinds whose role of workers may change in number."""
-    role = SCALED_ROLES.get(resource.kind)
-    if role is None:
+def subresources(model: type[Job], scalable: bool) -> Schema:
+    """``/status`` for all, ``/scale`` for the kinds whose workers may change in number."""
+    if not scalable:
         return {"status": {}}
     replicas, _ = replica_field(model)
     return {
         "status": {},
         "scale": {
-            "specReplicasPath": f".spec.{replicas}.{role}.replicas",
-            "statusReplicasPath": f".status.replicaStatuses.{role}.active",
-            "labelSelectorPath": f".status.replicaStatuses.{role}.selector",
+            "specReplicasPath": f".spec.{replicas}.{SCALED_ROLE}.replicas",
+            "statusReplicasPath": f".status.replicaStatuses.{SCALED_ROLE}.active",
+            "labelSelectorPath": f".status.replicaStatuses.{SCALED_ROLE}.selector",
         },
     }

@@ -41,6 +41,11 @@ class JobKind(Protocol[J]):
         ...
 
     @property
+    def scalable(self) -> bool:
+        """Whether the status of a role holds the label selector that ``/scale`` speaks of."""
+        ...
+
+    @property
     def ttl_event_reasons(self) -> tuple[str, str]:
         """Reasons of the events when an expired job was deleted, and when that failed."""
         ...

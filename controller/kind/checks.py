@@ -34,6 +34,9 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
         return
     yield from role_name_problems(kind.role_names, specs, path)
     roles = kind.roles(job)
+    for name in kind.required_roles:
+        if name not in roles:
+            yield Problem(f"{path}[{name}]", "Required value: must be present")
     for role in roles.values():
         yield from role_problems(kind, job, role, f"{path}[{role.name}]")
     total = sum(role.replicas for role in roles.values())
@@ -106,7 +109,7 @@ def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem
         if not container.get("image"):
             yield Problem(f"{path}[{at}].image", "Required value: must be required")
     if not any(container.get("name") == kind.container for container in containers):
-        yield Problem(path, f"Required value: must have at least one container with name {kind.container}")
+        yield Problem(path, f"Required value: {kind.missing_container.format(kind.container)}")
 
 
 def _cut(value: str) -> str:

@@ -3,10 +3,13 @@
 Source: training-operator 1.9, pkg/controller.v1/pytorch/pytorchjob_controller.go, UpdateJobStatus, and its siblings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from api.job import Job, RestartPolicy
 from controller.domain import Counts, Role, Verdict
+
+NOBODY = ""
+"""Leads the jobs of a kind whose workers are all alike."""
 
 
 def led_by(
@@ -34,22 +37,36 @@ def led_by(
     if complete:
         is_ = "is " if led else ""
         return Verdict(succeeded=f"{kind} {name} {is_}successfully completed.")
-    failed, restarting = _losses(kind, job.metadata.name, roles, counts)
+    failed, restarting = losses(kind, job, roles, counts)
     return Verdict(
         running=f"{kind} {name} is running." if count.active else "", failed=failed, restarting=restarting
     )
 
 
-def _losses(kind: str, name: str, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> tuple[str, str]:
-    """The messages (failed, restarting) of the first role that has lost pods, in the kind's order."""
+def losses(
+    kind: str,
+    job: Job,
+    roles: Mapping[str, Role],
+    counts: Mapping[str, Counts],
+    *,
+    failure: str = "{kind} {name} is failed because {count} {role} replica(s) failed.",
+    dispensable: Collection[str] = (),
+) -> tuple[str, str]:
+    """The messages (failed, restarting) of the first role that has lost pods, in the kind's order.
+
+    Under Never, roles that are ``dispensable`` may lose pods without an end of the job.
+    """
+    name, namespace = job.metadata.name, job.metadata.namespace
     failed = restarting = ""
     for role in roles.values():
         count = counts[role.name]
         if role.replicas <= count.succeeded + count.active:
             continue
         if role.restart_policy == RestartPolicy.NEVER:
-            if count.failed and not failed:
-                failed = f"{kind} {name} is failed because {count.failed} {role.name} replica(s) failed."
+            if count.failed and not failed and role.name not in dispensable:
+                failed = failure.format(
+                    kind=kind, namespace=namespace, name=name, count=count.failed, role=role.name
+                )
         elif count.failed + count.vanished and not restarting:
             lost = count.failed + count.vanished
             restarting = f"{kind} {name} is restarting because {lost} {role.name} replica(s) failed."

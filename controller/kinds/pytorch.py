@@ -28,7 +28,7 @@ _WAIT_FOR_MASTER = "err=1;for i in $(seq {tries}); do if nslookup {address}; the
 
 def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
     """The variables of one pod, in the original's order."""
-    variables = [("PYTHONUNBUFFERED", "1")]
+    variables: list[EnvVar] = [("PYTHONUNBUFFERED", "1")]
     if MASTER in roles:
         variables += _static_env(job, roles, role, index)
     if job.spec.nproc_per_node is not None or not _deprecated_nproc(job):

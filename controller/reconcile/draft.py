@@ -30,6 +30,7 @@ class Draft:
         self.counted: list[Count] = []
         self._kind = kind.resource.kind
         self._controller = kind.controller_name
+        self._scalable = kind.scalable
         self._name = job.metadata.name
 
     def plan(self, **actions: Any) -> Plan:
@@ -106,14 +107,14 @@ class Draft:
         """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.
 
         Differs: roles that the spec no longer has are left out, where the original keeps their last counters for ever, and the
-        selector is always there. See docs/decisions/0012-defects-of-the-originals.md.
+        selector of a kind that can be scaled is always there. See docs/decisions/0012-defects-of-the-originals.md.
         """
         self.status.replica_statuses = {
             name: ReplicaStatus(
                 active=counts[name].active or None,
                 succeeded=counts[name].succeeded or None,
                 failed=counts[name].failed or None,
-                selector=role_selector(self._controller, self._name, role.label),
+                selector=role_selector(self._controller, self._name, role.label) if self._scalable else None,
                 restarts=before.restarts if (before := self.before(name)) else None,
                 replacing=before.replacing if before else None,
             )

@@ -2,15 +2,19 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from api.children import Exit, Pod, Service
+from api.job import Job
 from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Snapshot
+from controller.kind import ReplicaKind
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "5f1d0f7e-job"
+
+J = TypeVar("J", bound=Job)
 
 
 def template(container: str = "pytorch", **container_fields: Any) -> dict[str, Any]:
@@ -46,6 +50,27 @@ def pytorch_job(
             "metadata": {"name": name, "namespace": "ml", "uid": UID, "resourceVersion": "1"},
             "spec": {"pytorchReplicaSpecs": roles, "runPolicy": dict(run_policy or {}), **spec},
             "status": status,
+        }
+    )
+
+
+def job_of(kind: ReplicaKind[J], name: str = "train", **fields: Any) -> J:
+    """A job of any kind in the namespace ``ml``: what is spelled with a capital is a role, all else stands in the spec.
+
+    A role's fields are laid over one pod of one container.
+    """
+    roles = {
+        key: {"template": template(kind.container), **value}
+        for key, value in fields.items()
+        if key[0].isupper()
+    }
+    spec = {key: value for key, value in fields.items() if key not in roles}
+    return kind.model.model_validate(
+        {
+            "apiVersion": kind.resource.api_version,
+            "kind": kind.resource.kind,
+            "metadata": {"name": name, "namespace": "ml", "uid": UID, "resourceVersion": "1"},
+            "spec": {kind.replicas_field: roles, **spec},
         }
     )
 

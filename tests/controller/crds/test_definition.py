@@ -6,7 +6,6 @@ from typing import Any
 import orjson
 import pytest
 
-from api.job import Job
 from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.crds import all_crds
@@ -84,7 +83,7 @@ def test_what_kubectl_prints() -> None:
 
 
 def test_workers_can_be_scaled() -> None:
-    (version,) = crd(RESOURCE, PyTorchJob, shipped())["spec"]["versions"]
+    (version,) = crd(RESOURCE, PyTorchJob, shipped(), scalable=True)["spec"]["versions"]
 
     assert version["subresources"] == {
         "status": {},
@@ -97,7 +96,7 @@ def test_workers_can_be_scaled() -> None:
 
 
 def test_other_kinds_cannot_be_scaled() -> None:
-    (version,) = crd(Resource("kubeflow.org", "v1", "OddJob", "oddjobs"), Job, shipped())["spec"]["versions"]
+    (version,) = crd(RESOURCE, PyTorchJob, shipped())["spec"]["versions"]
 
     assert version["subresources"] == {"status": {}}
 
