@@ -86,6 +86,7 @@ def options_from(settings: Settings) -> Options:
         init_container_image=settings.pytorch_init_container_image,
         init_container_max_tries=settings.pytorch_init_container_max_tries,
         max_replicas=settings.max_replicas,
+        cluster_domain=settings.cluster_domain,
     )
     if path == Settings.pytorch_init_container_template_file and not Path(path).exists():
         return options

@@ -92,6 +92,12 @@ class Settings:
     pytorch_init_container_max_tries: int = 100
     """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""
 
+    cluster_domain: str = ""
+    """What follows ``.svc`` in the addresses of TF_CONFIG, such as ``cluster.local``; empty is nothing. $CUSTOM_CLUSTER_DOMAIN.
+
+    Nothing, since a pod's search list completes the name; programs that do without the list need the domain.
+    """
+
     max_replicas: int = 10_000
     """The most pods one job may ask for; more is refused. Flag ``--max-replicas``.
 

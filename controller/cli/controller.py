@@ -151,6 +151,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
     if args.gang_scheduler_name not in {"", "None"}:
         raise ValueError("--gang-scheduler-name: this version does not schedule gangs")
     values["enable_scheme"] = tuple(args.enable_scheme or ())
+    values["cluster_domain"] = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     values["pytorch_init_container"] = args.pytorch_init_container == "on"
     values["log_format"] = args.log_format or ("console" if args.zap_devel else "json")
     return Settings(**values)

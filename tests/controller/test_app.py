@@ -445,6 +445,7 @@ def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
         pytorch_init_container_max_tries=7,
         pytorch_init_container_template_file=str(path),
         max_replicas=5,
+        cluster_domain="cluster.local",
     )
 
     options = options_from(settings)
@@ -455,6 +456,7 @@ def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
         5,
     )
     assert (options.init_container_max_tries, options.init_container_template) == (7, "- name: wait\n")
+    assert options.cluster_domain == "cluster.local"
 
 
 def test_without_a_template_of_ones_own() -> None:

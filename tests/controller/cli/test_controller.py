@@ -90,6 +90,14 @@ def test_the_namespace_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     assert (parsed().namespace, parsed("--namespace=other").namespace) == ("team", "other")
 
 
+def test_the_cluster_s_domain_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUSTOM_CLUSTER_DOMAIN", raising=False)
+    assert parsed().cluster_domain == ""
+
+    monkeypatch.setenv("CUSTOM_CLUSTER_DOMAIN", "cluster.local")
+    assert parsed().cluster_domain == "cluster.local"
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
