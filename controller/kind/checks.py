@@ -37,6 +37,9 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
     for name in kind.required_roles:
         if name not in roles:
             yield Problem(f"{path}[{name}]", "Required value: must be present")
+    if sum(name in roles for name in kind.alternative_roles) > 1:
+        names = " or ".join(kind.alternative_roles)
+        yield Problem(path, f"Forbidden: must not have more than 1 {names} role")
     for role in roles.values():
         yield from role_problems(kind, job, role, f"{path}[{role.name}]")
     total = sum(role.replicas for role in roles.values())

@@ -27,6 +27,8 @@ class Options:
     init_container_max_tries: int = 100
     init_container_template: str = ""
     """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
+    gang_scheduler: str = ""
+    """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty schedules no gangs."""
     max_replicas: int = 10_000
     """The most pods that one job may ask for."""
     cluster_domain: str = ""
@@ -70,6 +72,8 @@ class Shape(Generic[J]):
     """Roles that have exactly one replica."""
     required_roles: tuple[str, ...] = ()
     """Roles that no job can do without."""
+    alternative_roles: tuple[str, ...] = ()
+    """Roles of which a job has one at most."""
     scalable: bool = False
     """Whether the workers can be scaled by ``/scale``, which needs a label selector in the status."""
     missing_container: str = "must have at least one container with name {}"

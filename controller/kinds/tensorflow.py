@@ -3,7 +3,7 @@
 Source: training-operator 1.9, pkg/controller.v1/tensorflow (tensorflow.go, util.go, tfjob_controller.go).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import orjson
 from api.job import RestartPolicy
 from api.names import child_name
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
-from controller.domain import Counts, Problem, Role, Verdict
+from controller.domain import Counts, Role, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
 from controller.kind.judges import losses
 from controller.kind.pods import role_port
@@ -57,12 +57,6 @@ def judge(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
     )
     is_running = any(counts[role.name].active for role in deciding)
     return Verdict(running=f"{name} is running." if is_running else "", failed=failed, restarting=restarting)
-
-
-def check(_: TFJob, roles: Roles) -> Iterator[Problem]:
-    """What the webhook asks of a TFJob beyond the common."""
-    if all(name in roles for name in _CHIEFS):
-        yield Problem("spec.tfReplicaSpecs", "Forbidden: must not have more than 1 Chief or Master role")
 
 
 def is_leader(roles: Roles, role: Role, index: int) -> bool:
@@ -148,11 +142,11 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     restart_policy=RestartPolicy.NEVER,
     # In the order of the alphabet: it is also that of the roles in TF_CONFIG.
     role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
+    alternative_roles=_CHIEFS,
     replicas_field="tfReplicaSpecs",
     replicas=lambda job: job.spec.tf_replica_specs,
     env=env,
     env_everywhere=False,
     is_leader=is_leader,
     judge=judge,
-    check=check,
 )

@@ -54,7 +54,9 @@ def job_of(kind: Kind, sizes: dict[str, int], policy: str = "OnFailure", **spec:
 @st.composite
 def jobs(draw: st.DrawFn, kind: Kind, smallest: int = 1) -> Job:
     """Jobs with any of the kind's roles, at least one."""
-    names = draw(st.sets(st.sampled_from(kind.role_names), min_size=1))
+    names = draw(st.sets(st.sampled_from(kind.role_names), min_size=1)).union(kind.required_roles)
+    if len(names.intersection(kind.alternative_roles)) > 1:
+        names -= {*kind.alternative_roles} - {draw(st.sampled_from(kind.alternative_roles))}
     sizes = {name: draw(st.integers(smallest, 4)) for name in kind.role_names if name in names}
     return job_of(kind, sizes, draw(st.sampled_from(RestartPolicy)))
 
