@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from controller.kind import JobKind
+from controller.kinds.jax import JAX
 from controller.kinds.pytorch import PYTORCH
 
-ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH,)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, JAX)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods

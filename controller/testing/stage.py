@@ -31,8 +31,8 @@ CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 NAMESPACE = "default"
 TESTER = "test"
 """The user agent of the test's own client, which meets no faults."""
-QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0")
-"""Settings of a controller that serves nothing itself."""
+QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,))
+"""Settings of a controller of one kind, the one that ``stage`` defines, that serves nothing itself."""
 
 
 @cache

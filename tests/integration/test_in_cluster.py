@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.kinds import ALL
 from controller.testing.controlplane import ControlPlane
 from controller.testing.jobs import Jobs, job
 from controller.testing.manifests import build
@@ -27,7 +28,7 @@ API_SERVER = (
     "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
     "--feature-gates=WatchList=false",  # older servers have none, so that rights to list are needed
 )
-NEVER_ASKED = {("kubeflow.org", "pytorchjobs/finalizers", "update")}
+NEVER_ASKED = {("kubeflow.org", "jobs of any kind/finalizers", "update")}
 """Rights that no request needs: this one is looked up by an admission plugin that is on here, when a pod names its owner."""
 LEADS = 'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"}'
 
@@ -51,13 +52,22 @@ def entries(plane: ControlPlane) -> list[dict[str, Any]]:
 
 
 def asked(plane: ControlPlane) -> set[Right]:
-    return {right(one) for one in entries(plane) if "objectRef" in one}
+    return {of_any_kind(right(one)) for one in entries(plane) if "objectRef" in one}
 
 
 def right(entry: dict[str, Any]) -> Right:
     target = entry["objectRef"]
     resource = "/".join(part for part in (target["resource"], target.get("subresource", "")) if part)
     return target.get("apiGroup", ""), resource, entry["verb"]
+
+
+def of_any_kind(one: Right) -> Right:
+    """What is done with jobs is done with jobs of every kind; here one kind stands for all."""
+    group, resource, verb = one
+    plural, *rest = resource.split("/")
+    if (group, plural) in {(kind.resource.group, kind.resource.plural) for kind in ALL}:
+        plural = "jobs of any kind"
+    return group, "/".join([plural, *rest]), verb
 
 
 def refused(plane: ControlPlane) -> list[Right]:
@@ -68,7 +78,7 @@ def granted(role: str) -> set[Right]:
     """By the shipped role of that kind."""
     (document,) = [document for document in build(RBAC) if document["kind"] == role]
     return {
-        (group, resource, verb)
+        of_any_kind((group, resource, verb))
         for rule in document["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -168,7 +178,7 @@ def write_beside_a_user(plane: ControlPlane, jobs: Jobs) -> None:
         jobs.patch("busy", {"spec": {"runPolicy": {"suspend": suspend}}})
         for note in "abcdefgh":
             jobs.patch("busy", {"metadata": {"annotations": {"note": note}}})
-        return ("kubeflow.org", "pytorchjobs", "get") in asked(plane)
+        return ("kubeflow.org", "jobs of any kind", "get") in asked(plane)
 
     plane.wait("a write that came too late", has_collided, seconds=60)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.kinds import ALL
 from controller.testing.controlplane import ControlPlane, binaries
 from controller.testing.manifests import build
 from controller.testing.service import ACCOUNT, STANDALONE, install
@@ -123,9 +124,9 @@ def may(
 @pytest.mark.parametrize(
     ("verbs", "group", "resource"),
     [
-        ("get list watch delete", "kubeflow.org", "pytorchjobs"),
-        ("patch", "kubeflow.org", "pytorchjobs/status"),
-        ("update", "kubeflow.org", "pytorchjobs/finalizers"),
+        *(("get list watch delete", "kubeflow.org", kind.resource.plural) for kind in ALL),
+        *(("patch", "kubeflow.org", f"{kind.resource.plural}/status") for kind in ALL),
+        *(("update", "kubeflow.org", f"{kind.resource.plural}/finalizers") for kind in ALL),
         ("get list watch create delete", "", "pods"),
         ("get list watch create delete", "", "services"),
         ("create patch", "", "events"),

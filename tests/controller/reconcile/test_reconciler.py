@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
-from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
 from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
@@ -466,7 +465,7 @@ async def test_a_large_job_is_told_of_in_few_words() -> None:
 
 @pytest.mark.parametrize(("events", "count"), [("full", 5), ("compact", 3), ("off", 0)])
 async def test_events_can_be_summed_up_or_switched_off(events: str, count: int) -> None:
-    settings = Settings(metrics_bind_address="0", health_probe_bind_address="0", events=events)
+    settings = replace(QUIET, events=events)
     async with stage() as on, controlling(on, settings):
         await on.submit()
         await train(on)
@@ -536,7 +535,7 @@ async def test_a_job_of_somebody_elses_is_not_touched() -> None:
 
 
 async def test_only_the_namespace_that_is_served_is_looked_at() -> None:
-    settings = Settings(metrics_bind_address="0", health_probe_bind_address="0", namespace="mine")
+    settings = replace(QUIET, namespace="mine")
     async with stage(auto_namespaces=True) as on, controlling(on, settings):
         await on.submit(namespace="mine")
         await on.submit(namespace="theirs")

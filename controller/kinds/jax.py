@@ -1,0 +1,52 @@
+"""JAXJob: workers of one size, the first of which coordinates them.
+
+Source: training-operator 1.9, pkg/controller.v1/jax (envvar.go, jaxjob_controller.go).
+"""
+
+from functools import partial
+from typing import Final
+
+from api.job import RestartPolicy
+from api.names import child_name
+from api.v1.jaxjob import RESOURCE, JAXJob
+from controller.domain import Role
+from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind.judges import NOBODY, led_by
+from controller.kind.pods import role_port
+
+WORKER = "Worker"
+
+
+def env(job: JAXJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+    """The variables of one pod, in the original's order: what ``jax.distributed.initialize`` has to be told."""
+    return [
+        ("PYTHONUNBUFFERED", "1"),
+        ("COORDINATOR_PORT", str(role_port(JAX, role))),
+        ("COORDINATOR_ADDRESS", child_name(job.metadata.name, role.label, 0)),
+        ("NUM_PROCESSES", str(sum(one.replicas for one in roles.values()))),
+        ("PROCESS_ID", str(index)),
+    ]
+
+
+def is_leader(_roles: Roles, _role: Role, index: int) -> bool:
+    """The coordinator."""
+    return index == 0
+
+
+JAX: Final = ReplicaKind[JAXJob](
+    resource=RESOURCE,
+    model=JAXJob,
+    framework="jax",
+    container="jax",
+    port_name="jaxjob-port",
+    port=6666,
+    restart_policy=RestartPolicy.NEVER,
+    role_names=(WORKER,),
+    scalable=True,
+    replicas_field="jaxReplicaSpecs",
+    replicas=lambda job: job.spec.jax_replica_specs,
+    env=env,
+    is_leader=is_leader,
+    judge=partial(led_by, NOBODY, RESOURCE.kind),
+    ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
+)
