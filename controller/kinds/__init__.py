@@ -5,5 +5,6 @@ from typing import Any, Final
 from controller.kind import JobKind
 from controller.kinds.jax import JAX
 from controller.kinds.pytorch import PYTORCH
+from controller.kinds.tensorflow import TENSORFLOW
 
-ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, JAX)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, JAX)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods
