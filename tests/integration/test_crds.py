@@ -9,18 +9,25 @@ import orjson
 import pytest
 import yaml
 
+from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.cli import crds as crds_command
 from controller.crds import all_crds
 from controller.crds.kubernetes import FILE, Release, ask
+from controller.kind import ReplicaKind
+from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Invalid
 from controller.testing.controlplane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "parity" / "golden" / "pytorchjob"
-RECORDED = {path.parent.name: path.read_text() for path in sorted(GOLDEN.glob("*/case.yaml"))}
+GOLDEN = ROOT / "tests" / "parity" / "golden"
+RECORDED = [
+    pytest.param(kind, path.read_text(), id=f"{kind.resource.singular}-{path.parent.name}")
+    for kind in ALL
+    for path in sorted((GOLDEN / kind.resource.singular).glob("*/case.yaml"))
+]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
 CONTAINER = (*WORKER, "template", "spec", "containers", 0)
@@ -49,8 +56,10 @@ def job(*changes: tuple[tuple[str | int, ...], Any]) -> dict[str, Any]:
     return made
 
 
-async def create(client: Client, namespace: str, body: dict[str, Any], **params: str) -> Any:
-    path = RESOURCE.path(namespace)
+async def create(
+    client: Client, namespace: str, body: dict[str, Any], resource: Resource = RESOURCE, **params: str
+) -> Any:
+    path = resource.path(namespace)
     return orjson.loads(await client.request("POST", path, params=params, body=orjson.dumps(body)))
 
 
@@ -74,23 +83,26 @@ def test_definitions_are_established_and_structural(control_plane: ControlPlane,
         assert conditions() == {"NamesAccepted": "True", "Established": "True"}
 
 
-@pytest.mark.parametrize("case", RECORDED)
-async def test_recorded_jobs_are_taken(client: Client, namespace: str, case: str) -> None:
-    manifests = yaml.safe_load(RECORDED[case])["job"]
+@pytest.mark.parametrize(("kind", "case"), RECORDED)
+async def test_recorded_jobs_are_taken(
+    client: Client, namespace: str, kind: ReplicaKind[Any], case: str
+) -> None:
+    manifests = yaml.safe_load(case)["job"]
     manifest = next(
         document
         for document in (manifests if isinstance(manifests, list) else [manifests])
-        if document["kind"] == RESOURCE.kind
+        if document["kind"] == kind.resource.kind
     )
     manifest["metadata"]["namespace"] = namespace
 
-    made = await create(client, namespace, manifest, fieldValidation="Strict", dryRun="All")
+    made = await create(client, namespace, manifest, kind.resource, fieldValidation="Strict", dryRun="All")
 
-    assert made["spec"]["pytorchReplicaSpecs"].keys() == manifest["spec"]["pytorchReplicaSpecs"].keys()
+    field = kind.replicas_field
+    assert made["spec"][field].keys() == manifest["spec"][field].keys()
 
 
-def test_there_are_recorded_jobs() -> None:
-    assert len(RECORDED) == 43
+def test_there_are_recorded_jobs_of_every_kind() -> None:
+    assert all(any(GOLDEN.glob(f"{kind.resource.singular}/*/case.yaml")) for kind in ALL)
 
 
 @pytest.mark.parametrize(
@@ -290,4 +302,4 @@ def test_definitions_from_a_cluster_s_own_types(
     args = parser.parse_args(["crds", "--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())])
 
     assert args.execute(args) == 0
-    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
+    assert list(yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)) == all_crds()

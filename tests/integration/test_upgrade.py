@@ -52,7 +52,7 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
     before = {pod: jobs.uid(pod) for pod in jobs.pods("old")}
     run(plane, INSTALL_THE_ORIGINAL)  # only now, as nobody answers its webhook
 
-    for command in commands("PyTorchJob is all you use"):
+    for command in commands("At once"):
         run(plane, command)
     with in_cluster_service(plane):
         jobs.create("new", job(workers=1))

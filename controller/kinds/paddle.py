@@ -1,0 +1,72 @@
+"""PaddleJob: trainers alone (collective), or parameter servers, which are called Master, beside trainers.
+
+Source: training-operator 1.9, pkg/controller.v1/paddlepaddle (envvar.go, paddlepaddle_controller.go).
+"""
+
+from functools import partial
+from typing import Final
+
+from api.job import RestartPolicy
+from api.names import child_name
+from api.v1.paddlejob import RESOURCE, PaddleJob
+from controller.domain import Role
+from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind.judges import led_by
+from controller.kind.pods import role_port
+
+MASTER = "Master"
+WORKER = "Worker"
+
+_OWN_IP = "POD_IP_DUMMY"
+"""Not ``POD_IP``, which Paddle's launcher would take for its own."""
+
+
+def env(job: PaddleJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+    """The variables of one pod, in the original's order."""
+    variables: list[EnvVar] = [
+        ("PYTHONUNBUFFERED", "1"),
+        ("PADDLE_JOB_ID", job.metadata.name),
+        ("PADDLE_NNODES", str(sum(one.replicas for one in roles.values()))),
+        *_rendezvous(job, roles, role, index),
+    ]
+    if MASTER in roles:
+        variables.append(("PADDLE_SERVER_NUM" if role.name == MASTER else "PADDLE_TRAINER_NUM", "1"))
+    return variables
+
+
+def is_leader(_roles: Roles, role: Role, _index: int) -> bool:
+    """Every server; no pod in a collective job."""
+    return role.name == MASTER
+
+
+def _rendezvous(job: PaddleJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
+    """Where the pods meet: at the first server, or the first trainer if there is none.
+
+    Paddle's launcher serves there only if the host is its own IP, to the letter; so that pod is told its IP, all others its name.
+    """
+    host = roles.get(MASTER) or roles[WORKER]
+    port = role_port(PADDLE, host)
+    if role.name == host.name and index == 0:
+        own_ip = {"fieldRef": {"fieldPath": "status.podIP"}}
+        return [(_OWN_IP, own_ip), ("PADDLE_MASTER", f"$({_OWN_IP}):{port}")]
+    return [("PADDLE_MASTER", f"{child_name(job.metadata.name, host.label, 0)}:{port}")]
+
+
+PADDLE: Final = ReplicaKind[PaddleJob](
+    resource=RESOURCE,
+    model=PaddleJob,
+    framework="paddle",
+    container="paddle",
+    port_name="master",
+    port=36543,
+    restart_policy=RestartPolicy.ON_FAILURE,
+    role_names=(MASTER, WORKER),
+    scalable=True,
+    missing_container='must have at least one container with name "{}"',
+    replicas_field="paddleReplicaSpecs",
+    replicas=lambda job: job.spec.paddle_replica_specs,
+    env=env,
+    is_leader=is_leader,
+    judge=partial(led_by, MASTER, RESOURCE.kind),
+    ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
+)
