@@ -12,7 +12,7 @@ HEADER = (
 )
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper):
     """Schemas repeat themselves; an alias for what is said before would be unreadable, and not every tool follows it."""
 
     @override

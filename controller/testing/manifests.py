@@ -38,7 +38,7 @@ def build(folder: Path) -> list[Document]:
 def _read(path: Path) -> list[Document]:
     if path.is_dir():
         return build(path)
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    return [document for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if document]
 
 
 def _place(document: Document, namespace: str) -> None:

@@ -32,7 +32,7 @@ def kustomize(folder: Path) -> list[dict[str, Any]]:
     made = subprocess.run(
         [str(kubectl), "kustomize", str(folder)], capture_output=True, text=True, check=True
     )
-    return list(yaml.safe_load_all(made.stdout))
+    return list(yaml.load_all(made.stdout, Loader=yaml.CSafeLoader))
 
 
 def test_kustomize_makes_the_same_objects() -> None:

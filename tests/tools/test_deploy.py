@@ -13,7 +13,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def objects(path: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    return list(yaml.load_all(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
 
 
 def test_what_is_kept_is_in_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

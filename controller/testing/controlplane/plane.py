@@ -155,7 +155,13 @@ class ControlPlane:
     def apply_files(self, *paths: Path) -> None:
         """``apply`` for all documents of these YAML files."""
         for path in paths:
-            self.apply(*(document for document in yaml.safe_load_all(path.read_text()) if document))
+            self.apply(
+                *(
+                    document
+                    for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader)
+                    if document
+                )
+            )
 
     def wait(self, what: str, holds: Callable[[], bool], *, seconds: float = _UP_SECONDS) -> None:
         """Returns when ``holds`` does.
