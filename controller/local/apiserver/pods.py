@@ -6,8 +6,8 @@ Source: kubernetes, pkg/apis/core/v1/defaults.go and pkg/apis/core/validation/va
 from collections.abc import Iterator
 from typing import Any
 
+from api.quantity import value as amount
 from controller.local.apiserver import names, refusals
-from controller.local.apiserver.quantity import value as amount
 from controller.local.apiserver.refusals import FieldError, Json
 from controller.local.apiserver.resources import Rules
 from controller.local.apiserver.selectors import path_reader

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.local.apiserver import quantity
+from api import quantity
 from controller.local.apiserver.expressions import Rule
 from controller.local.apiserver.refusals import Json
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from controller.local.node import quantity
+from api import quantity
 from controller.local.node.expansion import expand
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]\Z")

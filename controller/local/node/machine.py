@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from controller.local.node import quantity
+from api import quantity
 from controller.local.node.capacity import Amounts
 from controller.local.node.status import timestamp
 

@@ -1,0 +1,60 @@
+"""What a pod asks of the node that it runs on, by its spec.
+
+Source: Kubernetes, component-helpers/resource/helpers.go, PodRequests.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from api import quantity
+from api.quantity import Form, Quantity
+
+Amounts = dict[str, Quantity]
+"""By resource, such as ``cpu``."""
+
+_NONE = Quantity(Fraction(0), Form.DECIMAL)
+
+
+def requests(spec: Mapping[str, Any]) -> Amounts:
+    """What the scheduler reserves for a pod: its containers together, or its largest init container if that is more.
+
+    Sidecars (init containers that always restart) run beside the others, and so count among them. A limit without
+    a request is a request, as the API server defaults it. What is asked for the pod as a whole goes before its containers.
+
+    Raises:
+        ValueError: an amount is not a quantity.
+    """
+    together: Amounts = {}
+    largest: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        own = _own(container)
+        if container.get("restartPolicy") == "Always":
+            together = total(together, own)
+            own = together
+        else:
+            own = total(together, own)
+        largest = _most(largest, own)
+    for container in spec.get("containers") or ():
+        together = total(together, _own(container))
+    return total({**_most(together, largest), **_own(spec)}, amounts(spec.get("overhead")))
+
+
+def amounts(written: Mapping[str, Any] | None) -> Amounts:
+    """Raises ValueError: an amount is not a quantity."""
+    return {name: quantity.read(str(amount)) for name, amount in (written or {}).items()}
+
+
+def total(one: Amounts, other: Amounts) -> Amounts:
+    return {name: one.get(name, _NONE) + other.get(name, _NONE) for name in {**one, **other}}
+
+
+def _own(whole: Mapping[str, Any]) -> Amounts:
+    """Of a container, or of a pod as a whole."""
+    resources = whole.get("resources") or {}
+    return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
+
+
+def _most(one: Amounts, other: Amounts) -> Amounts:
+    pairs = {name: (one.get(name, _NONE), other.get(name, _NONE)) for name in {**one, **other}}
+    return {name: max(pair, key=lambda each: each.amount) for name, pair in pairs.items()}

@@ -1,0 +1,56 @@
+"""What a pod asks of its node."""
+
+from typing import Any
+
+import pytest
+
+from api.requests import requests
+
+
+def container(*, limits: dict[str, Any] | None = None, **requests: Any) -> dict[str, Any]:
+    return {"resources": {"requests": requests, "limits": limits}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, {}, id="nothing"),
+        pytest.param({"containers": [{}, container()]}, {}, id="no resources"),
+        pytest.param({"containers": [container(cpu=1), container(cpu="500m")]}, {"cpu": "1500m"}, id="a sum"),
+        pytest.param(
+            {"containers": [container(cpu="1", limits={"cpu": "2", "nvidia.com/gpu": 1})]},
+            {"cpu": "1", "nvidia.com/gpu": "1"},
+            id="a limit without a request",
+        ),
+        pytest.param(
+            {"containers": [container(cpu=1)], "initContainers": [container(cpu=3), container(cpu=2)]},
+            {"cpu": "3"},
+            id="the largest init container",
+        ),
+        pytest.param(
+            {
+                "containers": [container(cpu=1)],
+                "initContainers": [{**container(cpu=1), "restartPolicy": "Always"}, container(cpu=2)],
+            },
+            {"cpu": "3"},
+            id="an init container beside a sidecar",
+        ),
+        pytest.param(
+            {"containers": [container(memory="1Gi")], "overhead": {"memory": "512Mi"}},
+            {"memory": "1536Mi"},
+            id="overhead",
+        ),
+        pytest.param(
+            {"containers": [container(cpu=1, memory="1Gi")], **container(cpu=4)},
+            {"cpu": "4", "memory": "1Gi"},
+            id="the pod as a whole",
+        ),
+    ],
+)
+def test_requests(spec: dict[str, Any], expected: dict[str, str]) -> None:
+    assert {name: str(amount) for name, amount in requests(spec).items()} == expected
+
+
+def test_an_amount_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        requests({"containers": [container(cpu="many")]})
