@@ -50,13 +50,14 @@ def losses(
     counts: Mapping[str, Counts],
     *,
     failure: str = "{kind} {name} is failed because {count} {role} replica(s) failed.",
+    restart: str = "{kind} {name} is restarting because {count} {role} replica(s) failed.",
     dispensable: Collection[str] = (),
 ) -> tuple[str, str]:
     """The messages (failed, restarting) of the first role that has lost pods, in the kind's order.
 
     Under Never, roles that are ``dispensable`` may lose pods without an end of the job.
     """
-    name, namespace = job.metadata.name, job.metadata.namespace
+    words = {"kind": kind, "namespace": job.metadata.namespace, "name": job.metadata.name}
     failed = restarting = ""
     for role in roles.values():
         count = counts[role.name]
@@ -64,10 +65,8 @@ def losses(
             continue
         if role.restart_policy == RestartPolicy.NEVER:
             if count.failed and not failed and role.name not in dispensable:
-                failed = failure.format(
-                    kind=kind, namespace=namespace, name=name, count=count.failed, role=role.name
-                )
+                failed = failure.format(**words, count=count.failed, role=role.name)
         elif count.failed + count.vanished and not restarting:
             lost = count.failed + count.vanished
-            restarting = f"{kind} {name} is restarting because {lost} {role.name} replica(s) failed."
+            restarting = restart.format(**words, count=lost, role=role.name)
     return failed, restarting

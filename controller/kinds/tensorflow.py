@@ -53,6 +53,7 @@ def judge(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
         roles,
         counts,
         failure="{kind} {namespace}/{name} has failed because {count} {role} replica(s) failed.",
+        restart="job {name} is restarting because {role} replica(s) failed.",
         dispensable=(WORKER,) if job.spec.enable_dynamic_worker else (),
     )
     is_running = any(counts[role.name].active for role in deciding)

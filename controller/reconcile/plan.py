@@ -181,7 +181,7 @@ def _go_on(
     for role in seen.lost:
         if role in replaced:
             draft.tell_restart(replaced[role])
-    if verdict.restarting and seen.lost:
+    if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
         draft.tell_restart(verdict.restarting)
     losing = any(one.failed for one in seen.counts.values())
     if verdict.restarting and (losing or not verdict.running):

@@ -342,7 +342,7 @@ def test_restarts_are_told_in_its_own_words() -> None:
 
     assert judged(job, Worker=Counts(active=1, failed=1)) == Verdict(
         running=RUNNING.running,
-        restarting="TFJob train is restarting because 1 Worker replica(s) failed.",
+        restarting="job train is restarting because Worker replica(s) failed.",
     )
 
 
@@ -359,6 +359,9 @@ def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
     assert life.conditions == "Created T, Restarting T"
     life.settle()
     assert life.made.count("train-chief-0") == 2
+    assert [one.message for one in life.events if one.reason == "TFJobRestarting"] == [
+        "job train is restarting because Chief replica(s) failed."
+    ]
 
 
 def test_scenario_s14_a_worker_s_own_error_ends_the_job() -> None:

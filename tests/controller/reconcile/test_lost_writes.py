@@ -136,14 +136,13 @@ async def test_success_is_seen_though_a_worker_cannot_be_made() -> None:
 
 async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted() -> None:
     """With the CRD of another operator the server drops our fields: nothing is counted then, and nothing loops."""
-    (theirs,) = copy.deepcopy(all_crds())
+    name = "pytorchjobs.kubeflow.org"
+    theirs = next(copy.deepcopy(one) for one in all_crds() if one["metadata"]["name"] == name)
     schema = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     fields = schema["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
     del fields["restarts"], fields["replacing"]
     async with stage() as on, controlling(on):
-        await on.change(
-            DEFINITIONS, "pytorchjobs.kubeflow.org", {"spec": {"versions": theirs["spec"]["versions"]}}
-        )
+        await on.change(DEFINITIONS, name, {"spec": {"versions": theirs["spec"]["versions"]}})
         await run(on)
         before = (await on.get(PODS, "train-worker-0"))["metadata"]["uid"]
         on.faults.calls.clear()
