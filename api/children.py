@@ -1,4 +1,4 @@
-"""Pods and Services as the service remembers them: flat rows with what decisions need, read straight from the wire.
+"""Pods, Services and PodGroups as the service remembers them: flat rows with what decisions need, read straight from the wire.
 
 A row is about a hundredth of the object it stands for. Source of the fields: the Kubernetes API, core/v1.
 """
@@ -53,6 +53,13 @@ class Owned(msgspec.Struct, frozen=True, gc=False):
 
 class Service(Owned, frozen=True, gc=False):
     """One Service."""
+
+
+class PodGroup(Owned, frozen=True, gc=False):
+    """What a scheduler takes a job's pods for: one whole. ``spec`` is JSON."""
+
+    phase: str = ""
+    spec: bytes = b"{}"
 
 
 class Pod(Owned, frozen=True, gc=False):
@@ -141,7 +148,18 @@ class _Object(msgspec.Struct):
     metadata: _Meta
 
 
+class _Phase(msgspec.Struct):
+    phase: str = ""
+
+
+class _PodGroup(msgspec.Struct):
+    metadata: _Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: _Phase | None = None
+
+
 _decode_pod = msgspec.json.Decoder(_Pod).decode
+_decode_pod_group = msgspec.json.Decoder(_PodGroup).decode
 _decode_object = msgspec.json.Decoder(_Object).decode
 
 
@@ -170,6 +188,17 @@ def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
         msgspec.DecodeError: this is no object of the API.
     """
     return Service(**_owned(_decode_object(raw).metadata))
+
+
+def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
+    """The row of a PodGroup of either scheduler.
+
+    Raises:
+        msgspec.DecodeError: this is no PodGroup.
+    """
+    group = _decode_pod_group(raw)
+    phase = group.status.phase if group.status else ""
+    return PodGroup(**_owned(group.metadata), phase=_shared(phase), spec=bytes(group.spec))
 
 
 _shared = lru_cache(maxsize=16_384)(str)

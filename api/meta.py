@@ -88,4 +88,6 @@ EVENTS = Resource("", "v1", "Event", "events")
 HORIZONTAL_POD_AUTOSCALERS = Resource(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
 )
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
+COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from api.children import Pod, Service, pod_from_json, service_from_json
+from api.children import Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import JOB_NAME
 from api.meta import PODS, SERVICES, Resource
 from controller import kinds
@@ -23,6 +23,7 @@ from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client, al
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.kube.limiter import TokenBucket
+from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers
 from controller.reconcile.apply import Cache
 from controller.reconcile.jobs import JobRow, job_from_json
@@ -85,6 +86,7 @@ def options_from(settings: Settings) -> Options:
         init_container=settings.pytorch_init_container,
         init_container_image=settings.pytorch_init_container_image,
         init_container_max_tries=settings.pytorch_init_container_max_tries,
+        gang_scheduler=scheduler_of(settings.gang_scheduler_name),
         max_replicas=settings.max_replicas,
         cluster_domain=settings.cluster_domain,
     )
@@ -218,11 +220,16 @@ def _replica(
         PODS: Cache(pods.store, pod_from_json),
         SERVICES: Cache(services.store, service_from_json),
     }
+    children: list[Informer[Any]] = [pods, services]
+    if options.gang_scheduler:
+        groups = _pod_groups(client, groups_of(options.gang_scheduler), settings.namespace, queues)
+        caches[groups.resource] = Cache(groups.store, pod_group_from_json, is_labelled=False)
+        children.append(groups)
     controllers = [
         _controller(kind, queues[kind.resource.kind], client, caches, teller, metrics, settings, options)
         for kind in served
     ]
-    informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
+    informers: list[Informer[Any]] = [*children, *(one.jobs for one in controllers)]
     for informer in informers:
         metrics.watch(informer.resource.plural, informer.silent_seconds)
 
@@ -272,6 +279,15 @@ def _children(
         accept=lambda whole_list: METADATA_ONLY_LIST if whole_list else METADATA_ONLY,
     )
     return pods, services
+
+
+def _pod_groups(
+    client: Client, resource: Resource, namespace: str, queues: triggers.Queues
+) -> Informer[PodGroup]:
+    """All of them: they carry no label of ours."""
+    return Informer[PodGroup](
+        client, resource, pod_group_from_json, partial(triggers.on_child, queues), namespace=namespace
+    )
 
 
 def _controller(

@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from api.children import Pod, Service
+from api.children import Pod, PodGroup, Service
 from api.job import JobStatus
 from api.meta import Resource
 
@@ -49,6 +49,7 @@ class Snapshot:
 
     pods: tuple[Pod, ...] = ()
     services: tuple[Service, ...] = ()
+    group: PodGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +83,25 @@ class Event:
 
 
 class Upkeep(StrEnum):
-    """What happens to a child that exists: left alone, or kept equal to what is wanted."""
+    """What happens to a child that exists: left alone, kept equal to what is wanted, or changed.
+
+    What is kept equal is not watched, so it is looked up; what is changed is known to be there, and the body is a merge patch.
+    """
 
     ONCE = "once"
     EQUAL = "equal"
+    CHANGE = "change"
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object a job wants. The body is built only when it is sent."""
+    """An object a job wants. The body is built only when it is sent. Without what goes ``first``, nothing else is made."""
 
     resource: Resource
     name: str
     body: Callable[[], dict[str, Any]]
     upkeep: Upkeep = Upkeep.ONCE
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,12 @@ class Settings:
     leader_election_namespace: str = ""
     """The namespace of that Lease; empty is the pod's own, or the one that the kubeconfig names. Flag ``--leader-election-namespace``."""
 
+    gang_scheduler_name: str = ""
+    """``volcano`` (in any case), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
+
+    Empty or ``None`` schedules no gangs. The scheduler's PodGroups have to be defined in the cluster; until they are, no job has its turn.
+    """
+
     events: str = "full"
     """How much is told of jobs as events. Flag ``--events``.
 

@@ -77,7 +77,11 @@ def add_parser(
         default=defaults.leader_election_namespace,
         help="default: the pod's own, or the one that the kubeconfig names",
     )
-    flag("--gang-scheduler-name", default="", help="volcano, or the name of a scheduler with coscheduling")
+    flag(
+        "--gang-scheduler-name",
+        default=defaults.gang_scheduler_name,
+        help="volcano, or the name of a scheduler with coscheduling",
+    )
     flag("--events", default=defaults.events, help="full, compact or off")
     flag(
         "--pytorch-init-container",
@@ -148,8 +152,6 @@ def settings_from(args: argparse.Namespace) -> Settings:
         ValueError: a value is out of range.
     """
     values = {name: getattr(args, name) for name in FIELDS if name in args}
-    if args.gang_scheduler_name not in {"", "None"}:
-        raise ValueError("--gang-scheduler-name: this version does not schedule gangs")
     values["enable_scheme"] = tuple(args.enable_scheme or ())
     values["cluster_domain"] = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     values["pytorch_init_container"] = args.pytorch_init_container == "on"

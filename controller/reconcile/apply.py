@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import orjson
 
-from api.children import Pod, Service
+from api.children import Owned
 from api.meta import Resource
 from controller.domain import Child, Doomed, Problem, Upkeep
 from controller.kube import errors
@@ -41,6 +41,8 @@ class Cache:
 
     store: Store[Any]
     decode: Callable[[bytes], Any]
+    is_labelled: bool = True
+    """Whether the objects carry the label of their job's name; others have that name."""
 
 
 class Refused(Exception):
@@ -121,6 +123,9 @@ class Applier:
         """Whether everything was done, or there is more than one pass may do."""
         await self._many(delete, lambda doomed: self._delete(job, generation, doomed))
         fitting = create[:MOST_PER_PASS]
+        await self._many(
+            [child for child in fitting if child.first], lambda child: self._put_first(job, child)
+        )
         # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
         # with it, such as somebody else's autoscaler of that name, does not keep the pods from being made.
         whole = [child for child in fitting if child.upkeep is Upkeep.EQUAL]
@@ -129,7 +134,9 @@ class Applier:
             await self._many(whole, lambda child: self._keep_equal(job, generation, child))
         except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = error
-        begun_all = await self._create_each(job, [child for child in fitting if child.upkeep is Upkeep.ONCE])
+        begun_all = await self._create_each(
+            job, [child for child in fitting if child.upkeep is Upkeep.ONCE and not child.first]
+        )
         if failure:
             raise failure
         return begun_all and len(fitting) == len(create)
@@ -179,6 +186,28 @@ class Applier:
         if failures:
             raise next((error for error in failures if isinstance(error, Refused)), failures[0])
         return not waiting
+
+    async def _put_first(self, job: Subject, child: Child) -> None:
+        """Make or change what the others need. What a scheduler's webhook refuses now, such as a closed queue, it may take later."""
+        if child.upkeep is Upkeep.CHANGE:
+            await self._change(job, child)
+            return
+        try:
+            await self._create(job, child, child.body())
+        except Refused as refused:
+            raise refused.error from refused
+
+    async def _change(self, job: Subject, child: Child) -> None:
+        """Patch a watched child; that it has gone meanwhile will be heard of."""
+        change = orjson.dumps(child.body())
+        try:
+            answer = await self._client.patch(child.resource, job.namespace, child.name, change)
+        except errors.NotFound:
+            return
+        except errors.ApiError as error:
+            self._teller.failed(job, "Update", child.resource, error.message)
+            raise
+        self._remember(child.resource, answer)
 
     async def _create(self, job: Subject, child: Child, body: dict[str, Any]) -> bool:
         """Whether it was made now; False if the job had it already."""
@@ -269,7 +298,7 @@ class Applier:
     def _mark_deleting(self, job: Subject, doomed: Doomed) -> None:
         """Until the watch says that it is gone, it is going: nothing of its name is made, and it is not deleted again."""
         cache = self._caches.get(doomed.resource)
-        row: Pod | Service | None = cache.store.get(job.namespace, doomed.name) if cache else None
+        row: Owned | None = cache.store.get(job.namespace, doomed.name) if cache else None
         if cache and row is not None and row.uid == doomed.uid:
             cache.store.amend(msgspec.structs.replace(row, deleting=True))
 

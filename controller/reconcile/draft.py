@@ -50,6 +50,15 @@ class Draft:
         if self.status.start_time is None:
             self.status.start_time = self.now
 
+    def waits(self) -> None:
+        """The job's gang is not admitted; since when is written once, not in each pass.
+
+        Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+        """
+        since, started = self.status.last_reconcile_time, self.status.start_time
+        if since is None or (started and since <= started):
+            self.status.last_reconcile_time = self.now
+
     def suspended(self) -> None:
         message = f"{self._kind} {self._name} is suspended."
         if conditions.is_true(self.status, ConditionType.RUNNING):

@@ -6,22 +6,26 @@ name that the job gives. An owner reference into another namespace is somebody's
 Differs: labels prove nothing; the original takes Services by their labels alone. See docs/decisions/0001-ownership.md.
 """
 
-from api.children import Pod, Service
+from api.children import Owned, Pod, PodGroup, Service
 from api.names import child_name
 from controller.domain import Key, Snapshot
 from controller.runtime.store import Store
 
 
-def owner_uid(row: Pod | Service) -> str:
+def owner_uid(row: Owned) -> str:
     """The index that children are found by."""
     return row.owner_uid
 
 
-def observe(pods: Store[Pod], services: Store[Service], job: Key, uid: str) -> Snapshot:
-    """The children of one job at this moment."""
+def observe(
+    pods: Store[Pod], services: Store[Service], job: Key, uid: str, groups: Store[PodGroup] | None = None
+) -> Snapshot:
+    """The children of one job at this moment. Without ``groups`` there are no gangs."""
+    group = groups.get(job.namespace, job.name) if groups is not None else None
     return Snapshot(
         pods=tuple(pod for pod in pods.indexed(uid) if _is_in_place(pod, job)),
         services=tuple(one for one in services.indexed(uid) if _is_in_place(one, job)),
+        group=group if group and group.owner_uid == uid else None,
     )
 
 

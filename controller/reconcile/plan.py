@@ -28,7 +28,7 @@ from controller.domain import (
     Verdict,
 )
 from controller.kind import JobKind, Options, Roles
-from controller.policy import cleanup, count, limits
+from controller.policy import cleanup, count, gang, limits
 from controller.policy.restart import Reaction, reaction
 from controller.reconcile.draft import Draft
 
@@ -48,11 +48,11 @@ def decide(
     draft = Draft(kind, job, now)
     policy = job.spec.policy
     if conditions.is_finished(draft.status):
-        return _finished(kind, job, snapshot, draft)
+        return _finished(kind, job, snapshot, draft, options)
     draft.created()
     stopping = conditions.is_true(draft.status, ConditionType.SUSPENDED) and snapshot.pods
     if policy.suspend or stopping:
-        return _suspended(kind, job, snapshot, draft)
+        return _suspended(kind, job, snapshot, draft, options)
     problems = [*malformed] or _problems(kind, job, options)
     if problems:
         _tell_of_problems(job, problems, draft)
@@ -66,6 +66,10 @@ def decide(
     if over:
         draft.failed(over)
         return draft.plan()
+    if gang.is_waiting(options.gang_scheduler, snapshot):
+        draft.waits()
+        if draft.status.start_time is None and not snapshot.pods:
+            return draft.plan(create=_missing(kind, job, roles, snapshot, draft, options))
     draft.started()
     seen = _look(kind, job, roles, snapshot, draft)
     verdict = kind.judge(job, roles, seen.counts)
@@ -232,22 +236,29 @@ def _deadline_in(job: Job, draft: Draft) -> float | None:
 def _missing(
     kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
 ) -> tuple[Child, ...]:
-    """Children that do not exist yet, and those that are kept equal to what is wanted.
+    """Children that do not exist yet, and those that are kept equal to what is wanted. A gang that waits has no pods to be made.
 
     Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
     """
     there = {(PODS.kind, pod.name) for pod in snapshot.pods} | {
         (SERVICES.kind, one.name) for one in snapshot.services
     }
+    scheduler = options.gang_scheduler
+    group = gang.group(scheduler, kind.resource, job, roles, snapshot) if scheduler else ()
+    equal = (child for child in kind.extras(job) if child.upkeep is Upkeep.EQUAL)
+    whole = (*group, *equal)
+    if gang.is_waiting(scheduler, snapshot):
+        return whole
     missing: list[Child] = []
     for role, _, child in kind.wanted(job, roles, options):
         if (child.resource.kind, child.name) in there:
             continue
-        missing.append(child)
         if child.resource == PODS:
-            _tell_of_template(role, draft)
-    equal = (child for child in kind.extras(job) if child.upkeep is Upkeep.EQUAL)
-    return (*equal, *missing)
+            _tell_of_template(role, draft, options)
+            if scheduler:
+                child = gang.member(scheduler, job, role, child)
+        missing.append(child)
+    return (*whole, *missing)
 
 
 def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
@@ -261,7 +272,7 @@ def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
     )
 
 
-def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -> Plan:
+def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
     """Clean up by policy, then delete the job itself when its time has come.
 
     A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
@@ -280,10 +291,10 @@ def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) ->
     if left is not None and left <= 0:
         draft.counted.append(Count.DELETED)
         return draft.plan(delete_job=True)
-    return draft.plan(delete=doomed, requeue_after_seconds=left)
+    return draft.plan(delete=doomed + _disband(snapshot, draft, options), requeue_after_seconds=left)
 
 
-def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -> Plan:
+def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
     """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
 
     Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
@@ -299,7 +310,16 @@ def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft) -
     draft.recount_active(left)
     draft.suspended()
     extras = tuple(Doomed(child.resource, child.name) for child in kind.extras(job))
-    return draft.plan(delete=cleanup.everything(snapshot) + extras)
+    return draft.plan(delete=cleanup.everything(snapshot) + extras + _disband(snapshot, draft, options))
+
+
+def _disband(snapshot: Snapshot, draft: Draft, options: Options) -> tuple[Doomed, ...]:
+    """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
+    doomed = gang.remains(options.gang_scheduler, snapshot)
+    for one in doomed:
+        text = "Job has been terminated. Deleting PodGroup"
+        draft.tell(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
+    return doomed
 
 
 def _problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
@@ -342,7 +362,10 @@ def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
         )
 
 
-def _tell_of_template(role: Role, draft: Draft) -> None:
+def _tell_of_template(role: Role, draft: Draft, options: Options) -> None:
+    if options.gang_scheduler and gang.is_elsewhere(options.gang_scheduler, role):
+        text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+        draft.tell(Severity.WARNING, "SetPodTemplateSchedulerName", text, once=text)
     spec: Mapping[str, Any] = role.template.get("spec") or {}
     if spec.get("restartPolicy"):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"

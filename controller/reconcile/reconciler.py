@@ -20,6 +20,7 @@ from controller.domain import Count, Event, Key, Plan, Problem, Severity
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.policy.gang import groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache, Refused
 from controller.reconcile.coalesce import Coalescer, may_wait
@@ -63,6 +64,9 @@ class Reconciler:
         self._client = client
         self._jobs = jobs
         self._caches = caches
+        self._pods, self._services = caches[PODS].store, caches[SERVICES].store
+        gangs = options.gang_scheduler
+        self._groups = caches[groups_of(gangs)].store if gangs else None
         self._teller = teller
         self._options = options
         self._counter = counter
@@ -98,7 +102,7 @@ class Reconciler:
         if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
             return Outcome()
         self._tell_late(row, job)
-        snapshot = observe(self._caches[PODS].store, self._caches[SERVICES].store, key, row.uid)
+        snapshot = observe(self._pods, self._services, key, row.uid, self._groups)
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
@@ -201,9 +205,11 @@ class Reconciler:
 
     async def _ask_server(self, row: JobRow) -> None:
         """Read the job's children from the server itself, past the caches."""
-        selector = f"{JOB_NAME}={row.name}"
+        labelled = {"labelSelector": f"{JOB_NAME}={row.name}"}
+        named = {"fieldSelector": f"metadata.name={row.name}"}
         for resource, cache in self._caches.items():
-            answer = await self._client.list(resource, row.namespace, label_selector=selector)
+            selector = labelled if cache.is_labelled else named
+            answer = await self._client.list(resource, row.namespace, params=selector)
             for raw in _decode_items(answer).items:
                 cache.store.put(cache.decode(raw))
         self._expectations.asked_server(row.uid)

@@ -44,14 +44,14 @@ class Teller:
         self._child(job, "Delete", resource, name)
 
     def failed(self, job: Subject, verb: str, resource: Resource, message: str) -> None:
-        """A child could not be made (``Create``) or deleted (``Delete``)."""
-        doing = {"Create": "creating", "Delete": "deleting"}[verb]
+        """A child could not be made (``Create``), changed (``Update``) or deleted (``Delete``)."""
+        doing = {"Create": "creating", "Update": "updating", "Delete": "deleting"}[verb]
         self._recorder.record(job, "Warning", f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
 
     def sum_up(self, job: Subject) -> None:
         """Tell of the children that had no event of their own; for when all of them are there."""
         for (verb, resource), names in self._rest.pop(job.uid, {}).items():
-            one = resource.kind.lower()
+            one = _word(resource)
             what = f"{one}: {names[0]}" if len(names) == 1 else f"{len(names)} {one}s: {', '.join(names)}"
             self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", f"{verb}d {what}")
 
@@ -78,8 +78,8 @@ class Teller:
             self._rest[job.uid][verb, resource].append(name)
             return
         self._told[job.uid] += 1
-        kind = resource.kind
-        self._recorder.record(job, "Normal", f"Successful{verb}{kind}", f"{verb}d {kind.lower()}: {name}")
+        text = f"{verb}d {_word(resource)}: {name}"
+        self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", text)
 
     def _is_known(self, uid: str, once: str) -> bool:
         key = (uid, once)
@@ -89,6 +89,11 @@ class Teller:
         if len(self._once) > REMEMBERED:
             self._once.popitem(last=False)
         return known
+
+
+def _word(resource: Resource) -> str:
+    """The originals speak of a pod and of a service, but of a PodGroup."""
+    return resource.kind if resource.group else resource.kind.lower()
 
 
 def _together(messages: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from api.children import Pod, Service
+from api.children import Owned
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.runtime.queue import Level, Queue
@@ -16,7 +16,7 @@ from controller.runtime.queue import Level, Queue
 Queues = Mapping[str, Queue[Key]]
 """The queue of each kind that is served, by kind."""
 
-C = TypeVar("C", Pod, Service)
+C = TypeVar("C", bound=Owned)
 
 
 def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
@@ -33,7 +33,7 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
 
 
 def on_child(queues: Queues, before: C | None, after: C | None) -> None:
-    """A pod or Service came, changed or went; if it changed hands, both jobs are told.
+    """A pod, a Service or a PodGroup came, changed or went; if it changed hands, both jobs are told.
 
     One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
     """

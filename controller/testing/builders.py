@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from api.children import Exit, Pod, Service
+from api.children import Exit, Pod, PodGroup, Service
 from api.job import Job
 from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
@@ -118,6 +118,20 @@ def service(role: str = "worker", index: int = 0, *, job: str = "train", **field
         "index": index,
     }
     return Service(**{**row, **fields})
+
+
+def pod_group(*, job: str = "train", **fields: Any) -> PodGroup:
+    """The PodGroup of that job."""
+    row: dict[str, Any] = {
+        "namespace": "ml",
+        "name": job,
+        "uid": f"{job}-group-uid",
+        "resource_version": 1,
+        "owner_kind": "PyTorchJob",
+        "owner_name": job,
+        "owner_uid": UID,
+    }
+    return PodGroup(**{**row, **fields})
 
 
 def snapshot(*children: Pod | Service) -> Snapshot:

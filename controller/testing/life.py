@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from api.children import Exit, Pod, Service, pod_from_json, service_from_json
+from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES
 from controller.domain import Child, Count, Event, Plan, Problem, Snapshot, Upkeep
 from controller.kind import JobKind, Options
 from controller.kinds.pytorch import PYTORCH
+from controller.local.apiserver.patch import merge
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
 from controller.testing.builders import NOON, pytorch_job
@@ -42,6 +43,7 @@ class Life:
         self.now: datetime = NOON
         self.pods: dict[str, Pod] = {}
         self.services: dict[str, Service] = {}
+        self.group: PodGroup | None = None
         self.extras: dict[str, dict[str, Any]] = {}
         self.events: list[Event] = []
         self.counts: list[Count] = []
@@ -79,7 +81,7 @@ class Life:
 
     def decide(self) -> Plan:
         """What the next pass would do."""
-        children = Snapshot(tuple(self.pods.values()), tuple(self.services.values()))
+        children = Snapshot(tuple(self.pods.values()), tuple(self.services.values()), self.group)
         return decide(self.kind, self.job, children, self.now, self._options, self.malformed)
 
     def step(self) -> Plan:
@@ -116,6 +118,9 @@ class Life:
                 assert self.services.pop(doomed.name).uid == doomed.uid, (
                     f"{doomed.name} is another Service by now"
                 )
+            elif self.group is not None and doomed.resource.kind == "PodGroup":
+                assert self.group.uid == doomed.uid
+                self.group = None
             else:
                 self.extras.pop(doomed.name, None)
         for child in plan.create:
@@ -151,6 +156,12 @@ class Life:
         for name in self._named(names):
             self._delete_pod(name, self.pods[name].uid)
 
+    def admit(self, phase: str = "Inqueue", **spec: Any) -> None:
+        """Play the gang scheduler: the PodGroup gets to that phase, and its spec says that, too."""
+        assert self.group is not None
+        said = msgspec.json.encode({**msgspec.json.decode(self.group.spec), **spec})
+        self.group = msgspec.structs.replace(self.group, phase=phase, spec=said)
+
     def go(self, *names: str) -> None:
         """Play the kubelet: pods are gone now."""
         for name in self._named(names):
@@ -184,6 +195,9 @@ class Life:
         if child.upkeep is Upkeep.EQUAL:
             self.extras[child.name] = body
             return
+        if child.upkeep is Upkeep.CHANGE:
+            self._change(body)
+            return
         meta = {
             **body["metadata"],
             "namespace": self.job.metadata.namespace,
@@ -195,9 +209,17 @@ class Life:
             assert child.name not in self.pods, f"{child.name} exists"
             self.pods[child.name] = pod_from_json(raw)
             self.made.append(child.name)
+        elif child.resource.kind == "PodGroup":
+            assert self.group is None
+            self.group = pod_group_from_json(raw)
         else:
             assert child.name not in self.services, f"{child.name} exists"
             self.services[child.name] = service_from_json(raw)
+
+    def _change(self, patch: dict[str, Any]) -> None:
+        assert self.group is not None
+        spec = merge(msgspec.json.decode(self.group.spec), patch["spec"])
+        self.group = msgspec.structs.replace(self.group, spec=msgspec.json.encode(spec))
 
     def _delete_pod(self, name: str, uid: str) -> None:
         pod = self.pods[name]

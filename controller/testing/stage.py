@@ -4,7 +4,7 @@ The controller under test is another client of the same server. Everything happe
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import cache
@@ -29,6 +29,9 @@ from controller.testing.faults import Faults, Rule
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 NAMESPACE = "default"
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
 TESTER = "test"
 """The user agent of the test's own client, which meets no faults."""
 QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,))
@@ -59,6 +62,11 @@ class Stage(Cast):
     def calls(self) -> list[Call]:
         """All calls but the test's own."""
         return [one for one in self.faults.calls if one.user_agent != TESTER]
+
+    async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
+        """Install definitions, as somebody would while the controller runs."""
+        for definition in definitions:
+            await self.create(DEFINITIONS, definition)
 
     async def settled(self, seconds: float = 1.0) -> None:
         """Let everything happen that is due within so much loop time."""

@@ -1,11 +1,11 @@
-"""Rows of pods and Services, read from what the API server sends."""
+"""Rows of pods, Services and PodGroups, read from what the API server sends."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from api.children import NO_INDEX, Exit, Pod, Trouble, pod_from_json, service_from_json
+from api.children import NO_INDEX, Exit, Pod, Trouble, pod_from_json, pod_group_from_json, service_from_json
 from controller.testing.builders import pod
 
 LABELS = {
@@ -277,3 +277,21 @@ def test_what_rows_have_in_common_is_kept_once() -> None:
 
     for field in ("namespace", "owner_kind", "owner_name", "owner_uid", "role"):
         assert getattr(first, field) is getattr(second, field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "phase", "spec"),
+    [
+        pytest.param({}, "", {}, id="new and empty"),
+        pytest.param({"spec": {"minMember": 3}, "status": {}}, "", {"minMember": 3}, id="not looked at"),
+        pytest.param(
+            {"spec": {}, "status": {"phase": "Inqueue", "running": 1}}, "Inqueue", {}, id="admitted"
+        ),
+    ],
+)
+def test_a_pod_group(fields: dict[str, Any], phase: str, spec: dict[str, Any]) -> None:
+    metadata = {"name": "train", "namespace": "ml", "uid": "u", "ownerReferences": [OWNER]}
+    row = pod_group_from_json(msgspec.json.encode({"kind": "PodGroup", "metadata": metadata, **fields}))
+
+    assert (row.name, row.owner_name, row.owner_uid, row.phase) == ("train", "train", "j", phase)
+    assert msgspec.json.decode(row.spec) == spec

@@ -11,8 +11,9 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+import yaml
 
-from api.meta import EVENTS, LEASES, PODS
+from api.meta import EVENTS, LEASES, PODS, VOLCANO_POD_GROUPS
 from api.v1.pytorchjob import RESOURCE
 from controller import app, kinds
 from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
@@ -24,6 +25,11 @@ from controller.testing.builders import template
 from controller.testing.faults import Delay, Refuse, Reset, Rule
 from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, stage
 
+POD_GROUPS = list(
+    yaml.safe_load_all(
+        (Path(__file__).parents[1] / "parity" / "golden" / "crds" / "podgroups.yaml").read_text()
+    )
+)
 RUNNING = "Created T, Running T"
 
 
@@ -31,12 +37,12 @@ Answer = Callable[[str], Awaitable[tuple[int, str]]]
 
 
 @asynccontextmanager
-async def starting(on: Stage) -> AsyncIterator[Answer]:
+async def starting(on: Stage, settings: Settings = QUIET) -> AsyncIterator[Answer]:
     """The controller from its first moment on; how to ask it for a path that it serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    settings = replace(QUIET, health_probe_bind_address=address, metrics_bind_address=address)
+    settings = replace(settings, health_probe_bind_address=address, metrics_bind_address=address)
 
     async def answer(path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as response:
@@ -79,6 +85,18 @@ async def test_a_definition_may_be_installed_later() -> None:
         await on.settled(120)
 
         assert await answer("/readyz") == (200, "ok\n")
+
+
+async def test_pod_groups_may_be_defined_later() -> None:
+    async with stage() as on, starting(on, replace(QUIET, gang_scheduler_name="volcano")) as answer:
+        await on.submit()
+        await on.settled(30)
+        assert await answer("/readyz") == (500, "caches are being filled: podgroups\n")
+        await on.define(POD_GROUPS)
+        await on.settled(120)
+
+        assert await answer("/readyz") == (200, "ok\n")
+        assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
 
 
 def _bare(definition: bytes) -> bytes:

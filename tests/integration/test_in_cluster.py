@@ -28,8 +28,14 @@ API_SERVER = (
     "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
     "--feature-gates=WatchList=false",  # older servers have none, so that rights to list are needed
 )
-NEVER_ASKED = {("kubeflow.org", "jobs of any kind/finalizers", "update")}
-"""Rights that no request needs: this one is looked up by an admission plugin that is on here, when a pod names its owner."""
+GANGS = {
+    (group, "podgroups", verb)
+    for group in ("scheduling.volcano.sh", "scheduling.x-k8s.io")
+    for verb in ("get", "list", "watch", "create", "patch", "delete")
+}
+"""Rights for --gang-scheduler-name, which is not given here; recordings are played with them."""
+NEVER_ASKED = {("kubeflow.org", "jobs of any kind/finalizers", "update"), *GANGS}
+"""Rights that no request needs: the first is looked up by an admission plugin that is on here, when a pod names its owner."""
 LEADS = 'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"}'
 
 Right = tuple[str, str, str]

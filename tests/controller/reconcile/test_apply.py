@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -266,6 +267,54 @@ async def test_so_does_a_create_that_is_cut_off() -> None:
                 await it.create("a")
 
         assert not it.expectations.are_met(it.job.uid)
+
+
+async def test_what_the_others_need_goes_before_them() -> None:
+    """Refused, it does not end the job, and nothing else is made."""
+    fault = Rule(Refuse(400, "BadRequest", "the queue is closed"), verb="create", containing=b'"z"', times=1)
+    async with applying(fault, width=4) as it:
+        children = [it.wanted("a"), replace(it.wanted("z"), first=True)]
+        with pytest.raises(errors.Invalid, match="the queue is closed"):
+            await it.create(*children)
+        assert await it.on.names(PODS) == []
+
+        assert await it.create(*children, generation=GENERATION + 1) is None
+        assert await it.on.names(PODS) == ["a", "z"]
+        assert await it.told() == [
+            ("FailedCreatePod", "Error creating: the queue is closed"),
+            ("SuccessfulCreatePod", "Created pod: a"),
+        ]
+
+
+async def test_a_change_of_a_child_is_remembered() -> None:
+    async with applying() as it:
+        row = await it.known("a")
+        patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
+        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True)) is None
+
+        after = it.pods.get(NAMESPACE, "a")
+        assert after is not None
+        assert after.resource_version > row.resource_version
+        assert (await it.on.get(PODS, "a"))["metadata"]["annotations"] == {"a": "b"}
+
+
+async def test_a_change_of_another_object_of_that_name_is_refused() -> None:
+    async with applying() as it:
+        await it.known("a")
+        patch = {"metadata": {"uid": "uid-of-the-earlier", "annotations": {"a": "b"}}}
+        with pytest.raises(errors.ApiError):
+            await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True))
+
+        assert [reason for reason, _ in await it.told()] == ["FailedUpdatePod"]
+        assert "annotations" not in (await it.on.get(PODS, "a"))["metadata"]
+
+
+async def test_a_child_that_is_gone_is_not_changed() -> None:
+    async with applying() as it:
+        patch = {"metadata": {"uid": "u"}}
+
+        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True)) is None
+        assert await it.told() == []
 
 
 async def test_what_the_server_will_never_take_names_its_field() -> None:

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.children import Pod, Service
+from api.children import Pod, PodGroup, Service
 from controller.domain import Key, Snapshot
 from controller.reconcile.observe import observe, owner_uid
 from controller.runtime.store import Store
-from controller.testing.builders import UID, pod, service
+from controller.testing.builders import UID, pod, pod_group, service
 
 TRAIN = Key("ml", "train")
 
@@ -56,3 +56,20 @@ def test_a_forged_child_is_not_seen(forged: dict[str, Any]) -> None:
 
 def test_nothing_is_seen_of_a_job_without_children() -> None:
     assert seen() == Snapshot()
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_seen"),
+    [
+        pytest.param({}, True, id="its own"),
+        pytest.param({"name": "other"}, False, id="under another name"),
+        pytest.param({"namespace": "theirs"}, False, id="in another namespace"),
+        pytest.param({"owner_uid": "another"}, False, id="of another job"),
+    ],
+)
+def test_a_pod_group_is_seen_if_it_is_the_jobs_own(fields: dict[str, Any], is_seen: bool) -> None:
+    groups = Store[PodGroup]()
+    groups.put(pod_group(**fields))
+
+    seen = observe(Store(owner_uid), Store(owner_uid), TRAIN, UID, groups)
+    assert (seen.group is not None) is is_seen

@@ -3,7 +3,7 @@
 import pytest
 from typing_extensions import override
 
-from api.meta import PODS, SERVICES
+from api.meta import PODS, SERVICES, VOLCANO_POD_GROUPS
 from controller.domain import Event, Severity
 from controller.kube.client import Client
 from controller.reconcile import telling
@@ -39,11 +39,13 @@ def test_in_full_each_of_the_first_children_is_told_at_once(listener: Listener) 
     teller.created(JOB, PODS, "a")
     teller.created(JOB, SERVICES, "a")
     teller.deleted(JOB, PODS, "a")
+    teller.deleted(JOB, VOLCANO_POD_GROUPS, "train")
 
     assert listener.heard == [
         ("SuccessfulCreatePod", "Created pod: a"),
         ("SuccessfulCreateService", "Created service: a"),
         ("SuccessfulDeletePod", "Deleted pod: a"),
+        ("SuccessfulDeletePodGroup", "Deleted PodGroup: train"),
     ]
 
 

@@ -10,7 +10,7 @@ from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
 from controller.runtime.queue import Level, Queue
-from controller.testing.builders import pod, service
+from controller.testing.builders import pod, pod_group, service
 
 TRAIN = Key("ml", "train")
 
@@ -98,7 +98,7 @@ async def test_how_soon_a_job_has_its_pass(
     assert await level(queue) is expected
 
 
-@pytest.mark.parametrize("child", [pod(), service()], ids=["a pod", "a Service"])
+@pytest.mark.parametrize("child", [pod(), service(), pod_group()], ids=["a pod", "a Service", "a PodGroup"])
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -116,7 +116,7 @@ async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, 
     assert await level(queue) is expected
 
 
-@pytest.mark.parametrize("child", [pod(), service()], ids=["a pod", "a Service"])
+@pytest.mark.parametrize("child", [pod(), service(), pod_group()], ids=["a pod", "a Service", "a PodGroup"])
 @pytest.mark.parametrize(
     "change",
     [

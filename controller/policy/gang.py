@@ -1,0 +1,166 @@
+"""Gangs: a PodGroup tells the scheduler to start a job's pods together or not at all. When it is there, what it says, who is in it.
+
+With Volcano pods are made once the group has its turn; with the coscheduling of scheduler-plugins they wait in the scheduler.
+
+Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.go, pkg/controller.v1/control/podgroup_control.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from api import labels, quantity
+from api.job import Job, SchedulingPolicy, owner_reference
+from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
+from api.requests import Amounts, requests, total
+from controller.domain import Child, Doomed, Role, Snapshot, Upkeep
+from controller.kind import Roles
+
+VOLCANO = "volcano"
+DEFAULT_QUEUE = "default"
+_FIELDS = {
+    VOLCANO_POD_GROUPS: ("minMember", "minResources", "queue", "priorityClassName"),
+    COSCHEDULING_POD_GROUPS: ("minMember", "minResources", "scheduleTimeoutSeconds"),
+}
+"""What we say of a group; the rest of its spec is others' to say."""
+
+
+def scheduler_of(flag: str) -> str:
+    """The scheduler that a value of ``--gang-scheduler-name`` means; empty for none.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job_controller.go and cmd/training-operator.v1/main.go.
+    """
+    if flag == "None":
+        return ""
+    return VOLCANO if flag.lower() == VOLCANO else flag
+
+
+def groups_of(scheduler: str) -> Resource:
+    """The PodGroups that this scheduler goes by."""
+    return VOLCANO_POD_GROUPS if scheduler == VOLCANO else COSCHEDULING_POD_GROUPS
+
+
+def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
+    """Whether no pod may be made yet: Volcano lets a group into its queue first."""
+    group = snapshot.group
+    return scheduler == VOLCANO and (group is None or group.deleting or group.phase in {"", "Pending"})
+
+
+def group(scheduler: str, owner: Resource, job: Job, roles: Roles, snapshot: Snapshot) -> Iterator[Child]:
+    """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
+
+    Differs: compared by meaning, where the original writes it in each pass; what others say in its spec stays. See
+    docs/decisions/0014-gang-scheduling.md.
+    """
+    resource, there = groups_of(scheduler), snapshot.group
+    if there is None:
+        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}))
+        yield Child(resource, job.metadata.name, body, first=True)
+    elif not there.deleting:
+        said = msgspec.json.decode(there.spec) or {}
+        change = _change(said, _spec(resource, job, roles, said), _FIELDS[resource])
+        if change:
+            patch = {"metadata": {"uid": there.uid}, "spec": change}
+            yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=True)
+
+
+def remains(scheduler: str, snapshot: Snapshot) -> tuple[Doomed, ...]:
+    """The group of a job that runs no pods any more."""
+    group = snapshot.group
+    if group is None or group.deleting:
+        return ()
+    return (Doomed(groups_of(scheduler), group.name, group.uid),)
+
+
+def member(scheduler: str, job: Job, role: Role, pod: Child) -> Child:
+    """That pod as a member of the job's group."""
+    return replace(pod, body=partial(_member_body, scheduler, job.metadata.name, role.label, pod))
+
+
+def is_elsewhere(scheduler: str, role: Role) -> bool:
+    """Whether the template asks for another scheduler, which knows nothing of the group."""
+    asked = (role.template.get("spec") or {}).get("schedulerName")
+    return bool(asked) and asked != scheduler
+
+
+def _member_body(scheduler: str, job: str, role: str, pod: Child) -> dict[str, Any]:
+    body = pod.body()
+    if scheduler == VOLCANO:
+        kind, marks = "annotations", {labels.GROUP_NAME: job, labels.TASK_SPEC: role}
+    else:
+        kind, marks = "labels", {labels.POD_GROUP: job}
+    metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
+    name = body["spec"].get("schedulerName") or scheduler
+    return {**body, "metadata": metadata, "spec": {**body["spec"], "schedulerName": name}}
+
+
+def _body(resource: Resource, owner: Resource, job: Job, spec: dict[str, Any]) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": job.metadata.name, "ownerReferences": [owner_reference(owner, job)]}
+    if job.metadata.annotations:
+        metadata["annotations"] = job.metadata.annotations
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+
+
+def _spec(resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What the group's spec shall say, of what we say at all; ``said`` is what it says now. The queue is given once."""
+    policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
+    members = policy.min_available
+    if members is None:
+        members = sum(role.replicas for role in roles.values())
+    spec: dict[str, Any] = {"minMember": members}
+    resources = policy.min_resources
+    if resources is None:
+        resources = {name: str(one) for name, one in _least(roles, members).items()}
+    if resources:
+        spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
+    if resource == VOLCANO_POD_GROUPS:
+        spec["queue"] = said.get("queue") or policy.queue or DEFAULT_QUEUE
+        if policy.priority_class:
+            spec["priorityClassName"] = policy.priority_class
+    elif policy.schedule_timeout_seconds is not None:
+        spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
+    return spec
+
+
+def _least(roles: Roles, members: int) -> Amounts:
+    """What the first so many pods ask for, in the order of the roles.
+
+    Differs: the original adds up its containers only, leaves limits without a request out, and takes the roles in any order. See
+    docs/decisions/0014-gang-scheduling.md.
+    """
+    needed: Amounts = {}
+    for role in roles.values():
+        count = max(min(members, role.replicas), 0)
+        members -= count
+        try:
+            one = requests(role.template.get("spec") or {})
+        except ValueError:
+            continue  # the API server refuses such a pod, and says why
+        if count:
+            needed = total(needed, {name: amount * count for name, amount in one.items()})
+    return needed
+
+
+def _change(said: Mapping[str, Any], wanted: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    """The merge patch of the fields that say something else; null takes one away."""
+    change: dict[str, Any] = {}
+    for field in fields:
+        before, after = said.get(field) or None, wanted.get(field) or None
+        if isinstance(before, dict) and isinstance(after, dict):
+            if _numbers(before) != _numbers(after):
+                change[field] = {**dict.fromkeys(before), **after}
+        elif before != after:
+            change[field] = after
+    return change
+
+
+def _numbers(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Amounts as they compare: ``1Gi`` is 1073741824. What is none stays as it is."""
+    return {name: quantity.value(str(one)) or one for name, one in written.items()}
+
+
+def _canonical(amount: int | str) -> str:
+    return quantity.canonical(str(amount)) or str(amount)

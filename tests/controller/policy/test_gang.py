@@ -1,0 +1,242 @@
+"""The PodGroup of a job: what it says, when it is written, and how pods become its members."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from api.labels import GROUP_NAME, POD_GROUP, TASK_SPEC
+from api.meta import COSCHEDULING_POD_GROUPS, PODS, VOLCANO_POD_GROUPS
+from api.v1.pytorchjob import PyTorchJob
+from controller.domain import Child, Snapshot, Upkeep
+from controller.kinds.pytorch import PYTORCH
+from controller.policy import gang
+from controller.testing.builders import UID, pod_group, pytorch_job, template
+
+OTHER = "scheduler-plugins-scheduler"
+TWO_CORES = {
+    "template": template(resources={"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "4"}})
+}
+ONE_GPU = {"template": template(resources={"requests": {"cpu": "500m"}, "limits": {"nvidia.com/gpu": 1}})}
+
+
+def there(spec: dict[str, Any], phase: str = "Running", **fields: Any) -> Snapshot:
+    """A job that has a PodGroup which says that."""
+    return Snapshot(group=pod_group(uid="group-uid", phase=phase, spec=orjson.dumps(spec), **fields))
+
+
+def written(job: PyTorchJob, snapshot: Snapshot | None = None, scheduler: str = gang.VOLCANO) -> Child | None:
+    roles = PYTORCH.roles(job)
+    return next(gang.group(scheduler, PYTORCH.resource, job, roles, snapshot or Snapshot()), None)
+
+
+def spec(job: PyTorchJob, scheduler: str = gang.VOLCANO) -> dict[str, Any]:
+    """What a new PodGroup says."""
+    child = written(job, scheduler=scheduler)
+    assert child is not None
+    said: dict[str, Any] = child.body()["spec"]
+    return said
+
+
+def change(job: PyTorchJob, snapshot: Snapshot, scheduler: str = gang.VOLCANO) -> dict[str, Any]:
+    """How a PodGroup that is there is patched; empty if it is not."""
+    child = written(job, snapshot, scheduler)
+    if child is None:
+        return {}
+    assert (child.upkeep, child.first) == (Upkeep.CHANGE, True)
+    assert child.body()["metadata"] == {"uid": "group-uid"}
+    patch: dict[str, Any] = child.body()["spec"]
+    return patch
+
+
+def policy(**fields: Any) -> dict[str, Any]:
+    return {"schedulingPolicy": fields}
+
+
+@pytest.mark.parametrize(
+    ("flag", "scheduler"),
+    [("", ""), ("None", ""), ("volcano", "volcano"), ("Volcano", "volcano"), ("VOLCANO", "volcano"), (OTHER, OTHER)],
+)  # fmt: skip
+def test_the_scheduler_of_the_flag(flag: str, scheduler: str) -> None:
+    assert gang.scheduler_of(flag) == scheduler
+
+
+def test_a_new_group() -> None:
+    job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
+    job.metadata.annotations = {"example.com/a": "b"}
+    child = written(job)
+
+    assert child is not None
+    assert (child.resource, child.name, child.upkeep, child.first) == (
+        VOLCANO_POD_GROUPS, "train", Upkeep.ONCE, True,
+    )  # fmt: skip
+    body = child.body()
+    assert (body["apiVersion"], body["kind"]) == ("scheduling.volcano.sh/v1beta1", "PodGroup")
+    (owner,) = body["metadata"].pop("ownerReferences")
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("PyTorchJob", UID, True)
+    assert body["metadata"] == {"name": "train", "annotations": {"example.com/a": "b"}}
+    assert body["spec"] == {
+        "minMember": 3,
+        "minResources": {"cpu": "6", "memory": "3Gi"},
+        "queue": "default",
+    }
+
+
+def test_a_new_group_of_coscheduling() -> None:
+    job = pytorch_job(run_policy=policy(scheduleTimeoutSeconds=60, queue="q", priorityClass="high"))
+    child = written(job, scheduler=OTHER)
+
+    assert child is not None
+    assert child.resource == COSCHEDULING_POD_GROUPS
+    assert child.body()["metadata"].keys() == {"name", "ownerReferences"}
+    assert child.body()["spec"] == {"minMember": 3, "scheduleTimeoutSeconds": 60}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"minAvailable": 2}, {"minMember": 2}, id="members"),
+        pytest.param({"minAvailable": 10}, {"minMember": 10}, id="more members than there are pods"),
+        pytest.param({"queue": "research"}, {"queue": "research"}, id="queue"),
+        pytest.param({"priorityClass": "high"}, {"priorityClassName": "high"}, id="priority"),
+        pytest.param({"scheduleTimeoutSeconds": 60}, {}, id="no timeout: Volcano has none"),
+        pytest.param(
+            {"minResources": {"cpu": 3, "memory": "2048Mi"}},
+            {"minResources": {"cpu": "3", "memory": "2Gi"}},
+            id="resources",
+        ),
+        pytest.param(
+            {"minResources": {"cpu": "much"}}, {"minResources": {"cpu": "much"}}, id="the server's to refuse"
+        ),
+    ],
+)
+def test_what_the_policy_says_goes(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert spec(pytorch_job(run_policy=policy(**fields))) == {"minMember": 3, "queue": "default", **expected}
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        pytest.param(0, {}, id="of none"),
+        pytest.param(1, {"cpu": "2", "memory": "1Gi"}, id="the master alone"),
+        pytest.param(2, {"cpu": "2500m", "memory": "1Gi", "nvidia.com/gpu": "1"}, id="and a worker"),
+        pytest.param(3, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "2"}, id="all"),
+        pytest.param(9, {"cpu": "3", "memory": "1Gi", "nvidia.com/gpu": "2"}, id="no more than there are"),
+    ],
+)
+def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: dict[str, str]) -> None:
+    """Limits without a request, as GPUs are written, count."""
+    job = pytorch_job(master=TWO_CORES, worker=ONE_GPU, run_policy=policy(minAvailable=members))
+
+    assert spec(job).get("minResources", {}) == expected
+
+
+def test_a_template_with_an_amount_that_is_none_does_not_stop_the_pass() -> None:
+    broken = {"template": template(resources={"requests": {"cpu": "many"}})}
+
+    assert "minResources" not in spec(pytorch_job(worker=broken))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param({}, id="in our words"),
+        pytest.param({"minResources": {"cpu": "6000m", "memory": "3072Mi"}}, id="other words for the same"),
+        pytest.param({"minTaskMember": {"worker": 2}}, id="what others say besides"),
+        pytest.param({"queue": "chosen-by-a-webhook"}, id="the queue that it was given"),
+        pytest.param({"priorityClassName": ""}, id="nothing, spelled out"),
+    ],
+)
+def test_a_group_that_is_as_it_should_be_is_not_written(said: dict[str, Any]) -> None:
+    job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
+
+    assert change(job, there({**spec(job), **said})) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "patch"),
+    [
+        pytest.param({"minMember": 2}, {"minMember": 3}, id="members"),
+        pytest.param({"queue": ""}, {"queue": "default"}, id="no queue yet"),
+        pytest.param({"priorityClassName": "low"}, {"priorityClassName": None}, id="a priority of before"),
+        pytest.param({"minResources": None}, {"minResources": {"cpu": "6", "memory": "3Gi"}}, id="no resources"),
+        pytest.param(
+            {"minResources": {"cpu": "6", "example.com/x": "1"}},
+            {"minResources": {"cpu": "6", "memory": "3Gi", "example.com/x": None}},
+            id="other resources",
+        ),
+    ],
+)  # fmt: skip
+def test_only_what_differs_is_written(said: dict[str, Any], patch: dict[str, Any]) -> None:
+    job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
+
+    assert change(job, there({**spec(job), **said})) == patch
+
+
+def test_a_group_without_a_spec_gets_one() -> None:
+    job = pytorch_job()
+
+    assert change(job, Snapshot(group=there({}).group)) == spec(job)
+
+
+def test_a_timeout_is_changed_in_place() -> None:
+    before = spec(pytorch_job(run_policy=policy(scheduleTimeoutSeconds=60)), OTHER)
+
+    assert change(pytorch_job(), there(before), OTHER) == {"scheduleTimeoutSeconds": None}
+
+
+def test_a_group_that_goes_is_left_alone() -> None:
+    going = there({"minMember": 9}, deleting=True)
+
+    assert written(pytorch_job(), going) is None
+    assert gang.remains(gang.VOLCANO, going) == ()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "snapshot", "waiting"),
+    [
+        pytest.param("volcano", Snapshot(), True, id="no group yet"),
+        pytest.param("volcano", there({}, ""), True, id="not looked at"),
+        pytest.param("volcano", there({}, "Pending"), True, id="pending"),
+        pytest.param("volcano", there({}, "Inqueue"), False, id="in the queue"),
+        pytest.param("volcano", there({}, "Running"), False, id="running"),
+        pytest.param("volcano", there({}, "Unknown"), False, id="some of it runs"),
+        pytest.param("volcano", there({}, deleting=True), True, id="it goes"),
+        pytest.param(OTHER, Snapshot(), False, id="the other scheduler does that itself"),
+        pytest.param("", Snapshot(), False, id="no gangs"),
+    ],
+)
+def test_pods_wait_for_volcano(scheduler: str, snapshot: Snapshot, waiting: bool) -> None:
+    assert gang.is_waiting(scheduler, snapshot) is waiting
+
+
+def joined(scheduler: str, **body: Any) -> dict[str, Any]:
+    job = pytorch_job()
+    pod = Child(PODS, "train-worker-0", lambda: {"metadata": {"name": "train-worker-0"}, "spec": {}, **body})
+    return gang.member(scheduler, job, PYTORCH.roles(job)["Worker"], pod).body()
+
+
+def test_members_of_a_volcano_group() -> None:
+    body = joined("volcano", metadata={"annotations": {"a": "b", TASK_SPEC: "mine"}})
+
+    assert body["metadata"]["annotations"] == {"a": "b", GROUP_NAME: "train", TASK_SPEC: "worker"}
+    assert body["spec"] == {"schedulerName": "volcano"}
+
+
+def test_members_of_a_coscheduling_group() -> None:
+    body = joined(OTHER, metadata={"labels": {"a": "b"}}, spec={"nodeName": "n"})
+
+    assert body["metadata"] == {"labels": {"a": "b", POD_GROUP: "train"}}
+    assert body["spec"] == {"nodeName": "n", "schedulerName": OTHER}
+
+
+@pytest.mark.parametrize(
+    ("asked", "elsewhere"), [(None, False), ("", False), ("volcano", False), ("mine", True)]
+)
+def test_a_scheduler_of_ones_own(asked: str | None, elsewhere: bool) -> None:
+    """It is kept, though it knows nothing of the group."""
+    fields = {"template": {"spec": {**template()["spec"], "schedulerName": asked}}}
+    role = PYTORCH.roles(pytorch_job(worker=fields))["Worker"]
+
+    assert gang.is_elsewhere("volcano", role) is elsewhere
+    assert joined("volcano", spec={"schedulerName": asked})["spec"] == {"schedulerName": asked or "volcano"}

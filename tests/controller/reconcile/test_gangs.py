@@ -1,0 +1,177 @@
+"""Whole passes with gang scheduling against the embedded API server, the gang scheduler played by the test."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller.settings import Settings
+from controller.testing.faults import Fault, Refuse, Reset, Rule
+from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+
+POD_GROUPS = list(
+    yaml.safe_load_all(
+        (Path(__file__).parents[2] / "parity" / "golden" / "crds" / "podgroups.yaml").read_text()
+    )
+)
+VOLCANO = replace(QUIET, gang_scheduler_name="Volcano")
+OTHER = replace(QUIET, gang_scheduler_name="scheduler-plugins-scheduler")
+BOTH = pytest.mark.parametrize(
+    ("settings", "groups"),
+    [
+        pytest.param(VOLCANO, VOLCANO_POD_GROUPS, id="volcano"),
+        pytest.param(OTHER, COSCHEDULING_POD_GROUPS, id="coscheduling"),
+    ],
+)
+
+
+@asynccontextmanager
+async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncIterator[Stage]:
+    """A stage that knows PodGroups, and a controller on it."""
+    async with stage(*rules) as on:
+        await on.define(POD_GROUPS)
+        async with controlling(on, settings):
+            yield on
+
+
+async def admit(on: Stage, phase: str = "Inqueue") -> None:
+    """Play Volcano."""
+    await on.change(VOLCANO_POD_GROUPS, "train", {"status": {"phase": phase}}, "status")
+    await on.settled()
+
+
+def writes(on: Stage, plural: str) -> list[str]:
+    return [one.verb for one in on.calls if one.plural == plural and one.verb not in {"get", "list", "watch"}]
+
+
+async def reasons(on: Stage) -> list[str]:
+    return [one["reason"] for one in await on.items(EVENTS)]
+
+
+async def test_pods_come_when_volcano_lets_the_group_in() -> None:
+    async with gangs() as on:
+        job = await on.submit(workers=2)
+        await on.settled()
+        (group,) = await on.items(VOLCANO_POD_GROUPS)
+        assert owned_by(job)(group)
+        assert group["spec"] == {"minMember": 3, "queue": "default"}
+        assert await on.names(PODS) == []
+        assert (await on.job())["status"].keys() == {"conditions", "lastReconcileTime"}
+
+        await admit(on, "Pending")
+        assert await on.names(PODS) == []
+        await admit(on)
+        assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 3
+        assert {one["spec"]["schedulerName"] for one in await on.items(PODS)} == {"volcano"}
+        assert writes(on, "podgroups") == ["create"]
+        assert "get" not in [one.verb for one in on.calls]
+
+
+@BOTH
+async def test_the_life_of_a_gang(settings: Settings, groups: Resource) -> None:
+    """One create and one delete of the group, and each thing told once."""
+    async with gangs(settings=settings) as on:
+        await on.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
+        await on.settled()
+        await on.change(groups, "train", {"status": {"phase": "Running"}}, "status")
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        await on.become("Succeeded", code=0)
+        await on.settled(600)
+
+        assert await on.names(groups) == []
+        assert len(await on.names(PODS)) == 3
+        assert writes(on, "podgroups") == ["create", "delete"]
+        told = await reasons(on)
+        assert (told.count("JobTerminated"), told.count("SuccessfulDeletePodGroup")) == (1, 1)
+        assert [one for one in await on.items(EVENTS) if one["type"] == "Warning"] == []
+
+
+@BOTH
+async def test_a_group_is_patched_when_the_job_changes_and_at_no_other_time(
+    settings: Settings, groups: Resource
+) -> None:
+    async with gangs(settings=settings) as on:
+        await on.submit(workers=1)
+        await on.settled()
+        for phase in ("Inqueue", "Running"):
+            await on.change(groups, "train", {"status": {"phase": phase}}, "status")
+            await on.settled()
+        await on.become("Running")
+        await on.settled(60)
+        assert writes(on, "podgroups") == ["create"]
+
+        job = (await on.job())["spec"]["pytorchReplicaSpecs"]
+        patch: dict[str, Any] = {
+            "spec": {"pytorchReplicaSpecs": {"Worker": {**job["Worker"], "replicas": 3}}}
+        }
+        await on.change(RESOURCE, "train", patch)
+        await on.settled(60)
+        assert (await on.get(groups, "train"))["spec"]["minMember"] == 4
+        assert writes(on, "podgroups") == ["create", "patch"]
+
+
+@BOTH
+async def test_a_group_that_is_not_the_jobs_own_is_not_touched(settings: Settings, groups: Resource) -> None:
+    """No pod joins it, either; once its name is free the job goes on."""
+    async with stage() as on:
+        await on.define(POD_GROUPS)
+        foreign = await on.create(
+            groups,
+            {"apiVersion": groups.api_version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {}},
+        )
+        async with controlling(on, settings):
+            await on.submit()
+            await on.settled(30)
+            assert await on.get(groups, "train") == foreign
+            assert await on.names(PODS) == []
+            assert await on.conditions() == "Created T"
+            assert "FailedCreatePodGroup" in await reasons(on)
+
+            await on.delete(groups, "train")
+            await on.settled(200)
+            assert (await on.get(groups, "train"))["metadata"].get("ownerReferences")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Reset(committed=True), id="the connection breaks after the write"),
+        pytest.param(Reset(), id="the connection breaks before the write"),
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+        pytest.param(Refuse(400, "BadRequest", "the queue is closed"), id="its webhook refuses it for now"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["create", "patch", "delete"])
+async def test_a_write_of_the_group_that_fails_once(fault: Fault, verb: str) -> None:
+    async with gangs(Rule(fault, verb=verb, plural="podgroups", times=1)) as on:
+        await on.submit()
+        await on.settled(60)
+        await admit(on)
+        await on.change(
+            RESOURCE, "train", {"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "high"}}}}
+        )
+        await on.settled(60)
+        assert (await on.get(VOLCANO_POD_GROUPS, "train"))["spec"]["priorityClassName"] == "high"
+        await on.become("Running")
+        await on.become("Succeeded", code=0)
+        await on.settled(60)
+
+        assert await on.conditions() == "Created T, Running F, Succeeded T"
+        assert await on.names(VOLCANO_POD_GROUPS) == []
+
+
+async def test_without_the_flag_nobody_asks_for_pod_groups() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+
+        assert len(await on.names(PODS, NAMESPACE)) == 2
+        assert "podgroups" not in {one.plural for one in on.calls}

@@ -1,0 +1,211 @@
+"""The decision with gang scheduling: what waits for the PodGroup, what goes on meanwhile, and when the group goes."""
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.labels import GROUP_NAME, POD_GROUP
+from api.meta import VOLCANO_POD_GROUPS
+from controller.domain import Doomed
+from controller.kind import Options
+from controller.testing.builders import NOON, pytorch_job, template
+from controller.testing.life import Life
+
+VOLCANO = "volcano"
+OTHER = "scheduler-plugins-scheduler"
+ALL_PODS = ["train-master-0", "train-worker-0", "train-worker-1"]
+TERMINATED = "Job has been terminated. Deleting PodGroup"
+
+
+def gang(scheduler: str = VOLCANO, **fields: Any) -> Life:
+    """A job at rest for the first time."""
+    life = Life(pytorch_job(**fields), options=Options(gang_scheduler=scheduler))
+    life.settle()
+    return life
+
+
+def running(scheduler: str = VOLCANO, **fields: Any) -> Life:
+    life = gang(scheduler, **fields)
+    life.admit("Running")
+    life.settle()
+    life.become("Running")
+    life.settle()
+    return life
+
+
+def said(life: Life) -> dict[str, Any]:
+    """What the group says."""
+    assert life.group is not None
+    spec: dict[str, Any] = msgspec.json.decode(life.group.spec)
+    return spec
+
+
+def test_pods_wait_for_their_group() -> None:
+    life = gang()
+
+    assert life.made == []
+    assert life.services == {}
+    assert life.conditions == "Created T"
+    assert life.status.to_wire().keys() == {"conditions", "lastReconcileTime"}
+    assert life.events == []
+
+    life.wait(60)
+    assert life.settle() == []
+    life.admit()
+    life.settle()
+    assert life.made == ALL_PODS
+    assert life.status.start_time == NOON + timedelta(seconds=60)
+    assert life.status.last_reconcile_time == NOON
+
+
+def test_with_the_other_scheduler_nothing_waits() -> None:
+    life = Life(pytorch_job(), options=Options(gang_scheduler=OTHER))
+    plan = life.step()
+
+    assert [one.resource.kind for one in plan.create][:3] == ["PodGroup", "Pod", "Service"]
+    assert [one.name for one in plan.create if one.first] == ["train"]
+    assert life.status.last_reconcile_time is None
+    assert life.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "mark"), [(VOLCANO, ("annotations", GROUP_NAME)), (OTHER, ("labels", POD_GROUP))]
+)
+def test_every_pod_is_a_member(scheduler: str, mark: tuple[str, str]) -> None:
+    life = gang(scheduler)
+    life.admit()
+    life.pods.clear()
+    pods = [child.body() for child in life.decide().create if child.resource.kind == "Pod"]
+
+    assert len(pods) == 3
+    for body in pods:
+        assert body["spec"]["schedulerName"] == scheduler
+        assert body["metadata"][mark[0]][mark[1]] == "train"
+
+
+@pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
+def test_the_group_follows_the_size_of_the_job(scheduler: str) -> None:
+    life = running(scheduler)
+    life.respecify(pytorch_job(workers=4))
+    done = life.settle()
+
+    assert said(life)["minMember"] == 5
+    assert sum(child.resource.kind == "PodGroup" for plan in done for child in plan.create) == 1
+
+
+def test_while_the_group_is_put_back_what_runs_is_looked_after() -> None:
+    """Counters, restarts and the end of the job are seen; only new pods wait."""
+    life = running(worker={"restartPolicy": "OnFailure"})
+    life.admit("Pending")
+    life.become("Failed", "worker-0", code=1)
+    life.wait(5)
+    life.settle()
+    assert "PyTorchJobRestarting" in life.reasons
+    assert sorted(life.pods) == ["train-master-0", "train-worker-1"]
+    assert life.status.last_reconcile_time == NOON + timedelta(seconds=5)
+
+    life.become("Succeeded", "master-0")
+    life.settle()
+    assert life.conditions == "Created T, Running F, Succeeded T"
+    assert life.group is None
+
+
+def test_a_group_that_somebody_deletes_is_made_again() -> None:
+    life = running()
+    life.group = None
+    life.settle()
+
+    assert life.group is not None
+    assert life.conditions == "Created T, Running T"
+
+
+def test_a_gang_that_waits_can_be_late() -> None:
+    """Its time begins when it may start, so only one that has started."""
+    life = gang(run_policy={"activeDeadlineSeconds": 9})
+    life.wait(600)
+    life.settle()
+    assert life.conditions == "Created T"
+
+    life.admit()
+    life.settle()
+    life.wait(9)
+    life.settle()
+    assert life.conditions == "Created T, Failed T"
+    assert life.group is None
+
+
+@pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
+@pytest.mark.parametrize("clean", ["None", "Running", "All"])
+def test_the_group_goes_with_the_end_of_the_job(scheduler: str, clean: str) -> None:
+    life = running(scheduler, run_policy={"cleanPodPolicy": clean})
+    group = life.group
+    assert group is not None
+    life.become("Succeeded", code=0)
+    done = life.settle()
+
+    assert life.group is None
+    doomed = [one for plan in done for one in plan.delete if one.resource.kind == "PodGroup"]
+    assert [(one.name, one.uid) for one in doomed] == [("train", group.uid)]
+    assert [one.message for one in life.events if one.reason == "JobTerminated"] == [TERMINATED]
+
+
+def test_the_group_goes_while_the_job_is_suspended() -> None:
+    life = running()
+    first = life.group
+    life.respecify(pytorch_job(run_policy={"suspend": True}))
+    life.settle()
+    assert (life.group, life.pods) == (None, {})
+    assert life.reasons.count("JobTerminated") == 1
+
+    life.wait(60)
+    life.respecify(pytorch_job())
+    life.settle()
+    assert life.group is not None
+    assert life.group != first
+    assert life.pods == {}
+    assert life.status.last_reconcile_time == NOON + timedelta(seconds=60)
+
+    life.admit()
+    life.settle()
+    assert sorted(life.pods) == ALL_PODS
+
+
+def test_a_job_that_is_created_suspended_has_no_group() -> None:
+    life = gang(run_policy={"suspend": True})
+
+    assert life.group is None
+    assert "JobTerminated" not in life.reasons
+
+
+def test_a_deletion_that_is_tried_again_is_told_once() -> None:
+    life = running()
+    group = life.group
+    assert group is not None
+    life.respecify(pytorch_job(run_policy={"suspend": True}))
+    first, second = life.decide(), life.decide()
+
+    assert Doomed(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete
+    keys = {one.once for plan in (first, second) for one in plan.events if one.reason == "JobTerminated"}
+    assert len(keys) == 1
+    assert "" not in keys
+
+
+def test_a_scheduler_of_ones_own_is_told_once() -> None:
+    fields = {"template": {"spec": {**template()["spec"], "schedulerName": "mine"}}}
+    life = gang(OTHER, master=fields, worker=fields)
+
+    told = [one for one in life.events if one.reason == "SetPodTemplateSchedulerName"]
+    assert [(one.severity, one.message) for one in told] == [
+        (
+            "Warning",
+            "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten",
+        )
+    ]
+
+
+def test_without_gangs_a_scheduler_of_ones_own_is_nobodys_business() -> None:
+    fields = {"template": {"spec": {**template()["spec"], "schedulerName": "mine"}}}
+
+    assert gang("", worker=fields).events == []
