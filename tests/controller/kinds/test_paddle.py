@@ -196,7 +196,7 @@ def test_a_container_that_is_missing_is_named_in_quotes() -> None:
     ],
 )
 def test_who_decides(counts: dict[str, Counts], verdict: Verdict) -> None:
-    roles = {name: {"replicas": 2 if name == "Master" else 1} for name in counts}
+    roles: dict[str, Any] = {name: {"replicas": 2 if name == "Master" else 1} for name in counts}
     job = job_of(PADDLE, **roles)
 
     assert PADDLE.judge(job, PADDLE.roles(job), counts) == verdict
