@@ -20,7 +20,7 @@ MNIST = job_of(
     PS={"template": PORT_2223},
     Worker={"replicas": 2, "restartPolicy": "OnFailure"},
 )
-DYNAMIC = {"enableDynamicWorker": True}
+DYNAMIC: dict[str, Any] = {"enableDynamicWorker": True}
 """Of a spec whose workers come and go."""
 
 
@@ -181,7 +181,7 @@ def test_example_18_1_parameter_server() -> None:
 
 
 def test_only_the_container_of_its_name_is_told_and_only_if_there_are_others() -> None:
-    containers = [
+    containers: list[dict[str, Any]] = [
         {"name": "sidecar", "image": "sc"},
         {"name": "tensorflow", "image": "img", "env": [{"name": "TF_CONFIG", "value": "mine"}]},
     ]
@@ -207,7 +207,7 @@ def test_only_the_container_of_its_name_is_told_and_only_if_there_are_others() -
         pytest.param({"PS": 1, "Evaluator": 1}, [], id="nobody without workers"),
     ],
 )
-def test_who_has_the_master_s_role(sizes: dict[str, int], leaders: list[str]) -> None:
+def test_who_has_the_master_s_role(sizes: dict[str, Any], leaders: list[str]) -> None:
     roles = TENSORFLOW.roles(sized(**sizes))
 
     assert [
@@ -346,12 +346,18 @@ def test_restarts_are_told_in_its_own_words() -> None:
     )
 
 
-def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
-    policy = {"restartPolicy": "ExitCode"}
-    life = Life(job_of(TENSORFLOW, Chief=policy, Worker={**policy, "replicas": 4}), kind=TENSORFLOW)
+def running(job: TFJob, *, graceful: bool = False) -> Life:
+    """The life of a job once all its pods run."""
+    life = Life(job, kind=TENSORFLOW, graceful=graceful)  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
     life.settle()
     life.become("Running")
     life.settle()
+    return life
+
+
+def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
+    policy = {"restartPolicy": "ExitCode"}
+    life = running(job_of(TENSORFLOW, Chief=policy, Worker={**policy, "replicas": 4}))
 
     life.become("Failed", "chief-0", code=130)
     life.step()
@@ -365,8 +371,7 @@ def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
 
 
 def test_scenario_s14_a_worker_s_own_error_ends_the_job() -> None:
-    life = Life(job_of(TENSORFLOW, Worker={"replicas": 2, "restartPolicy": "ExitCode"}), kind=TENSORFLOW)
-    life.settle()
+    life = running(job_of(TENSORFLOW, Worker={"replicas": 2, "restartPolicy": "ExitCode"}))
 
     life.become("Failed", "worker-1", code=1)
     life.settle()
@@ -378,10 +383,7 @@ def test_scenario_s14_a_worker_s_own_error_ends_the_job() -> None:
 
 
 def test_scenario_s15_a_dynamic_worker_that_failed_stays() -> None:
-    life = Life(sized(Worker=2, PS=1, spec=DYNAMIC), kind=TENSORFLOW)
-    life.settle()
-    life.become("Running")
-    life.settle()
+    life = running(sized(Worker=2, PS=1, spec=DYNAMIC))
 
     life.become("Failed", "worker-1", code=1)
     life.settle()
@@ -392,10 +394,7 @@ def test_scenario_s15_a_dynamic_worker_that_failed_stays() -> None:
 
 
 def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
-    life = Life(sized(Worker=3, PS=1, spec=DYNAMIC), kind=TENSORFLOW, graceful=True)
-    life.settle()
-    life.become("Running")
-    life.settle()
+    life = running(sized(Worker=3, PS=1, spec=DYNAMIC), graceful=True)
 
     life.respecify(sized(Worker=1, PS=1, spec=DYNAMIC))
     life.settle()
@@ -418,10 +417,7 @@ def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
     ],
 )
 def test_the_end_by_worker_0(phases: list[str], code: int | None, succeeded: bool) -> None:
-    life = Life(sized(Worker=2, PS=1), kind=TENSORFLOW)
-    life.settle()
-    life.become("Running")
-    life.settle()
+    life = running(sized(Worker=2, PS=1))
 
     life.become("Succeeded", *phases, code=code)
     life.settle()
