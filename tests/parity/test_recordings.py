@@ -18,7 +18,11 @@ from controller.testing.service import service
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"
-PROFILES: dict[str, list[str]] = {"default": []}
+PROFILES: dict[str, list[str]] = {
+    "default": [],
+    "volcano": ["--gang-scheduler-name=volcano"],
+    "scheduler-plugins": ["--gang-scheduler-name=scheduler-plugins"],
+}
 """How the controller is started for the cases of a profile."""
 
 KINDS = {kind.resource for kind in ALL}

@@ -18,6 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.meta import EVENTS, LEASES, PODS
+from api.v1.pytorchjob import RESOURCE
 from controller.cli import controller, main
 from controller.kube.client import Client
 from controller.settings import Settings
@@ -169,7 +170,8 @@ async def running(
     path, address = folder / "kubeconfig", free_address()
     path.write_text(yaml.safe_dump(kubeconfig or on.server.kubeconfig()))
     addresses = [f"--metrics-bind-address={address}", f"--health-probe-bind-address={address}"]
-    command = ["-m", "controller", f"--kubeconfig={path}", *addresses, *flags]
+    scheme = f"--enable-scheme={RESOURCE.kind}"  # the one that the stage defines
+    command = ["-m", "controller", f"--kubeconfig={path}", scheme, *addresses, *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
     try:
         yield Running(process, address)
