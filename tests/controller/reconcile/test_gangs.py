@@ -1,6 +1,6 @@
 """Whole passes with gang scheduling against the embedded API server, the gang scheduler played by the test."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ BOTH = pytest.mark.parametrize(
 
 
 @asynccontextmanager
-async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncIterator[Stage]:
+async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Stage]:
     """A stage that knows PodGroups, and a controller on it."""
     async with stage(*rules) as on:
         await on.define(POD_GROUPS)
