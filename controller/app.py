@@ -238,6 +238,7 @@ def _replica(
         recorder,
         election,
         take_over=take_over,
+        hand_over=teller.sum_up_all,
         on_ready=on_ready,
     )
 

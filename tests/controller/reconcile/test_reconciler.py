@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
+from controller.reconcile.telling import Teller
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
@@ -262,6 +263,20 @@ async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
         assert all(map(owned_by(job), await on.items(PODS)))
         await train(on)
         assert await on.conditions() == SUCCEEDED
+
+
+async def test_a_job_whose_end_nobody_saw_is_forgotten_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes during a pass, and the next of its name comes before that pass is over."""
+    forgotten: list[str] = []
+    monkeypatch.setattr(Teller, "forget", lambda _, uid: forgotten.append(uid))
+    async with stage(Rule(Delay(5), verb="create", plural="pods", times=1)) as on, controlling(on):
+        job = await on.submit()
+        await on.settled()
+        await on.delete(RESOURCE, "train")
+        await on.submit()
+        await on.settled(60)
+
+        assert forgotten == [job["metadata"]["uid"]]
 
 
 async def test_a_status_that_is_under_way_does_not_land_on_the_next_job_of_that_name() -> None:

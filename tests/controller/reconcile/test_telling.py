@@ -88,6 +88,23 @@ def test_compact_sums_up_from_the_start(listener: Listener) -> None:
     assert len(listener.heard) == 1, "and tells it once"
 
 
+def test_what_is_left_to_sum_up_of_all_jobs(listener: Listener) -> None:
+    teller = Teller(listener, compact=True)
+    other = Subject(JOB.api_version, JOB.kind, "default", "other", "uid-2", JOB.source)
+    teller.created(JOB, PODS, "a")
+    teller.deleted(JOB, PODS, "b")
+    teller.created(other, PODS, "c")
+    teller.sum_up_all()
+
+    assert [message for _, message in listener.heard] == [
+        "Created pod: a",
+        "Deleted pod: b",
+        "Created pod: c",
+    ]
+    teller.sum_up_all()
+    assert len(listener.heard) == 3
+
+
 def test_compact_tells_one_of_each_reason_and_how_many_more(listener: Listener) -> None:
     events = [exited("a"), exited("b"), Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")]
     Teller(listener, compact=True).happened(JOB, events)
@@ -105,6 +122,18 @@ def test_what_is_told_once_is_not_told_again(listener: Listener, compact: bool) 
     other = Subject(JOB.api_version, JOB.kind, "default", "train", "uid-2", JOB.source)
     teller.happened(other, [exited("pod", "a")])
     assert len(listener.heard) == 3, "another job of that name is another job"
+
+
+def test_many_jobs_in_trouble_do_not_make_each_other_forgotten(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "REMEMBERED", 2)
+    teller = Teller(listener)
+    jobs = [Subject("v1", JOB.kind, "default", f"job-{n}", f"uid-{n}", JOB.source) for n in range(5)]
+    for job in jobs + jobs:
+        teller.happened(job, [exited("a", "a"), exited("b", "b")])
+
+    assert len(listener.heard) == 10
 
 
 def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
