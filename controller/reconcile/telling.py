@@ -54,7 +54,7 @@ class Teller:
         for (_, verb, resource), names in self._rest.pop(job.uid, {}).items():
             one = resource.kind.lower()
             what = f"{one}: {names[0]}" if len(names) == 1 else f"{len(names)} {one}s: {', '.join(names)}"
-            self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", f"{verb}d {what}")
+            self._tell(job, verb, resource, f"{verb}d {what}")
 
     def sum_up_all(self) -> None:
         """The same for every job; for when the rest of their children will be made by another process."""
@@ -85,8 +85,10 @@ class Teller:
             self._rest[job.uid][job, verb, resource].append(name)
             return
         self._told[job.uid] += 1
-        kind = resource.kind
-        self._recorder.record(job, "Normal", f"Successful{verb}{kind}", f"{verb}d {kind.lower()}: {name}")
+        self._tell(job, verb, resource, f"{verb}d {resource.kind.lower()}: {name}")
+
+    def _tell(self, job: Subject, verb: str, resource: Resource, message: str) -> None:
+        self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", message, pressing=False)
 
     def _is_known(self, uid: str, once: str) -> bool:
         of_job, key = self._once[uid], hash(once)

@@ -21,7 +21,10 @@ class Listener(Recorder):
         self.heard: list[tuple[str, str]] = []
 
     @override
-    def record(self, subject: Subject, severity: str, reason: str, message: str) -> None:
+    def record(
+        self, subject: Subject, severity: str, reason: str, message: str, *, pressing: bool = True
+    ) -> None:
+        assert pressing != reason.startswith("Successful"), "only what happens as it should can wait"
         self.heard.append((reason, message))
 
 
