@@ -223,7 +223,7 @@ def _replica(
     ]
     informers: list[Informer[Any]] = [pods, services, *(one.jobs for one in controllers)]
     for informer in informers:
-        metrics.watch(informer.resource.plural, informer.silent_seconds)
+        metrics.watch(informer.resource.plural, informer)
 
     def take_over() -> None:
         for one in controllers:
