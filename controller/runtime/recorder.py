@@ -27,6 +27,8 @@ REMEMBERED = 8192
 """Events that can still be counted up; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
+SENDERS_IN_A_HURRY = 32
+"""Events sent at once when the service stops: whoever takes over waits for the last of them."""
 TRIES = 12
 PAUSE_SECONDS = 5.0
 
@@ -109,17 +111,22 @@ class Recorder:
                 group.create_task(self._run_one())
 
     async def flushed(self) -> None:
-        """Wait until everything recorded so far is sent or given up; from now on nothing waits for its turn."""
+        """Wait until everything recorded so far is sent or given up; meanwhile nothing waits for its turn."""
         self._hurries = True
-        self._wake.set()
-        await self._idle.wait()
-        self._hurries = False
+        try:
+            await asyncio.gather(*(self._send_what_waits() for _ in range(SENDERS_IN_A_HURRY)))
+            await self._idle.wait()
+        finally:
+            self._hurries = False
 
     async def _run_one(self) -> None:
         while True:
-            while (turn := self._next()) is None:
-                self._wake.clear()
-                await self._wake.wait()
+            await self._send_what_waits()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _send_what_waits(self) -> None:
+        while (turn := self._next()) is not None:
             self._busy += 1
             try:
                 await self._send(*turn)

@@ -17,8 +17,8 @@ from controller.runtime.workers import Workers
 
 DRAIN_SECONDS = 10.0
 """How long passes that are under way may go on when the replica is told to stop."""
-FLUSH_SECONDS = 5.0
-"""How long the last events may take to be sent then. With what the Lease takes, all of it fits into a pod's 30 s."""
+FLUSH_SECONDS = 2.5
+"""How long the last events may take to be sent then; the next replica waits for the Lease meanwhile."""
 
 log = structlog.get_logger()
 
