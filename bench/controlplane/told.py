@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,15 +46,18 @@ async def told(rig: Rig, scenario: Jobs) -> Told:
 
 def count(
     scenario: Jobs,
-    jobs: Iterable[Mapping[str, Any]],
+    jobs: Sequence[Mapping[str, Any]],
     events: Iterable[Mapping[str, Any]],
     *,
     seen_running: int,
 ) -> Told:
     shown = [{one["type"] for one in job.get("status", {}).get("conditions", ())} for job in jobs]
+    names = {job["metadata"]["name"] for job in jobs}
     reasons: Counter[str] = Counter()
     children = 0
     for event in events:
+        if event["involvedObject"]["name"] not in names:
+            continue  # of a job before
         reasons[event["reason"]] += 1
         if event["reason"] in {"SuccessfulCreatePod", "SuccessfulCreateService"}:
             children += created(event["message"])
