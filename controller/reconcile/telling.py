@@ -15,7 +15,7 @@ from controller.domain import Event, Severity
 from controller.runtime.recorder import Recorder, Subject
 
 ONE_BY_ONE = 23
-"""Children of a job that get an event each; with one for the other pods and one for the other Services that makes 25."""
+"""Children of a job that get an event each; with the one that sums up the others and that of the job's end it makes 25."""
 REMEMBERED = 32_768
 """Things told once of a job that are recognised when they come again: three for each pod of the largest job."""
 
@@ -29,10 +29,10 @@ class Teller:
         self._one_by_one = 0 if compact else ONE_BY_ONE
         self._told: Counter[str] = Counter()
         """By job UID: children that had an event each."""
-        self._rest: defaultdict[str, defaultdict[tuple[Subject, str, Resource], list[str]]] = defaultdict(
-            lambda: defaultdict(list)
+        self._rest: defaultdict[str, defaultdict[tuple[Subject, str], list[tuple[Resource, str]]]] = (
+            defaultdict(lambda: defaultdict(list))
         )
-        """By job UID: (job, verb, resource) → names that are to be summed up."""
+        """By job UID: (job, verb) → children that are to be summed up."""
         self._once: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)
         """By job UID: hashes of what was told once."""
 
@@ -51,10 +51,8 @@ class Teller:
 
     def sum_up(self, job: Subject) -> None:
         """Tell of the children that had no event of their own; for when all of them are there."""
-        for (_, verb, resource), names in self._rest.pop(job.uid, {}).items():
-            one = resource.kind.lower()
-            what = f"{one}: {names[0]}" if len(names) == 1 else f"{len(names)} {one}s: {', '.join(names)}"
-            self._tell(job, verb, resource, f"{verb}d {what}")
+        for (_, verb), children in self._rest.pop(job.uid, {}).items():
+            self._tell(job, verb, children)
 
     def sum_up_all(self) -> None:
         """The same for every job; for when the rest of their children will be made by another process."""
@@ -82,13 +80,18 @@ class Teller:
 
     def _child(self, job: Subject, verb: str, resource: Resource, name: str) -> None:
         if self._told[job.uid] >= self._one_by_one:
-            self._rest[job.uid][job, verb, resource].append(name)
+            self._rest[job.uid][job, verb].append((resource, name))
             return
         self._told[job.uid] += 1
-        self._tell(job, verb, resource, f"{verb}d {resource.kind.lower()}: {name}")
+        self._tell(job, verb, [(resource, name)])
 
-    def _tell(self, job: Subject, verb: str, resource: Resource, message: str) -> None:
-        self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", message, pressing=False)
+    def _tell(self, job: Subject, verb: str, children: Sequence[tuple[Resource, str]]) -> None:
+        """One event for all of them, under the reason of the first."""
+        counts = Counter(resource.kind.lower() for resource, _ in children)
+        kinds = " and ".join(kind if count == 1 else f"{count} {kind}s" for kind, count in counts.items())
+        names = ", ".join(dict.fromkeys(name for _, name in children))
+        reason = f"Successful{verb}{children[0][0].kind}"
+        self._recorder.record(job, "Normal", reason, f"{verb}d {kinds}: {names}", pressing=False)
 
     def _is_known(self, uid: str, once: str) -> bool:
         of_job, key = self._once[uid], hash(once)
