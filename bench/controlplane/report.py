@@ -84,7 +84,7 @@ def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
         (profiled, partial(profiles, rows=10) if brief else profiles),
     ]
     made = [table(chosen) for chosen, table in shown if chosen]
-    return made if brief else [*made[1:], made[0]]  # whoever looks at a terminal sees its end
+    return made if brief else [*made[1:], *made[:1]]  # whoever looks at a terminal sees its end
 
 
 def of_runs(results: Sequence[Result]) -> Table:

@@ -14,7 +14,8 @@ from bench.controlplane.scenario import RESOURCE, Jobs
 
 CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
 """Of a job that has succeeded."""
-_CREATED = re.compile(r"Created (?:(\d+) )?(?:pod|service)s?: ")
+_KIND = r"(?:\d+ )?(?:pod|service)s?"
+_CREATED = re.compile(rf"Created ({_KIND}(?: and {_KIND})*): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def count(
 
 
 def created(message: str) -> int:
-    """Of how many children an event tells: ``Created pod: a``, or ``Created 3 pods: a, b, c``."""
+    """Of how many children an event tells: ``Created pod: a``, or ``Created 2 pods and 2 services: a, b``."""
     match = _CREATED.match(message)
-    return int(match[1] or 1) if match else 0
+    kinds = match[1].split(" and ") if match else []
+    return sum(int(kind.split()[0]) if " " in kind else 1 for kind in kinds)

@@ -70,6 +70,8 @@ def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> N
     [
         ("Created pod: train-master-0", 1),
         ("Created service: train-master-0", 1),
+        ("Created pod and service: train-master-0", 2),
+        ("Created 139 services and 138 pods: train-worker-10, train-worker-11", 277),
         ("Created 138 pods: train-worker-11, train-worker-12", 138),
         ("Error creating: forbidden", 0),
     ],
