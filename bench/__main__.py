@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import show
+    from bench import handover, show
     from bench.controlplane import command as controlplane
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing}: measurements need the dependency group `test`, see bench/README.md")
@@ -18,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
     controlplane.add_parser(subparsers)
+    handover.add_parser(subparsers)
     show.add_parser(subparsers)
     args = parser.parse_args(argv)
     status: int = args.execute(args)

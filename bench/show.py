@@ -16,29 +16,50 @@ WIDTH = 140
 """Of the tables, in characters; narrower ones would break the figures apart."""
 
 
+BEGIN, END = "<!-- figures: python -m bench show FILE --into PAGE -->\n", "<!-- end of figures -->\n"
+"""Lines of a page between which the tables are put."""
+
+
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
     parser = subparsers.add_parser("show", help="a recorded run as tables")
     parser.add_argument("file", type=Path, metavar="FILE", help="one of bench/results")
-    parser.add_argument("--markdown", action="store_true", help="as it goes into a page, a row for each case")
+    parser.add_argument(
+        "--into", type=Path, metavar="PAGE", help="put them into a page instead, a row for each case"
+    )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 for a file that cannot be read or does not hold cases."""
+    """Exit status: 0, or 1 for a file that cannot be read or does not hold cases, or a page that has no place for tables."""
     try:
         result = orjson.loads(args.file.read_bytes())
         cases = result["cases"]
+        if args.into:
+            args.into.write_text(replaced(args.into.read_text(), block(args.file, result)))
+            return 0
     except (OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"not shown: {args.file}: {error!r}\n")
         return 1
-    print(heading(result))
-    if args.markdown:
-        print("\n\n".join(markdown(table) for table in report.tables(cases, brief=True)))
-    else:
-        show(cases)
+    print(heading(args.file, result))
+    show(cases)
     return 0
+
+
+def replaced(page: str, tables: str) -> str:
+    """The page with other tables. Raises ValueError when it has no place for them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"no line {BEGIN.strip()}, or none {END.strip()}")
+    return before + begin + tables + end + after
+
+
+def block(file: Path, result: dict[str, Any]) -> str:
+    """The tables as markdown."""
+    parts = [heading(file, result), *map(markdown, report.tables(result["cases"], brief=True))]
+    return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def show(cases: list[dict[str, Any]]) -> None:
@@ -48,20 +69,21 @@ def show(cases: list[dict[str, Any]]) -> None:
         console.print(table)
 
 
-def heading(result: dict[str, Any]) -> str:
+def heading(file: Path, result: dict[str, Any]) -> str:
     """Where and of what the figures are."""
     commit, where, load = result["commit"], result["environment"], result["load_average"]
     changed = ", changed since" if commit["changed"] else ""
     return (
-        f"Commit {commit['id'][:7]}{changed}; {where['cores']} cores ({where['cpu']}), {where['python']}, "
+        f"{file.stem}: commit {commit['id'][:7]}{changed}; {where['cores']} cores ({where['cpu']}), {where['python']}, "
         f"kube-apiserver {where['versions']['kube-apiserver']}; "
-        f"load average {load['before']} before and {load['after']} after.\n"
+        f"load average {load['before']} before and {load['after']} after, which took {result['took_seconds']} s."
     )
 
 
 def markdown(table: Table) -> str:
-    """The same cells; a column of one's own for each."""
-    return "\n".join(_lines(table))
+    """The same cells, under the table's title."""
+    title = [f"{str(table.title).capitalize()}:\n"] if table.title else []
+    return "\n".join([*title, *_lines(table)])
 
 
 def _lines(table: Table) -> Iterator[str]:

@@ -231,7 +231,7 @@ def _replica(
     ]
     informers: list[Informer[Any]] = [*children, *(one.jobs for one in controllers)]
     for informer in informers:
-        metrics.watch(informer.resource.plural, informer.silent_seconds)
+        metrics.watch(informer.resource.plural, informer)
 
     def take_over() -> None:
         for one in controllers:
@@ -246,6 +246,7 @@ def _replica(
         recorder,
         election,
         take_over=take_over,
+        hand_over=teller.sum_up_all,
         on_ready=on_ready,
     )
 

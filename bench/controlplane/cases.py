@@ -1,5 +1,6 @@
 """What is done for one case: runs, each beside its floor, or starts; then one to time callbacks and, on demand, one to profile."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -8,14 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.controlplane import callbacks, floor, start
-from bench.controlplane.life import Life, live
+from bench.controlplane.life import Life, begin, live
 from bench.controlplane.profile import profiled
 from bench.controlplane.rig import Rig, clear, controller
 from bench.controlplane.scenario import Case, Jobs, Start
 from controller.testing.service import IN_CLUSTER, Service
 
-WARM_UP = Jobs(jobs=1, replicas=8)
-"""Lived through by each controller before its run, so that connections are open and code is warm."""
+WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
+"""Run by each controller before what is measured, so that connections are open and code is warm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,12 @@ async def _profiled(rig: Rig, scenario: Jobs, flags: Sequence[str], folder: Path
 async def _warm(
     rig: Rig, flags: Sequence[str], launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
-    """A controller that has lived through a job, and has nothing to do."""
+    """A controller that has run a job, and has nothing to do."""
     async with controller(rig, flags, launcher=launcher) as running:
-        await live(rig, WARM_UP, "warm", running.process.pid)
+        async with asyncio.timeout(start.START_SECONDS):
+            await begin(rig, WARM_UP, WARM_UP.job_names("warm"))
+        await rig.audit.quiet()  # the last events are about to be sent
         await clear(rig)
-        await rig.audit.quiet()
         yield running
 
 

@@ -38,8 +38,7 @@ async def live(rig: Rig, scenario: Jobs, run: str, controller_pid: int) -> Life:
     idle = rss_mib(controller_pid)
     async with asyncio.timeout(60 + SLOWEST_SECONDS_PER_POD * scenario.pods):
         controller_cpu, server_cpu = cpu_ms(controller_pid), cpu_ms(rig.server_pid)
-        submitted = await submit(rig, scenario, names)
-        await rig.observer.until(lambda: _has_begun(rig.observer, scenario))
+        submitted = await begin(rig, scenario, names)
         controller_cpu = cpu_ms(controller_pid) - controller_cpu
         server_cpu = cpu_ms(rig.server_pid) - server_cpu
         await rig.audit.quiet()
@@ -59,6 +58,16 @@ async def live(rig: Rig, scenario: Jobs, run: str, controller_pid: int) -> Life:
     return Life(figures, rig.audit.since(mark), await told(rig, scenario))
 
 
+async def begin(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]:
+    """Submit the jobs and return when they have begun: all jobs say that they run, all pods do, and each has its Service.
+
+    Quick jobs have begun when all of them have succeeded.
+    """
+    submitted = await submit(rig, scenario, names)
+    await rig.observer.until(lambda: _have_begun(rig.observer, scenario))
+    return submitted
+
+
 async def submit(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]:
     """When each job's request was handed to the client, all at once; return when the last is answered."""
     sent: dict[str, float] = {}
@@ -74,8 +83,7 @@ async def submit(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]
     return sent
 
 
-def _has_begun(seen: Observer, scenario: Jobs) -> bool:
-    """All jobs say that they run, all pods do, and each has its Service; or, when they are quick, all have succeeded."""
+def _have_begun(seen: Observer, scenario: Jobs) -> bool:
     if scenario.quick:
         return len(seen.with_condition("Succeeded")) == scenario.jobs
     return (

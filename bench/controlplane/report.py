@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -72,14 +73,18 @@ def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
     """What there is to show of these results: all of it, or of each case what fits a row."""
     runs = [result for result in results if "runs" in result]
     starts = [result for result in results if "with" in result]
+    timed = [result for result in results if "callbacks" in result]
+    profiled = [result for result in results if "profile" in result]
     shown = [
+        (results, targets),
         (runs, briefly if brief else of_runs),
-        (runs, calls),
         (starts, of_starts),
-        ([result for result in results if "callbacks" in result], callbacks),
-        ([result for result in results if "profile" in result], profiles),
+        (runs, calls),
+        (timed, callbacks),
+        (profiled, partial(profiles, rows=10) if brief else profiles),
     ]
-    return [*(table(chosen) for chosen, table in shown if chosen), targets(results)]
+    made = [table(chosen) for chosen, table in shown if chosen]
+    return made if brief else [*made[1:], *made[:1]]  # whoever looks at a terminal sees its end
 
 
 def of_runs(results: Sequence[Result]) -> Table:
@@ -118,13 +123,13 @@ def of_starts(results: Sequence[Result]) -> Table:
     """Starts of a controller without and with what lies around, and one that saw it come."""
     made = Table("case", "figure", "without", "with", title="smallest / median / largest")
     for result in results:
-        made.add_row(result["case"])
-        for name, label in STARTS.items():
-            made.add_row(
-                "", label, *(str(spread([one[name] for one in result[when]])) for when in ("without", "with"))
-            )
-        for name, label in GROWN.items():
-            made.add_row("", label, "", text(result["grown"][name]))
+        rows = [
+            (label, *(str(spread([one[name] for one in result[when]])) for when in ("without", "with")))
+            for name, label in STARTS.items()
+        ]
+        rows += [(label, "", text(result["grown"][name])) for name, label in GROWN.items()]
+        for index, row in enumerate(rows):
+            made.add_row(result["case"] if index == 0 else "", *row)
         made.add_section()
     return made
 
@@ -138,15 +143,15 @@ def callbacks(results: Sequence[Result]) -> Table:
     return made
 
 
-def profiles(results: Sequence[Result]) -> Table:
-    """Where the controller's time goes."""
+def profiles(results: Sequence[Result], rows: int = 25) -> Table:
+    """Where the controller's time goes, in as many rows for each case."""
     heads = ("package", "function, own time", "Python function, with what it called")
     made = Table("case", *itertools.chain(*(("%", head) for head in heads)), title="py-spy, time on a core")
     for result in results:
         profile = result["profile"]
         columns = (profile["parts"], profile["own"], profile["inclusive"])
-        rows = itertools.zip_longest(*(column.items() for column in columns), fillvalue=("", 0))
-        for index, row in enumerate(rows):
+        shown = itertools.zip_longest(*(column.items() for column in columns), fillvalue=("", 0))
+        for index, row in enumerate(itertools.islice(shown, rows)):
             cells = [cell for name, share in row for cell in (f"{share:.1f}" if name else "", name)]
             made.add_row(result["case"] if index == 0 else "", *cells)
         made.add_section()

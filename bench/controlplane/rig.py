@@ -21,6 +21,7 @@ ELSEWHERE = "elsewhere"
 """The namespace of what is not ours."""
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
+CLEAR_SECONDS = 300.0
 GOODBYE_SECONDS = 0.1
 """A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
 
@@ -86,9 +87,16 @@ async def controller(
 
 
 async def clear(rig: Rig) -> None:
-    """Remove all jobs, pods, Services and events; return when they are gone."""
+    """Remove all jobs, pods, Services and events; return when they are gone.
+
+    Where a controller runs, its jobs have ended: it could replace a pod before it hears that the job is gone.
+
+    Raises:
+        TimeoutError: something comes again and again.
+    """
     options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
     for resource in (RESOURCE, PODS, SERVICES, EVENTS):
         await rig.client.request("DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options)
-    await rig.observer.until(rig.observer.is_empty)
+    async with asyncio.timeout(CLEAR_SECONDS):
+        await rig.observer.until(rig.observer.is_empty)
     rig.observer.forget()

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from bench.controlplane.scenario import RESOURCE, Jobs
 
 CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
 """Of a job that has succeeded."""
-_CREATED = re.compile(r"Created (?:(\d+) )?(?:pod|service)s?: ")
+_KIND = r"(?:\d+ )?(?:pod|service)s?"
+_CREATED = re.compile(rf"Created ({_KIND}(?: and {_KIND})*): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,18 @@ async def told(rig: Rig, scenario: Jobs) -> Told:
 
 def count(
     scenario: Jobs,
-    jobs: Iterable[Mapping[str, Any]],
+    jobs: Sequence[Mapping[str, Any]],
     events: Iterable[Mapping[str, Any]],
     *,
     seen_running: int,
 ) -> Told:
     shown = [{one["type"] for one in job.get("status", {}).get("conditions", ())} for job in jobs]
+    names = {job["metadata"]["name"] for job in jobs}
     reasons: Counter[str] = Counter()
     children = 0
     for event in events:
+        if event["involvedObject"]["name"] not in names:
+            continue  # of a job before
         reasons[event["reason"]] += 1
         if event["reason"] in {"SuccessfulCreatePod", "SuccessfulCreateService"}:
             children += created(event["message"])
@@ -70,6 +74,7 @@ def count(
 
 
 def created(message: str) -> int:
-    """Of how many children an event tells: ``Created pod: a``, or ``Created 3 pods: a, b, c``."""
+    """Of how many children an event tells: ``Created pod: a``, or ``Created 2 pods and 2 services: a, b``."""
     match = _CREATED.match(message)
-    return int(match[1] or 1) if match else 0
+    kinds = match[1].split(" and ") if match else []
+    return sum(int(kind.split()[0]) if " " in kind else 1 for kind in kinds)

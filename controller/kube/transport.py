@@ -155,10 +155,12 @@ class Transport:
         return True
 
     async def _begin(self, call: Call) -> aiohttp.ClientResponse:
-        started = time.monotonic()
-        response = await self._streams.request(call.method, self._url(call), **self._options(call))
-        took = time.monotonic() - started
-        self._observer.answered(call.method, call.resource, str(response.status), took, 0, 0)
+        started, code = time.monotonic(), NO_ANSWER
+        try:
+            response = await self._streams.request(call.method, self._url(call), **self._options(call))
+            code = str(response.status)
+        finally:
+            self._observer.answered(call.method, call.resource, code, time.monotonic() - started, 0, 0)
         if response.status >= 400:
             async with response:
                 raise _refusal(response, await response.read())

@@ -53,7 +53,7 @@ def group(scheduler: str, owner: Resource, job: Job, roles: Roles, snapshot: Sna
     """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
 
     Differs: compared by meaning, where the original writes it in each pass; what others say in its spec stays. See
-    docs/decisions/0014-gang-scheduling.md.
+    docs/decisions/0015-gang-scheduling.md.
     """
     resource, there = groups_of(scheduler), snapshot.group
     if there is None:
@@ -129,7 +129,7 @@ def _least(roles: Roles, members: int) -> Amounts:
     """What the first so many pods ask for, in the order of the roles.
 
     Differs: the original adds up its containers only, leaves limits without a request out, and takes the roles in any order. See
-    docs/decisions/0014-gang-scheduling.md.
+    docs/decisions/0015-gang-scheduling.md.
     """
     needed: Amounts = {}
     for role in roles.values():

@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_Wire).decode
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class JobRow(msgspec.Struct, frozen=True):
+class JobRow(msgspec.Struct, frozen=True, gc=False):
     """One job. ``spec`` and ``status`` are JSON."""
 
     namespace: str

@@ -8,6 +8,8 @@ Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from api import conditions
@@ -130,21 +132,17 @@ def _catch_up(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, dr
     conditions_ = draft.status.conditions or ()
     if any(conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)):
         return
-    ran = {
-        pod: done.started_at
-        for pod in snapshot.pods
+    ran = sorted(
+        (done.started_at, role.name)
+        for role in roles.values()
+        for pod in count.slots(role, snapshot.pods).values()
         if (done := pod.exit_of(kind.container)) and done.started_at
-    }
-    for moment in sorted(set(ran.values())):
-        active = {
-            role.name: Counts(
-                active=sum(
-                    pod in ran and ran[pod] <= moment for pod in count.slots(role, snapshot.pods).values()
-                )
-            )
-            for role in roles.values()
-        }
-        running = kind.judge(job, roles, active).running
+    )
+    active = dict.fromkeys((role.name for role in roles.values()), 0)
+    for moment, started in groupby(ran, key=itemgetter(0)):
+        for _, name in started:
+            active[name] += 1
+        running = kind.judge(job, roles, {name: Counts(active=many) for name, many in active.items()}).running
         if running:
             draft.running(running, since=moment)
             return

@@ -97,6 +97,8 @@ class Reconciler:
         if row is None or row.deleting:
             self._forget(key)
             return Outcome()
+        if self._uids.get(key, row.uid) != row.uid:
+            self._forget(key)  # another job of that name came before anybody had seen the last one go
         self._uids[key] = row.uid
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:

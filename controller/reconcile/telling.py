@@ -15,9 +15,9 @@ from controller.domain import Event, Severity
 from controller.runtime.recorder import Recorder, Subject
 
 ONE_BY_ONE = 23
-"""Children of a job that get an event each; with one for the other pods and one for the other Services that makes 25."""
-REMEMBERED = 8192
-"""Things told once that are recognised when they come again; about 2 MiB."""
+"""Children of a job that get an event each; with the one that sums up the others and that of the job's end it makes 25."""
+REMEMBERED = 32_768
+"""Things told once of a job that are recognised when they come again: three for each pod of the largest job."""
 
 
 class Teller:
@@ -29,11 +29,12 @@ class Teller:
         self._one_by_one = 0 if compact else ONE_BY_ONE
         self._told: Counter[str] = Counter()
         """By job UID: children that had an event each."""
-        self._rest: defaultdict[str, defaultdict[tuple[str, Resource], list[str]]] = defaultdict(
-            lambda: defaultdict(list)
+        self._rest: defaultdict[str, defaultdict[tuple[Subject, str], list[tuple[Resource, str]]]] = (
+            defaultdict(lambda: defaultdict(list))
         )
-        """By job UID: (verb, resource) → names that are to be summed up."""
-        self._once: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """By job UID: (job, verb) → children that are to be summed up."""
+        self._once: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)
+        """By job UID: hashes of what was told once."""
 
     def created(self, job: Subject, resource: Resource, name: str) -> None:
         """A child was made."""
@@ -50,10 +51,13 @@ class Teller:
 
     def sum_up(self, job: Subject) -> None:
         """Tell of the children that had no event of their own; for when all of them are there."""
-        for (verb, resource), names in self._rest.pop(job.uid, {}).items():
-            one = _word(resource)
-            what = f"{one}: {names[0]}" if len(names) == 1 else f"{len(names)} {one}s: {', '.join(names)}"
-            self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", f"{verb}d {what}")
+        for (_, verb), children in self._rest.pop(job.uid, {}).items():
+            self._tell(job, verb, children)
+
+    def sum_up_all(self) -> None:
+        """The same for every job; for when the rest of their children will be made by another process."""
+        for job in [next(iter(names))[0] for names in self._rest.values()]:
+            self.sum_up(job)
 
     def happened(self, job: Subject, events: Iterable[Event]) -> None:
         """Tell of what one pass has found out; what is told once, only the first time."""
@@ -72,22 +76,30 @@ class Teller:
         """There is no such job any more."""
         self._told.pop(uid, None)
         self._rest.pop(uid, None)
+        self._once.pop(uid, None)
 
     def _child(self, job: Subject, verb: str, resource: Resource, name: str) -> None:
         if self._told[job.uid] >= self._one_by_one:
-            self._rest[job.uid][verb, resource].append(name)
+            self._rest[job.uid][job, verb].append((resource, name))
             return
         self._told[job.uid] += 1
-        text = f"{verb}d {_word(resource)}: {name}"
-        self._recorder.record(job, "Normal", f"Successful{verb}{resource.kind}", text)
+        self._tell(job, verb, [(resource, name)])
+
+    def _tell(self, job: Subject, verb: str, children: Sequence[tuple[Resource, str]]) -> None:
+        """One event for all of them, under the reason of the first."""
+        counts = Counter(_word(resource) for resource, _ in children)
+        kinds = " and ".join(kind if count == 1 else f"{count} {kind}s" for kind, count in counts.items())
+        names = ", ".join(dict.fromkeys(name for _, name in children))
+        reason = f"Successful{verb}{children[0][0].kind}"
+        self._recorder.record(job, "Normal", reason, f"{verb}d {kinds}: {names}", pressing=False)
 
     def _is_known(self, uid: str, once: str) -> bool:
-        key = (uid, once)
-        known = key in self._once
-        self._once[key] = None
-        self._once.move_to_end(key)
-        if len(self._once) > REMEMBERED:
-            self._once.popitem(last=False)
+        of_job, key = self._once[uid], hash(once)
+        known = key in of_job
+        of_job[key] = None
+        of_job.move_to_end(key)
+        if len(of_job) > REMEMBERED:
+            of_job.popitem(last=False)
         return known
 
 

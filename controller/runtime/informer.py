@@ -33,6 +33,13 @@ UNAVAILABLE = 503
 log = structlog.get_logger()
 
 
+class Fill(StrEnum):
+    """How everything that is there comes: as the begin of a watch, or in the pages of a list."""
+
+    WATCH = "watch"
+    LIST = "list"
+
+
 class Ending(StrEnum):
     """How a watch, or what should have become one, came to its end."""
 
@@ -86,11 +93,10 @@ class Informer(Generic[R]):
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
         """Set once the store holds everything that was there when ``run`` began, or later."""
-        self.streamed = 0
-        """How often everything that is there came as the begin of a watch."""
-        self.listed = 0
-        """How often it had to be listed instead."""
-        self.endings = Counter[Ending]()
+        self.fills = Counter[str]()
+        """How often everything that is there was taken in, by ``Fill``."""
+        self.endings = Counter[str]()
+        """How often watches have come to an end, by ``Ending``."""
         self._last_heard: float | None = None
         """Loop time of the last list or line from the server, at first of the start."""
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
@@ -166,7 +172,7 @@ class Informer(Generic[R]):
         rest, resource_version = await self._page("", rows)
         while rest:
             rest, resource_version = await self._page(rest, rows)
-        self.listed += 1
+        self.fills[Fill.LIST] += 1
         await self._take_all(rows, resource_version)
 
     async def _page(self, rest: str, rows: list[R]) -> tuple[str, int]:
@@ -210,7 +216,7 @@ class Informer(Generic[R]):
                 bookmark = read_bookmark(event)
                 if not bookmark.ends_whole:
                     break
-                self.streamed += 1
+                self.fills[Fill.WATCH] += 1
                 return await self._take_all(rows.values(), bookmark.resource_version)
             row = self._row(event.object)
             if row is None:

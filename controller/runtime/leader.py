@@ -2,7 +2,7 @@
 
 Whoever holds a Lease renews it every 2 s and may write for 10 s after its last renewal; the others leave it alone for 15 s after they
 last saw it change. Each measures on a clock of its own, so only the rates of the clocks matter: as long as none runs half as fast again
-as another, no two write at the same time. See docs/decisions/0013-leader-election.md for what arrives at the server all the same.
+as another, no two write at the same time. See docs/decisions/0014-leader-election.md for what arrives at the server all the same.
 
 Whoever waits watches the Lease, so that one which is given back is taken at once; if nothing is heard of it, it is read now and then.
 

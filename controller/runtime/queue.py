@@ -191,6 +191,7 @@ class Queue(Generic[K]):
         for handle in self._delayed.values():
             handle.cancel()
         self._delayed.clear()
+        self._barred.clear()
         self._ready = FairLines[K]()
         self._since.clear()
         self._again.clear()

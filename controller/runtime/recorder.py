@@ -27,6 +27,8 @@ REMEMBERED = 8192
 """Events that can still be counted up; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
+SENDERS_IN_A_HURRY = 32
+"""Events sent at once when the service stops: whoever takes over waits for the last of them."""
 TRIES = 12
 PAUSE_SECONDS = 5.0
 
@@ -65,13 +67,21 @@ class _Note:
 
 
 class Recorder:
-    """Takes events at any time, sends them while ``run`` runs."""
+    """Takes events at any time, sends them while ``run`` runs.
+
+    What happens as it should, such as the creation of each pod of many jobs, goes out one at a time: as fast as an idle server answers,
+    and slower the more it has to do, so that it takes nothing from the pods that start. What is ``pressing`` waits for none of that.
+    """
 
     def __init__(self, client: Client, *, senders: int = 4, enabled: bool = True) -> None:
         self._client = client
         self._senders = senders
         self._enabled = enabled
+        self._pressing: deque[_Note] = deque(maxlen=WAITING)
         self._waiting: deque[_Note] = deque(maxlen=WAITING)
+        self._is_taken = False
+        """The one place for what is not pressing."""
+        self._hurries = False
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,14 +90,17 @@ class Recorder:
         self.dropped = 0
         """Events that nobody will ever read: too many waited, the server did not take them in time, or another process leads by now."""
 
-    def record(self, subject: Subject, severity: str, reason: str, message: str) -> None:
+    def record(
+        self, subject: Subject, severity: str, reason: str, message: str, *, pressing: bool = True
+    ) -> None:
         """Send an event soon."""
         if not self._enabled:
             return
-        if len(self._waiting) == WAITING:
+        line = self._pressing if pressing else self._waiting
+        if len(line) == WAITING:
             self.dropped += 1
         text = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
-        self._waiting.append(_Note(subject, severity, reason, text, clock.now()))
+        line.append(_Note(subject, severity, reason, text, clock.now()))
         self._idle.clear()
         self._wake.set()
 
@@ -98,24 +111,40 @@ class Recorder:
                 group.create_task(self._run_one())
 
     async def flushed(self) -> None:
-        """Wait until everything recorded so far is sent or given up."""
-        await self._idle.wait()
+        """Wait until everything recorded so far is sent or given up; meanwhile nothing waits for its turn."""
+        self._hurries = True
+        try:
+            await asyncio.gather(*(self._send_what_waits() for _ in range(SENDERS_IN_A_HURRY)))
+            await self._idle.wait()
+        finally:
+            self._hurries = False
 
     async def _run_one(self) -> None:
         while True:
-            while not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
-            note = self._waiting.popleft()
+            await self._send_what_waits()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _send_what_waits(self) -> None:
+        while (turn := self._next()) is not None:
             self._busy += 1
             try:
-                await self._send(note)
+                await self._send(*turn)
             finally:
                 self._busy -= 1
-                if not self._busy and not self._waiting:
+                if not (self._busy or self._waiting or self._pressing):
                     self._idle.set()
 
-    async def _send(self, note: _Note) -> None:
+    def _next(self) -> tuple[_Note, bool] | None:
+        """What is to be sent now, and whether it takes the one place."""
+        if self._pressing:
+            return self._pressing.popleft(), False
+        if self._waiting and (self._hurries or not self._is_taken):
+            self._is_taken = True
+            return self._waiting.popleft(), True
+        return None
+
+    async def _send(self, note: _Note, takes_place: bool) -> None:
         told = self._told.get(note.identity) or _Told(f"{note.subject.name}.{secrets.token_hex(8)}", 0)
         # Remembered before it is sent, so that a repeat which overtakes this one is counted and not sent twice.
         told.count += 1
@@ -136,6 +165,10 @@ class Recorder:
             except NotLeading:
                 self.dropped += 1
                 return
+            finally:
+                if takes_place:  # also before a pause: what has to be tried again holds up nothing else
+                    takes_place = self._is_taken = False
+                    self._wake.set()
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _write(self, note: _Note, told: _Told) -> None:

@@ -17,8 +17,8 @@ from controller.runtime.workers import Workers
 
 DRAIN_SECONDS = 10.0
 """How long passes that are under way may go on when the replica is told to stop."""
-FLUSH_SECONDS = 5.0
-"""How long the last events may take to be sent then. With what the Lease takes, all of it fits into a pod's 30 s."""
+FLUSH_SECONDS = 2.5
+"""How long the last events may take to be sent then; the next replica waits for the Lease meanwhile."""
 
 log = structlog.get_logger()
 
@@ -38,9 +38,13 @@ class Replica:
         election: Election | None,
         *,
         take_over: Callable[[], None] = _nothing,
+        hand_over: Callable[[], None] = _nothing,
         on_ready: Callable[[], None] = _nothing,
     ) -> None:
-        """``take_over`` fills the queues when work begins; ``on_ready`` is called once, when the caches are filled first."""
+        """``take_over`` fills the queues when work begins; ``hand_over`` says what is still to be told when it is over.
+
+        ``on_ready`` is called once, when the caches are filled first.
+        """
         self.ready = asyncio.Event()
         """Set once the caches have been filled. It stays so: nothing would be better if nobody came here any more."""
         self._informers = informers
@@ -49,6 +53,7 @@ class Replica:
         self._recorder = recorder
         self._election = election
         self._take_over = take_over
+        self._hand_over = hand_over
         self._on_ready = on_ready
         self._watching: list[asyncio.Task[None]] = []
         for queue in queues:
@@ -116,6 +121,7 @@ class Replica:
             if late:
                 log.warning("passes cut off that took too long")
                 await _end(late)
+            self._hand_over()
             await self._flush()
             await _end([sending])
 

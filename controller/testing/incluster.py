@@ -5,12 +5,12 @@
 Nothing else differs, and nothing more is imported: what it takes of memory is what the service takes.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
-from controller.cli import main
 from controller.kube import connect
 
 if __name__ == "__main__":
-    connect.SERVICE_ACCOUNT = Path(sys.argv[1])
-    sys.exit(main(["controller", *sys.argv[2:]]))
+    connect.SERVICE_ACCOUNT = Path(sys.argv.pop(1))
+    runpy.run_module("controller", run_name="__main__")

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from bench.__main__ import main
+from bench.show import BEGIN, END
 
 RECORDED: dict[str, Any] = {
     "commit": {"id": "0123456789abcdef", "changed": True},
@@ -17,6 +18,7 @@ RECORDED: dict[str, Any] = {
         "versions": {"kube-apiserver": "v1.36.3"},
     },
     "load_average": {"before": 0.5, "after": 2.5},
+    "took_seconds": 600,
     "cases": [
         {
             "case": "1x8 compact",
@@ -33,14 +35,30 @@ def recorded(folder: Path, content: dict[str, Any]) -> str:
     return str(file)
 
 
-def test_a_page_gets_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", recorded(tmp_path, RECORDED), "--markdown"]) == 0
+def test_a_page_gets_tables_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{BEGIN}old\n{END}\nthe rest\n")
 
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("Commit 0123456, changed since; 2 cores (EPYC), CPython 3.11.7")
+    assert main(["show", recorded(tmp_path, RECORDED), "--into", str(page)]) == 0
+
+    text = page.read_text()
+    lines = text.splitlines()
+    assert text.startswith(f"# Title\n\n{BEGIN}\nresult: commit 0123456, changed since; 2 cores (EPYC), ")
+    assert text.endswith(f"\n\n{END}\nthe rest\n")
+    assert "old" not in text
     assert "| 1x8 compact | – | – | 22 | – | – | – | – | – | – | – |" in lines
     assert "| 1x8 compact | API calls, whole life | 22 | 22 | met |" in lines
     assert "| --- | --- | --- |" in lines
+
+
+def test_a_page_without_marks_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n")
+
+    assert main(["show", recorded(tmp_path, RECORDED), "--into", str(page)]) == 1
+
+    assert page.read_text() == "# Title\n"
+    assert "no line <!-- figures" in capsys.readouterr().err
 
 
 def test_a_person_gets_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from api.meta import Resource
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection, from_kubeconfig
 from controller.local.apiserver import ApiServer
-from controller.runtime.informer import Informer
+from controller.runtime.informer import Fill, Informer
 
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
 PATIENCE = 30.0
@@ -70,4 +70,4 @@ async def test_what_is_there_and_what_comes(client: Client, namespace: str) -> N
         await asyncio.gather(task, return_exceptions=True)
 
     assert {row.name for row in informer.store} == {"b", "c"}
-    assert (informer.streamed, informer.listed) == (1, 0)
+    assert informer.fills == {Fill.WATCH: 1}

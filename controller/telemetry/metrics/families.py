@@ -15,6 +15,8 @@ CODES = (
 )
 """The answers that series start with; any other code begins its series when it comes."""
 LANES = ("event", "child", "status", "first")
+FILLS = ("watch", "list")
+ENDINGS = ("done", "lost", "refused", "broken")
 
 PASS_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
@@ -34,6 +36,7 @@ _QUEUE = (Label("name", meaning="the controller"), _CONTROLLER)
 _HOST = Label("host", meaning="the API server, as `host:port`")
 _VERB = Label("verb", METHODS)
 _CODE = Label("code", CODES, "any other status code when it comes")
+_RESOURCE = Label("resource", meaning="one for each watch")
 _LEASE = (Label("name", meaning="the Lease"),)
 
 JOBS_CREATED = Family("training_operator_jobs_created_total", "counter", "Jobs created", _JOB)
@@ -161,7 +164,26 @@ WATCH_SILENCE = Family(
     "rallypoint_watch_silence_seconds",
     "gauge",
     "Time since the API server was last heard of by the watch of a resource",
-    (Label("resource", meaning="one for each watch"),),
+    (_RESOURCE,),
+)
+WATCH_FILLS = Family(
+    "rallypoint_watch_fills_total",
+    "counter",
+    "How often everything that is there was asked for and taken in",
+    (_RESOURCE, Label("by", FILLS, "list where the server cannot begin a watch with it")),
+)
+WATCH_ENDINGS = Family(
+    "rallypoint_watch_endings_total",
+    "counter",
+    "Watches that have come to an end or did not come about",
+    (
+        _RESOURCE,
+        Label(
+            "ending",
+            ENDINGS,
+            "lost: everything had to be asked for anew, as its place was of no use any more",
+        ),
+    ),
 )
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
 GATE_WIDTH = Family(
@@ -257,6 +279,8 @@ GROUPS = (
             LOOP_LAG,
             LOOP_LAG_LONGEST,
             WATCH_SILENCE,
+            WATCH_FILLS,
+            WATCH_ENDINGS,
             EVENTS_DROPPED,
             GATE_WIDTH,
             GATE_IN_FLIGHT,

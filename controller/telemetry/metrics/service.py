@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -25,9 +26,20 @@ _without_created_series: Callable[[], None] = disable_created_metrics
 
 _READ = (
     *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
-    *(families.LOOP_LAG_LONGEST, families.WATCH_SILENCE, families.EVENTS_DROPPED),
+    *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED),
+    *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
     *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
 )
+
+
+class Watch(Protocol):
+    """What the watch of a resource tells of itself."""
+
+    @property
+    def fills(self) -> Counter[str]: ...
+    @property
+    def endings(self) -> Counter[str]: ...
+    def silent_seconds(self) -> float: ...
 
 
 class Queue(Protocol):
@@ -113,8 +125,13 @@ class Metrics:
         read(families.UNFINISHED_SECONDS, labels, lambda: sum(queue.working_seconds()))
         read(families.LONGEST_SECONDS, labels, lambda: max(queue.working_seconds(), default=0.0))
 
-    def watch(self, resource: str, silent_seconds: Callable[[], float]) -> None:
-        self._readings.add(families.WATCH_SILENCE, (resource,), silent_seconds)
+    def watch(self, resource: str, watch: Watch) -> None:
+        read = self._readings.add
+        read(families.WATCH_SILENCE, (resource,), watch.silent_seconds)
+        for by in families.FILLS:
+            read(families.WATCH_FILLS, (resource, by), partial(watch.fills.__getitem__, by))
+        for ending in families.ENDINGS:
+            read(families.WATCH_ENDINGS, (resource, ending), partial(watch.endings.__getitem__, ending))
 
     def events(self, dropped: Callable[[], int]) -> None:
         self._readings.add(families.EVENTS_DROPPED, (), dropped)

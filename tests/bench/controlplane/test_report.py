@@ -105,3 +105,7 @@ def test_briefly_a_case_is_a_row() -> None:
     cells = row(shown(jobs(runs=[one], floor=[{"create_to_pods_running_ms": 40.0}]), brief=True), "1.50")
 
     assert cells == ["60", "–", "10", "10", "10", "10", "10", "40", "1.50", "–"]
+
+
+def test_nothing_measured_is_nothing_to_show() -> None:
+    assert shown() == ""

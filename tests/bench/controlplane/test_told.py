@@ -10,12 +10,13 @@ from bench.controlplane.told import count, created
 QUICK = Jobs(jobs=2, replicas=2, quick=True)
 
 
-def job(*conditions: str) -> dict[str, Any]:
-    return {"status": {"conditions": [{"type": one, "status": "False"} for one in conditions]}}
+def job(*conditions: str, name: str = "a") -> dict[str, Any]:
+    shown = [{"type": one, "status": "False"} for one in conditions]
+    return {"metadata": {"name": name}, "status": {"conditions": shown}}
 
 
-def event(reason: str, message: str = "") -> dict[str, Any]:
-    return {"reason": reason, "message": message}
+def event(reason: str, message: str = "", job: str = "a") -> dict[str, Any]:
+    return {"reason": reason, "message": message, "involvedObject": {"name": job}}
 
 
 DONE = job("Created", "Running", "Succeeded")
@@ -38,8 +39,17 @@ def test_a_job_that_never_said_that_it_ran() -> None:
     assert (told.jobs_without_all_conditions, told.jobs_never_seen_running) == (1, 1)
 
 
-def test_a_job_that_is_gone_counts_as_well() -> None:
-    assert count(QUICK, [DONE, {}], [], seen_running=0).jobs_without_all_conditions == 1
+def test_a_job_that_is_gone_or_has_no_status_counts_as_well() -> None:
+    assert count(QUICK, [DONE], [], seen_running=0).jobs_without_all_conditions == 1
+    assert count(QUICK, [DONE, job()], [], seen_running=0).jobs_without_all_conditions == 1
+
+
+def test_what_is_told_of_a_job_before_does_not_count() -> None:
+    late = event("SuccessfulCreatePod", "Created pod: warm-0000-master-0", job="warm-0000")
+
+    told = count(QUICK, [DONE, DONE], [late], seen_running=2)
+
+    assert (told.children_told, told.events) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,8 @@ def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> N
     [
         ("Created pod: train-master-0", 1),
         ("Created service: train-master-0", 1),
+        ("Created pod and service: train-master-0", 2),
+        ("Created 139 services and 138 pods: train-worker-10, train-worker-11", 277),
         ("Created 138 pods: train-worker-11, train-worker-12", 138),
         ("Error creating: forbidden", 0),
     ],

@@ -411,6 +411,18 @@ async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> N
     assert [one for one in loaded if f"{one}.".startswith(tuple(f"{name}." for name in HEAVY))] == []
 
 
+@real_time
+async def test_as_the_container_runs_it_it_loads_no_screen() -> None:
+    arguments = ("-X", "importtime", "-m", "controller", "--help")
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
+    _, told = await process.communicate()
+    loaded = [line.rpartition("|")[2].strip() for line in told.decode().splitlines()]
+
+    assert process.returncode == 0
+    assert "structlog" in loaded
+    assert [one for one in loaded if one.startswith("rich.")] == []
+
+
 def test_flags_with_one_dash_are_those_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     """As Go's flag package has it: the value is found wrong, not the flag unknown."""
     assert main(["controller", "-controller-threads=0"]) == 2

@@ -236,6 +236,9 @@ async def test_what_is_told_of_answers() -> None:
                 await client.get(PODS, "ns", name)
         async with client.stream("/x", {}, resource="pods"):
             pass
+        with pytest.raises(aiohttp.ClientError):
+            async with client.stream("/broken", {}, resource="pods"):
+                pytest.fail("there is no stream")
 
     assert told.answers == [
         ("GET", "pods", "200", 0, 2),
@@ -243,6 +246,7 @@ async def test_what_is_told_of_answers() -> None:
         ("GET", "pods", "404", 0, 2),
         ("GET", "pods", "<error>", 0, 0),
         ("GET", "pods", "200", 0, 0),
+        ("GET", "pods", "<error>", 0, 0),
     ]
     assert (told.retries, told.waits) == ([], [])
 

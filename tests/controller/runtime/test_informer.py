@@ -18,7 +18,7 @@ from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.local.apiserver import ApiServer
 from controller.runtime.backoff import Reconnect
-from controller.runtime.informer import TRIES, Ending, Informer
+from controller.runtime.informer import TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
 from controller.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
 from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
@@ -676,7 +676,7 @@ async def test_what_has_happened_is_counted() -> None:
     async with informing(script) as running:
         await minutes(5)
 
-        assert (running.informer.streamed, running.informer.listed) == (1, 1)
+        assert running.informer.fills == {Fill.WATCH: 1, Fill.LIST: 1}
         assert running.informer.endings == {
             Ending.REFUSED: 1,
             Ending.DONE: 2,

@@ -284,6 +284,19 @@ async def test_a_closed_queue_gives_out_nothing() -> None:
     waiting.cancel()
 
 
+async def test_a_back_off_does_not_outlive_the_closing() -> None:
+    queue = Queue[str](PerKey(first_seconds=1))
+    queue.add("a")
+    await queue.get()
+    queue.add_failed("a")
+    queue.done("a")
+    queue.close()
+    queue.open()
+    queue.add("a")
+
+    assert len(queue) == 1
+
+
 async def test_closing_wakes_all_takers() -> None:
     queue = Queue[str]()
     takers = [asyncio.create_task(queue.get()) for _ in range(3)]

@@ -38,6 +38,10 @@ class Stage:
     async def counts(self) -> dict[str, int]:
         return {one["message"]: one["count"] for one in await self.events()}
 
+    def made(self) -> list[dict[str, Any]]:
+        """The bodies of all that was asked to be created, in order."""
+        return [orjson.loads(one.body) for one in self.faults.calls if one.verb == "create"]
+
     async def remove_all(self) -> None:
         for one in await self.events():
             await self._client.delete(EVENTS, "default", one["metadata"]["name"])
@@ -203,7 +207,7 @@ async def test_when_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
         recorder.record(JOB, "Normal", "Reason", str(number))
 
     assert recorder.dropped == 3
-    assert recorder._waiting[0].message == "3"
+    assert recorder._pressing[0].message == "3"
     await recorder._client.close()
 
 
@@ -235,3 +239,32 @@ async def test_who_may_not_write_any_more_tells_nothing() -> None:
 
         assert sorted(await stage.counts()) == ["led", "led again"]
         assert stage.recorder.dropped == 1
+
+
+async def test_what_is_not_pressing_goes_out_one_at_a_time_and_holds_up_nothing() -> None:
+    async with recording(Rule(Delay(1), verb="create", plural="events")) as stage:
+        loop = asyncio.get_running_loop()
+        for number in range(10):
+            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+        await asyncio.sleep(0.5)
+        stage.recorder.record(JOB, "Warning", "Failed", "it has failed")
+        await asyncio.sleep(2)
+
+        told = [one["message"] for one in stage.made()]
+        assert told == ["pod 0", "it has failed", "pod 1", "pod 2"]
+
+        before = loop.time()
+        await stage.recorder.flushed()
+        assert loop.time() - before < 4, "who stops waits for all at once"
+        assert len(stage.made()) == 11
+
+
+async def test_an_event_that_has_to_be_tried_again_gives_its_place_to_others() -> None:
+    refuse = Rule(Refuse(500, "InternalError"), verb="create", containing=b"first", times=1)
+    async with recording(refuse) as stage:
+        for message in ("first", "second"):
+            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", message, pressing=False)
+        await asyncio.sleep(PAUSE_SECONDS / 2)
+        assert [one["message"] for one in stage.made()] == ["first", "second"]
+        await stage.recorder.flushed()
+        assert len(await stage.events()) == 2

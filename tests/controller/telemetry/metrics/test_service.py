@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from controller.runtime.informer import Ending, Fill
 from controller.runtime.queue import Queue
 from controller.telemetry.metrics import Metrics
 from controller.telemetry.metrics.families import GROUPS, LANES
@@ -27,6 +29,18 @@ class Door:
         return {"event": 40, "child": 3, "status": 0, "first": 0}
 
 
+class Hearing:
+    """A watch that has last heard something a while ago."""
+
+    def __init__(self) -> None:
+        self.seconds = 3.5
+        self.fills = Counter[str]()
+        self.endings = Counter[str]()
+
+    def silent_seconds(self) -> float:
+        return self.seconds
+
+
 @pytest.fixture
 def registry() -> CollectorRegistry:
     return CollectorRegistry()
@@ -41,7 +55,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.job("pytorch")("team", "created")
     metrics.controller(NAME, 1)
     metrics.queue(NAME, Queue[str]())
-    metrics.watch("pods", lambda: 1.0)
+    metrics.watch("pods", Hearing())
     metrics.events(lambda: 0)
     metrics.gate(Door())
     metrics.requests("10.0.0.1:6443")
@@ -133,17 +147,24 @@ async def test_queues(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert values == [1, 3, 1, 6 + 2, 6]
 
 
-def test_how_long_watches_are_silent(metrics: Metrics, registry: CollectorRegistry) -> None:
-    seconds = {"pods": 3.5, "services": 61.0}
-    for resource in seconds:
-        metrics.watch(resource, lambda resource=resource: seconds[resource])  # type: ignore[misc]
-    seconds["pods"] = 300.0
+def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
+    watches = {resource: Hearing() for resource in ("pods", "services")}
+    for resource, watch in watches.items():
+        metrics.watch(resource, watch)
+    watches["pods"].seconds = 300.0
+    watches["pods"].fills["list"] += 1
+    watches["pods"].endings["lost"] += 2
 
-    values = {
-        one: registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": one})
-        for one in seconds
-    }
-    assert values == {"pods": 300.0, "services": 61.0}
+    def values(figure: str, label: str, among: tuple[str, ...]) -> list[float | None]:
+        name = f"rallypoint_watch_{figure}_total"
+        return [registry.get_sample_value(name, {"resource": "pods", label: one}) for one in among]
+
+    silence = [
+        registry.get_sample_value("rallypoint_watch_silence_seconds", {"resource": one}) for one in watches
+    ]
+    assert silence == [300.0, 3.5]
+    assert values("fills", "by", tuple(Fill)) == [0, 1]
+    assert values("endings", "ending", tuple(Ending)) == [0, 2, 0, 0]
 
 
 def test_lost_events(metrics: Metrics, registry: CollectorRegistry) -> None:

@@ -1,0 +1,161 @@
+"""``bench handover``: for how long nobody works when a controller is told to stop, or is killed, and another one takes its place."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import record
+from bench.figures import spread
+from controller.crds import all_crds
+from controller.testing.audit import Call, calls, policy
+from controller.testing.controlplane import ControlPlane, ProcessFailed
+from controller.testing.controlplane.access import administrator
+from controller.testing.controlplane.plane import ADMIN
+from controller.testing.jobs import Jobs, job
+from controller.testing.service import Service, service
+
+USERS = ("first", "second")
+ENDS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+LEASE = "leader_election_master_status"
+BEFORE, WORKERS, SECONDS_APART = 10, 7, 0.2
+"""Jobs that are submitted before the end of the first, the workers of each, and how far apart they and all later ones come."""
+LARGE_WORKERS, UNDER_WAY_SECONDS = 63, 0.05
+"""Of one more job; when its pass is under way, the signal is sent."""
+LABELS = {
+    "end_to_last_write_ms": "signal → last write of the first, ms",
+    "end_to_first_write_ms": "signal → first write of the second, ms",
+    "without_writes_ms": "between these two, ms",
+    "longest_wait_ms": "a job: create → its first pod, the longest, ms",
+}
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "handover", help="two controllers, one of which is told to stop or is killed"
+    )
+    parser.add_argument("--runs", type=int, default=5, help="of each; default 5")
+    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Exit status: 0, or 1 when it could not be measured."""
+    console, load_before = Console(stderr=True, highlight=False), record.load()
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in ENDS}
+    try:
+        with control_plane() as plane:
+            version = plane.request("GET", "/version")["gitVersion"]
+            for number in range(args.runs):
+                for name, end in ENDS.items():
+                    results[name].append(run(plane, f"{name.lower()}-{number}", end))
+                    console.print(f"{name} {number}: {results[name][-1]}")
+    except ProcessFailed as error:
+        console.print(f"not measured: {error}", style="red", markup=False)
+        return 1
+    Console(file=sys.stdout, width=140).print(table(results))
+    if not args.no_record:
+        console.print(f"recorded in {record.save('handover', _result(results, version, load_before))}")
+    return 0
+
+
+@contextmanager
+def control_plane() -> Generator[ControlPlane]:
+    plane = ControlPlane(
+        users=[administrator(user) for user in USERS],
+        controllers=(),
+        service_account_admission=False,
+        audit_policy=policy((*USERS, ADMIN)),
+        nodes=2,
+    )
+    with plane:
+        plane.apply(*all_crds())
+        yield plane
+
+
+def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, float]:
+    """One end of one leader, in a namespace of its own."""
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    jobs, names = Jobs(plane, namespace), list[str]()
+
+    def submit(workers: int = WORKERS, pause_seconds: float = SECONDS_APART) -> None:
+        names.append(f"job-{len(names)}")
+        jobs.create(names[-1], job(workers=workers))
+        time.sleep(pause_seconds)
+
+    with _replica(plane, USERS[0]) as first:
+        plane.wait("the first to lead", lambda: first.metric(LEASE) == 1)
+        with _replica(plane, USERS[1]) as second:
+            for _ in range(BEFORE):
+                submit()
+            submit(LARGE_WORKERS, UNDER_WAY_SECONDS)
+            ended_at = datetime.now(UTC)
+            os.kill(first.process.pid, end)
+            plane.processes.pop(first.process.name)
+            while second.metric(LEASE) == 0:
+                submit()
+            submit()
+            plane.wait("the first to end", lambda: not first.process.running)
+            for name in names:
+                jobs.wait_for(name, "Running")
+    assert plane.audit_log is not None
+    found = [one for one in calls(plane.audit_log) if one.namespace == namespace and one.is_write]
+    return figures(found, ended_at)
+
+
+def figures(found: list[Call], ended_at: datetime) -> dict[str, float]:
+    """What the writes in a namespace tell."""
+    by_user = {user: [one for one in found if one.user == user] for user in (*USERS, ADMIN)}
+    last = max(one.answered for one in by_user[USERS[0]])
+    begun = min(one.received for one in by_user[USERS[1]])
+    pods: dict[str, datetime] = {}
+    for one in (*by_user[USERS[0]], *by_user[USERS[1]]):
+        if (one.verb, one.resource) == ("create", "pods"):
+            owner = one.name.rsplit("-", 2)[0]
+            pods[owner] = min(one.answered, pods.get(owner, one.answered))
+    waits = [_ms(one.received, pods[one.name]) for one in by_user[ADMIN] if one.resource == "pytorchjobs"]
+    return {
+        "end_to_last_write_ms": _ms(ended_at, last),
+        "end_to_first_write_ms": _ms(ended_at, begun),
+        "without_writes_ms": _ms(last, begun),
+        "longest_wait_ms": max(waits),
+    }
+
+
+def table(results: dict[str, list[dict[str, float]]]) -> Table:
+    """Smallest, median and largest of the runs."""
+    shown = Table("", *results, title="one controller takes the place of another")
+    for figure, label in LABELS.items():
+        spreads = [str(spread([run[figure] for run in runs])) for runs in results.values()]
+        shown.add_row(label, *spreads)
+    return shown
+
+
+@contextmanager
+def _replica(plane: ControlPlane, user: str) -> Generator[Service]:
+    with service(plane, plane.kubeconfig(user), ["--leader-elect=true"]) as running:
+        yield running
+
+
+def _result(results: dict[str, Any], version: str, load_before: float) -> dict[str, Any]:
+    return {
+        "definitions": "bench/README.md",
+        "commit": record.commit(),
+        "environment": record.environment() | {"versions": {"kube-apiserver": version}},
+        "load_average": {"before": load_before, "after": record.load()},
+        "handover": results,
+    }
+
+
+def _ms(since: datetime, until: datetime) -> float:
+    return (until - since).total_seconds() * 1000
