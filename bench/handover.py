@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -110,6 +111,7 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
                 jobs.wait_for(name, "Running")
     assert plane.audit_log is not None
     found = [one for one in calls(plane.audit_log) if one.namespace == namespace and one.is_write]
+    _clear(plane, namespace)
     return figures(found, ended_at)
 
 
@@ -145,6 +147,23 @@ def table(results: dict[str, list[dict[str, float]]]) -> Table:
 def _replica(plane: ControlPlane, user: str) -> Generator[Service]:
     with service(plane, plane.kubeconfig(user), ["--leader-elect=true"]) as running:
         yield running
+
+
+def _clear(plane: ControlPlane, namespace: str) -> None:
+    """Leave nothing behind that the next run's controllers would have to know."""
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+    for base, plural in (
+        ("/apis/kubeflow.org/v1", "pytorchjobs"),
+        ("/api/v1", "pods"),
+        ("/api/v1", "services"),
+    ):
+        path = f"{base}/namespaces/{namespace}/{plural}"
+        plane.request("DELETE", path, options)
+        plane.wait(f"no {plural}", partial(_is_empty, plane, path))
+
+
+def _is_empty(plane: ControlPlane, path: str) -> bool:
+    return not list(plane.request("GET", f"{path}?limit=1")["items"])
 
 
 def _result(results: dict[str, Any], version: str, load_before: float) -> dict[str, Any]:
