@@ -280,7 +280,7 @@ async def test_what_the_others_need_goes_before_them() -> None:
 
         assert await it.create(*children, generation=GENERATION + 1) is None
         assert await it.on.names(PODS) == ["a", "z"]
-        assert await it.told() == [
+        assert sorted(await it.told()) == [
             ("FailedCreatePod", "Error creating: the queue is closed"),
             ("SuccessfulCreatePod", "Created pod: a"),
         ]
