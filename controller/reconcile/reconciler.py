@@ -16,7 +16,7 @@ from api import conditions
 from api.job import ConditionType, Job, JobStatus
 from api.labels import JOB_NAME, MANAGED_BY_US
 from api.meta import PODS, SERVICES
-from controller.domain import Count, Event, Key, Plan, Problem, Severity
+from controller.domain import Count, Event, Key, Plan, Problem, Severity, Upkeep
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
@@ -25,7 +25,7 @@ from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache, Refused
 from controller.reconcile.coalesce import Coalescer, may_wait
 from controller.reconcile.expectations import Expectations
-from controller.reconcile.jobs import JobRow, parse
+from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.observe import observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.reconcile.telling import Teller
@@ -109,13 +109,17 @@ class Reconciler:
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
         plan = planning.decide(self._kind, believed, snapshot, clock.now(), options, malformed)
+        if _makes(plan) and self._expectations.may_be_gone(row.uid, row.resource_version):
+            newest = await self._read(row)
+            if newest is None or newest.resource_version != row.resource_version:
+                return Outcome(0)
         return await self._carry_out(row, job, plan)
 
     def _forget(self, key: Key) -> None:
         """The job is gone or going: so is everything that is remembered of it."""
         uid = self._uids.pop(key, "")
         self._applier.forget(key.namespace, key.name, uid)
-        self._expectations.asked_server(uid)
+        self._expectations.forget(uid)
         self._untold.pop(uid, None)
         self._waiting.forget(uid)
 
@@ -143,6 +147,8 @@ class Reconciler:
         if plan.delete_job:
             await self._delete_job(row, subject)
             return Outcome()
+        if children is None and _makes(plan):
+            self._expectations.made_all(row.uid, row.resource_version)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
         return Outcome(0 if just_finished else _earliest(due, children))
 
@@ -155,7 +161,8 @@ class Reconciler:
         try:
             await self._status.write(row, job, plan.status)
         except errors.NotFound:
-            return None  # the job went meanwhile; its children go with it
+            self._jobs.remove(row)  # the job went meanwhile; its children go with it
+            return 0
         except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
             self._untold[row.uid] = plan
             raise
@@ -205,6 +212,16 @@ class Reconciler:
         self._teller.happened(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
         self._counter(row.namespace, Count.DELETED)
 
+    async def _read(self, row: JobRow) -> JobRow | None:
+        """The job as the server has it, None if it is gone. The store has it so as well then, whatever its watch still says."""
+        try:
+            newest = job_from_json(await self._client.get(self._kind.resource, row.namespace, row.name))
+        except errors.NotFound:
+            self._jobs.remove(row)
+            return None
+        self._jobs.put(newest)
+        return newest
+
     async def _ask_server(self, row: JobRow) -> None:
         """Read the job's children from the server itself, past the caches."""
         labelled = {"labelSelector": f"{JOB_NAME}={row.name}"}
@@ -221,6 +238,11 @@ class Reconciler:
         return Subject(
             resource.api_version, resource.kind, row.namespace, row.name, row.uid, self._kind.controller_name
         )
+
+
+def _makes(plan: Plan) -> bool:
+    """Whether children are made that are not there."""
+    return any(child.upkeep is Upkeep.ONCE for child in plan.create)
 
 
 def has_run(status: JobStatus | None) -> bool:

@@ -266,6 +266,37 @@ async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
         assert await on.conditions() == SUCCEEDED
 
 
+async def test_a_job_that_went_unseen_gets_no_children_again() -> None:
+    """The watch of jobs is broken when the job is deleted; that of its children tells of each that the garbage collector takes."""
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        on.faults.rules += [
+            Rule(Cut(), verb="watch", plural=JOBS, times=1),
+            Rule(Refuse(503), verb="watch", plural=JOBS, times=3),
+        ]
+        on.faults.calls.clear()
+        await on.delete(RESOURCE, "train")
+        await on.settled(60)
+
+        assert [await on.names(one) for one in (PODS, SERVICES)] == [[], []]
+        assert on.faults.count("create", "pods") + on.faults.count("create", "services") <= 4
+
+
+async def test_children_that_others_delete_are_made_again_at_once() -> None:
+    """Before they are made for the second time, nothing having happened to the job, it is looked whether it is still there."""
+    async with stage() as on, controlling(on):
+        await on.submit(masters=0)
+        await on.settled()
+        for reads in (0, 1, 1):
+            on.faults.calls.clear()
+            await on.delete(SERVICES, "train-worker-0")
+            await on.settled(0.1)
+
+            assert await on.names(SERVICES) == ["train-worker-0"]
+            assert on.faults.count("get", JOBS) == reads
+
+
 async def test_a_job_whose_end_nobody_saw_is_forgotten_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes during a pass, and the next of its name comes before that pass is over."""
     forgotten: list[str] = []
