@@ -25,6 +25,13 @@ from controller.local.node.volumes import Mount
 HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
 """How variables end that hold the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
 
+NEEDS_LOCALHOST = ("PADDLE_MASTER",)
+"""Variables whose host must be 127.0.0.1 where it is the pod itself.
+
+Paddle's launcher serves only at an address that it takes for its own: that one, or what the machine's name resolves to.
+It listens on all addresses, so that the others find it at the pod's.
+"""
+
 
 class Loopback:
     name = "loopback"
@@ -61,6 +68,8 @@ class Loopback:
                 values[name] = str(port)
             else:
                 values[name] = self.rewrite(pod, self.paths(variable.value, mounts))
+                if name in NEEDS_LOCALHOST:
+                    values[name] = values[name].replace(f"{self.pod_address(pod)}:", "127.0.0.1:")
         return values
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
@@ -81,10 +90,12 @@ class Loopback:
         self._ports.release(_job(pod))
 
     def _find(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
-        address = self.network.address_of(pod, name)
+        """What others call the pod itself by, its own address in a manifest means, too: ``$(POD_IP):8080``."""
+        is_itself = name == self.pod_address(pod)
+        address = name if is_itself else self.network.address_of(pod, name)
         if address is None:
             return None
-        if port is not None and self.network.is_sibling(pod, name):
+        if port is not None and (is_itself or self.network.is_sibling(pod, name)):
             port = self._ports.of(_job(pod), address, port)
         return address, port
 

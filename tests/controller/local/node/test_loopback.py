@@ -184,6 +184,29 @@ def test_a_port_that_is_taken_is_another_one_in_the_manifest(loopback: Loopback)
     assert worker.argv == ["run", f"{worker.env['MASTER_ADDR']}:{moved}", f"--port={moved}"]
 
 
+OWN_IP = {"name": "POD_IP_DUMMY", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def test_a_pods_own_address_has_the_port_that_others_find_it_by(loopback: Loopback) -> None:
+    """Paddle's first pod is told of itself by address, the others by name; it serves at 127.0.0.1 alone."""
+    with socket.socket() as listener:
+        listener.bind(("0.0.0.0", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        itself = f"$(POD_IP_DUMMY):{taken}"
+        env = [OWN_IP, {"name": "PADDLE_MASTER", "value": itself}, {"name": "BIND", "value": itself}]
+        first = started(loopback, pod(env=env))
+        other = pod(env=[{"name": "PADDLE_MASTER", "value": f"job-worker-0:{taken}"}])
+        other["metadata"]["name"] = "job-worker-1"
+        second = started(loopback, other)
+    address, port = second.env["PADDLE_MASTER"].split(":")
+
+    assert port != str(taken)
+    assert address == first.env["POD_IP_DUMMY"]
+    assert first.env["BIND"] == f"{address}:{port}"
+    assert first.env["PADDLE_MASTER"] == f"127.0.0.1:{port}"
+
+
 def test_a_port_is_its_jobs_until_the_job_has_no_pod_left(loopback: Loopback) -> None:
     with socket.socket() as free:
         free.bind(("", 0))
