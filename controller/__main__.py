@@ -1,10 +1,14 @@
 """``python -m controller``: the service, as the container runs it. Takes the flags of ``rallypoint controller``."""
 
+import gc
 import sys
 
+# What is imported stays, so looking for garbage meanwhile finds none: a seventh of the time that it takes.
+gc.disable()
 # Found, structlog would load it: a tenth of what a start imports, and 4 MiB, for what only local mode shows.
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type] # the import system's way to say that there is none
 
-from controller.cli import main  # noqa: E402 - after the line above
+from controller.cli import controller, main  # noqa: E402, F401 - after the lines above, and all of it before the next
 
+gc.enable()
 sys.exit(main(["controller", *sys.argv[1:]]))

@@ -44,6 +44,9 @@ from controller.telemetry.metrics import Metrics
 SPACING_SECONDS = 0.05
 """What happens to a job's pods so soon after its last pass is seen together in the next: pods come up in swarms."""
 
+WARMING_DELAY_SECONDS = 1.0
+"""From filled caches to connections that are opened for later: what has waited for the start goes first."""
+
 
 class UnknownKind(ValueError):
     """``--enable-scheme`` names a kind that is not served."""
@@ -192,10 +195,17 @@ async def _serve(
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
     async with serving(*addresses, metrics.registry, alive, ready), asyncio.TaskGroup() as group:
-        aside = [group.create_task(work) for work in (metrics.loop().run(), client.keep_warm())]
+        aside = [group.create_task(work) for work in (metrics.loop().run(), _warm(client, replica))]
         await replica.run(stop)
         for task in aside:
             task.cancel()
+
+
+async def _warm(client: Client, replica: Replica) -> None:
+    """Open connections, until cancelled; not while the start itself has use for both sides' CPU."""
+    await replica.ready.wait()
+    await asyncio.sleep(WARMING_DELAY_SECONDS)
+    await client.keep_warm()
 
 
 def _replica(
@@ -237,6 +247,8 @@ def _replica(
         for one in controllers:
             for row in one.jobs.store:
                 triggers.on_job(one.queue, None, row)
+        if election:
+            election.tell(recorder)
         on_work()
 
     return Replica(

@@ -28,6 +28,7 @@ from controller.kube.client import Client
 from controller.runtime import clock
 from controller.runtime.lease import Claim
 from controller.runtime.lock import Lock, Means, Timing
+from controller.runtime.recorder import Recorder
 
 DEFAULTS = Timing()
 SHORTEST_PAUSE_SECONDS = 0.01
@@ -79,6 +80,7 @@ class Election:
         self._observer = observer or Unwatched()
         self._news = asyncio.Event()
         self._has_failed = False
+        self._identity = identity
         self._log = log.bind(identity=identity)
         means = Means(client, timing, time, chance)
         self._locks = [Lock(means, Claim(*lease, identity, timing.lease), self._news.set) for lease in leases]
@@ -108,6 +110,11 @@ class Election:
                 await self._pause(started)
                 # Before the next try, too: who has slept through its deadline must not find itself leading again.
                 self._settle()
+
+    def tell(self, recorder: Recorder) -> None:
+        """Say on each Lease whose it is. Source: client-go, tools/leaderelection, resourcelock, RecordEvent."""
+        for lock in self._locks:
+            recorder.record(lock.subject(), "Normal", "LeaderElection", f"{self._identity} became leader")
 
     async def release(self) -> None:
         """Give back what is held, so that nobody waits for its end. Comes after ``run``, and after the last write."""

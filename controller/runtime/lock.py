@@ -14,6 +14,7 @@ from controller.kube.client import Client
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from controller.runtime.lease import Claim, Lease, lease_from_json
+from controller.runtime.recorder import Subject
 
 NEVER = float("-inf")
 
@@ -78,6 +79,12 @@ class Lock:
 
     def is_held(self) -> bool:
         return self._time() < self.held_until
+
+    def subject(self) -> Subject:
+        """What an event about the Lease is about; its holder says so."""
+        uid = self._lease.uid if self._lease else ""
+        claim = self._claim
+        return Subject(LEASES.api_version, LEASES.kind, claim.namespace, claim.name, uid, claim.identity)
 
     def due_at(self) -> float:
         """Own time when there is something to do for a candidate that waits for it."""

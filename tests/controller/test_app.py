@@ -329,6 +329,19 @@ async def test_whoever_waits_is_ready_and_does_nothing() -> None:
         assert on.faults.count("create", "pods") == 2
 
 
+async def test_the_lease_tells_whose_it_is() -> None:
+    async with stage() as on, controlling(on, LEADING):
+        await on.settled()
+
+        [told] = [one for one in await on.items(EVENTS) if one["reason"] == "LeaderElection"]
+        lease = await on.get(LEASES, ID)
+        holder = lease["spec"]["holderIdentity"]
+        assert told["message"] == f"{holder} became leader"
+        assert told["source"] == {"component": holder}
+        about = told["involvedObject"]
+        assert (about["kind"], about["name"], about["uid"]) == ("Lease", ID, lease["metadata"]["uid"])
+
+
 async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     async with stage() as on, controlling(on, LEADING, stop=stop) as task, waiting(on) as (_, worked):
