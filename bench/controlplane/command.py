@@ -32,7 +32,7 @@ def add_parser(
         action="append",
         type=parse,
         metavar="NAME",
-        help="JOBSxREPLICAS, JOBSxREPLICAS-quick, COUNT-foreign, COUNT-finished or COUNT-own; may be repeated; default: all that have a target",
+        help="JOBSxREPLICAS[-mixed][-quick], COUNT-foreign, COUNT-finished or COUNT-own; may be repeated; default: all that have a target",
     )
     flag("--events", choices=("full", "compact", "off"), help="of the scenarios named; default full")
     flag("--runs", type=int, default=3, help="of each case; default 3")

@@ -13,7 +13,7 @@ import orjson
 from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.processes import cpu_ms
 from bench.controlplane.rig import IN_FLIGHT, NAMESPACE, Rig
-from bench.controlplane.scenario import RESOURCE, Jobs, manifest
+from bench.controlplane.scenario import Jobs, manifest
 
 Body = tuple[Resource, bytes]
 
@@ -21,7 +21,10 @@ Body = tuple[Resource, bytes]
 async def bodies(rig: Rig, scenario: Jobs) -> list[Body]:
     """The objects that are there now, as somebody would create them, in the order in which they came."""
     seen = rig.observer
-    found = [(at, (RESOURCE, orjson.dumps(manifest(scenario, name)))) for name, at in seen.jobs.items()]
+    found = [
+        (at, (scenario.form(name).resource, orjson.dumps(manifest(scenario, name))))
+        for name, at in seen.jobs.items()
+    ]
     for resource, when in ((PODS, seen.pods), (SERVICES, seen.services)):
         listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
         found += [(when[item["metadata"]["name"]], (resource, as_created(item))) for item in listed["items"]]

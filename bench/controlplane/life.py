@@ -13,7 +13,7 @@ from bench.controlplane.audit import Calls
 from bench.controlplane.observer import Observer
 from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
 from bench.controlplane.rig import NAMESPACE, Rig
-from bench.controlplane.scenario import LEADER, RESOURCE, Jobs, manifest
+from bench.controlplane.scenario import Jobs, manifest
 from bench.controlplane.told import Told, told
 from bench.figures import percentile
 
@@ -45,7 +45,7 @@ async def live(rig: Rig, scenario: Jobs, run: str, controller_pid: int) -> Life:
         ended = None
         if not scenario.quick:
             ended = time.monotonic()
-            await _end_masters(rig, names)
+            await _end_leaders(rig, scenario, names)
             await rig.observer.until(lambda: len(rig.observer.with_condition("Succeeded")) == scenario.jobs)
             await rig.audit.quiet()
     figures = times(rig.observer, submitted, ended) | {
@@ -75,7 +75,7 @@ async def submit(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]
     async def one(name: str) -> None:
         body = orjson.dumps(manifest(scenario, name))
         sent[name] = time.monotonic()
-        await rig.client.create(RESOURCE, NAMESPACE, body)
+        await rig.client.create(scenario.form(name).resource, NAMESPACE, body)
 
     async with asyncio.TaskGroup() as group:
         for name in names:
@@ -93,15 +93,19 @@ def _have_begun(seen: Observer, scenario: Jobs) -> bool:
     )
 
 
-async def _end_masters(rig: Rig, names: list[str]) -> None:
-    container: dict[str, Any] = {"name": "pytorch", "image": "train:1", "ready": False, "restartCount": 0}
-    container |= {"imageID": "", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-    body = orjson.dumps({"status": {"phase": "Succeeded", "containerStatuses": [container]}})
+async def _end_leaders(rig: Rig, scenario: Jobs, names: list[str]) -> None:
     async with asyncio.TaskGroup() as group:
         for name in names:
-            group.create_task(
-                rig.client.patch(PODS, NAMESPACE, f"{name}-{LEADER}", body, subresource="status")
-            )
+            form = scenario.form(name)
+            body = _ended(form.container)
+            for pod in form.deciding(name, scenario.replicas):
+                group.create_task(rig.client.patch(PODS, NAMESPACE, pod, body, subresource="status"))
+
+
+def _ended(name: str) -> bytes:
+    container: dict[str, Any] = {"name": name, "image": "train:1", "ready": False, "restartCount": 0}
+    container |= {"imageID": "", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+    return orjson.dumps({"status": {"phase": "Succeeded", "containerStatuses": [container]}})
 
 
 def times(seen: Observer, submitted: Mapping[str, float], ended: float | None) -> dict[str, float]:
@@ -109,7 +113,7 @@ def times(seen: Observer, submitted: Mapping[str, float], ended: float | None) -
 
     Args:
         submitted: when each job's request was sent.
-        ended: when the masters were about to be ended; None if the jobs ended by themselves.
+        ended: when the leaders were about to be ended; None if the jobs ended by themselves.
     """
     start = min(submitted.values())
     running, succeeded = seen.with_condition("Running"), seen.with_condition("Succeeded")

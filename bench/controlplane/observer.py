@@ -14,7 +14,7 @@ import msgspec
 import orjson
 
 from api.meta import PODS, SERVICES, Resource
-from bench.controlplane.scenario import RESOURCE
+from bench.controlplane.forms import RESOURCES
 from controller.kube.client import Client
 
 PAUSE_SECONDS = 0.01
@@ -73,7 +73,7 @@ class Observer:
         tasks = [
             group.create_task(self._watch(PODS, self._pod)),
             group.create_task(self._watch(SERVICES, self._service)),
-            group.create_task(self._watch(RESOURCE, self._job)),
+            *(group.create_task(self._watch(kind, self._job)) for kind in RESOURCES),
         ]
         for task in tasks:
             self._tasks.callback(task.cancel)

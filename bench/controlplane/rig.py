@@ -9,8 +9,9 @@ import orjson
 
 from api.meta import EVENTS, PODS, SERVICES
 from bench.controlplane.audit import POLICY, AuditLog
+from bench.controlplane.forms import RESOURCES
 from bench.controlplane.observer import Observer
-from bench.controlplane.scenario import NODES, RESOURCE
+from bench.controlplane.scenario import NODES
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from controller.testing.controlplane import ControlPlane
@@ -95,7 +96,7 @@ async def clear(rig: Rig) -> None:
         TimeoutError: something comes again and again.
     """
     options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    for resource in (RESOURCE, PODS, SERVICES, EVENTS):
+    for resource in (*RESOURCES, PODS, SERVICES, EVENTS):
         await rig.client.request("DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options)
     async with asyncio.timeout(CLEAR_SECONDS):
         await rig.observer.until(rig.observer.is_empty)

@@ -5,12 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from api.meta import Resource
-from api.v1 import pytorchjob
+from bench.controlplane.forms import FORMS, Form
 
-RESOURCE: Resource = pytorchjob.RESOURCE
-LEADER = "master-0"
-"""The replica whose end is the end of a job, as it ends the name of its pod."""
 NODES = ("node-0", "node-1")
 ENDS = {"rallypoint.testing/exit-code": "0"}
 """Annotations of a simulated pod that ends well as soon as it runs."""
@@ -22,12 +18,14 @@ class Jobs:
 
     jobs: int
     replicas: int
+    mixed: bool = False
+    """Whether the kinds take turns instead."""
     quick: bool = False
     """Whether the pods end as soon as they run; otherwise the masters end when all jobs run."""
 
     @property
     def name(self) -> str:
-        return f"{self.jobs}x{self.replicas}{'-quick' if self.quick else ''}"
+        return f"{self.jobs}x{self.replicas}{'-mixed' if self.mixed else ''}{'-quick' if self.quick else ''}"
 
     @property
     def pods(self) -> int:
@@ -36,6 +34,10 @@ class Jobs:
     def job_names(self, run: str) -> list[str]:
         """The names of a run's jobs; all runs of a scenario have names of one length."""
         return [f"{run}-{index:04}" for index in range(self.jobs)]
+
+    def form(self, name: str) -> Form:
+        """What the job of that name looks like."""
+        return FORMS[int(name[-4:]) % len(FORMS)] if self.mixed else FORMS[0]
 
 
 class Around(StrEnum):
@@ -91,18 +93,19 @@ class Case:
 
 
 def parse(name: str) -> Scenario:
-    """The scenario of a name such as ``1x64``, ``200x2-quick`` or ``10000-foreign``. ValueError for other texts."""
-    if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(-quick)?", name):
-        return Jobs(int(match[1]), int(match[2]), quick=bool(match[3]))
+    """The scenario of a name such as ``1x64``, ``100x8-mixed``, ``200x2-quick`` or ``10000-foreign``. ValueError for other texts."""
+    if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(-mixed)?(-quick)?", name):
+        return Jobs(int(match[1]), int(match[2]), mixed=bool(match[3]), quick=bool(match[4]))
     if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Around)})", name):
         return Start(int(match[1]), Around(match[2]))
-    raise ValueError(f"{name}: neither JOBSxREPLICAS[-quick] nor COUNT-{'|'.join(Around)}")
+    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed][-quick] nor COUNT-{'|'.join(Around)}")
 
 
 CASES = (
     *(Case(parse(name)) for name in ("1x1", "1x8", "1x64", "1x256")),
     *(Case(parse(name), "compact", only_calls=True) for name in ("1x8", "1x64", "1x256")),
     *(Case(parse("100x8"), events) for events in ("full", "compact", "off")),
+    Case(parse("100x8-mixed")),
     Case(parse("500x2")),
     Case(parse("200x2-quick")),
     *(Case(parse(name)) for name in ("1000-finished", "10000-foreign", "10000-own")),
@@ -111,21 +114,24 @@ CASES = (
 
 
 def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
-    """One job; the master is bound to the first node, the workers to the second, so that no scheduler takes part."""
-    annotations = ENDS if scenario.quick else {}
-    roles = {"Master": _role(1, NODES[0], annotations)}
-    if scenario.replicas > 1:
-        roles["Worker"] = _role(scenario.replicas - 1, NODES[1], annotations)
+    """One job; its leader is bound to the first node, the others to the second, so that no scheduler takes part."""
+    form, annotations = scenario.form(name), ENDS if scenario.quick else {}
+    if form.leader == form.worker:
+        roles = {form.worker: _role(form, scenario.replicas, NODES[1], annotations)}
+    else:
+        roles = {form.leader: _role(form, 1, NODES[0], annotations)}
+        if scenario.replicas > 1:
+            roles[form.worker] = _role(form, scenario.replicas - 1, NODES[1], annotations)
     return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
+        "apiVersion": form.resource.api_version,
+        "kind": form.resource.kind,
         "metadata": {"name": name},
-        "spec": {"pytorchReplicaSpecs": roles},
+        "spec": {form.replicas_field: roles},
     }
 
 
-def _role(replicas: int, node: str, annotations: dict[str, str]) -> dict[str, Any]:
-    container = {"name": "pytorch", "image": "train:1", "command": ["train"]}
+def _role(form: Form, replicas: int, node: str, annotations: dict[str, str]) -> dict[str, Any]:
+    container = {"name": form.container, "image": "train:1", "command": ["train"]}
     return {
         "replicas": replicas,
         "restartPolicy": "OnFailure",

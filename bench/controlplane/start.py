@@ -12,7 +12,7 @@ from bench.controlplane import floor
 from bench.controlplane.life import submit
 from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
 from bench.controlplane.rig import ELSEWHERE, NAMESPACE, Rig, controller
-from bench.controlplane.scenario import LEADER, RESOURCE, Around, Jobs, Start
+from bench.controlplane.scenario import Around, Jobs, Start
 from controller.testing.service import IN_CLUSTER
 
 REPLICAS = 250
@@ -22,6 +22,9 @@ VARIABLES = 40
 START_SECONDS = 120.0
 SECONDS_PER_OBJECT = 0.1
 """Surroundings that take longer than a minute and this per object are given up."""
+
+ONE = Jobs(1, 1)
+"""What waits for each start."""
 
 Figures = dict[str, float]
 
@@ -37,8 +40,8 @@ async def measure(rig: Rig, scenario: Start, runs: int, flags: Sequence[str]) ->
 
 async def start(rig: Rig, name: str, flags: Sequence[str], launcher: Sequence[str] = IN_CLUSTER) -> Figures:
     """A job is created while no controller runs; then one starts. It and its children are removed again."""
-    await submit(rig, Jobs(1, 1), [name])
-    leader = f"{name}-{LEADER}"
+    await submit(rig, ONE, [name])
+    (leader,) = ONE.form(name).deciding(name, 1)
     async with controller(rig, flags, launcher=launcher) as running, asyncio.timeout(START_SECONDS):
         process = running.process
         await rig.observer.until(lambda: leader in rig.observer.pods)
@@ -49,7 +52,7 @@ async def start(rig: Rig, name: str, flags: Sequence[str], launcher: Sequence[st
             "rss_mib": rss_mib(process.pid),
             "rss_peak_mib": peak_rss_mib(process.pid),
         }
-    for resource, named in ((RESOURCE, name), (PODS, leader), (SERVICES, leader)):
+    for resource, named in ((ONE.form(name).resource, name), (PODS, leader), (SERVICES, leader)):
         await rig.client.delete(resource, NAMESPACE, named, grace_period_seconds=0)
     return figures
 

@@ -68,6 +68,16 @@ def _start(case: str, when: str, name: str, figure: str, most: float) -> Target:
     return Target(case, name, most, lambda results: _median(results[case][when], figure))
 
 
+def _beside(case: str, other: str, name: str, figure: str, most: float) -> Target:
+    """As a multiple of another case of the same results."""
+    return Target(
+        case,
+        name,
+        most,
+        lambda results: _median(results[case]["runs"], figure) / _median(results[other]["runs"], figure),
+    )
+
+
 def _idle(results: Results) -> float:
     starts = [run for result in results.values() for run in result.get("without", ())]
     return _median(starts, "rss_mib")
@@ -115,6 +125,10 @@ TARGETS = (
     ),
     _run("100x8 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
     _run("500x2 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 2.5),
+    _beside("100x8-mixed full", "100x8 full", "calls per job, × PyTorchJob's", "calls_per_job", 1.1),
+    _beside(
+        "100x8-mixed full", "100x8 full", "CPU per pod, × PyTorchJob's", "controller_cpu_per_pod_ms", 1.1
+    ),
     _worst("200x2-quick full", "jobs without all conditions", "jobs_without_all_conditions"),
     _worst("200x2-quick full", "events missing", "events_missing"),
     Target("any", "RSS idle, MiB", 60, _idle),

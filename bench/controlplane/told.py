@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 
 from api.meta import EVENTS
+from bench.controlplane.forms import RESOURCES
 from bench.controlplane.rig import NAMESPACE, Rig
-from bench.controlplane.scenario import RESOURCE, Jobs
+from bench.controlplane.scenario import Jobs
 
 CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
 """Of a job that has succeeded."""
@@ -40,7 +41,9 @@ class Told:
 
 async def told(rig: Rig, scenario: Jobs) -> Told:
     """Asks the API server: a watch of all events would slow down what is measured."""
-    jobs = orjson.loads(await rig.client.list(RESOURCE, NAMESPACE))["items"]
+    jobs = [
+        job for kind in RESOURCES for job in orjson.loads(await rig.client.list(kind, NAMESPACE))["items"]
+    ]
     events = orjson.loads(await rig.client.list(EVENTS, NAMESPACE))["items"]
     return count(scenario, jobs, events, seen_running=len(rig.observer.with_condition("Running")))
 
@@ -68,7 +71,7 @@ def count(
         children_expected=2 * scenario.pods,
         children_told=children,
         ends_expected=scenario.jobs,
-        ends_told=reasons[f"{RESOURCE.kind}Succeeded"],
+        ends_told=sum(reasons[f"{resource.kind}Succeeded"] for resource in RESOURCES),
         events=sum(reasons.values()),
     )
 

@@ -30,13 +30,14 @@ def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
     return asyncio.run(run())
 
 
-def test_jobs_beside_their_floor(plane: ControlPlane) -> None:
+@pytest.mark.parametrize(("scenario", "pods"), [("2x2", 4), ("5x2-mixed", 10)])
+def test_jobs_beside_their_floor(plane: ControlPlane, scenario: str, pods: int) -> None:
     """Exactly the pods and Services of the jobs are made, and nothing is refused to the ServiceAccount that ships."""
-    found = result(plane, Case(parse("2x2"), "compact"))
+    found = result(plane, Case(parse(scenario), "compact"))
 
     (run,), (floor,) = found["runs"], found["floor"]
     assert run["refused"] == {}
-    assert run["calls_by_kind"]["create pods"] == run["calls_by_kind"]["create services"] == 4
+    assert run["calls_by_kind"]["create pods"] == run["calls_by_kind"]["create services"] == pods
     assert run["events_missing"] == run["jobs_without_all_conditions"] == 0
     assert run.keys() >= LABELS.keys() - {"create_to_succeeded_ms"}
     assert all(value > 0 for value in floor.values())

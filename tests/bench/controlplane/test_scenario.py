@@ -1,15 +1,21 @@
 """Scenarios as data, and the jobs that they are made of."""
 
+from typing import Any
+
 import pytest
 
+from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
 from bench.controlplane.scenario import CASES, ENDS, NODES, Around, Case, Jobs, Start, manifest, parse
+from controller.kind import JobKind, Options
+from controller.kinds import ALL
 
 
 @pytest.mark.parametrize(
     ("name", "scenario"),
     [
         pytest.param("1x64", Jobs(jobs=1, replicas=64), id="one job"),
+        pytest.param("100x8-mixed", Jobs(jobs=100, replicas=8, mixed=True), id="jobs of all kinds"),
         pytest.param("200x2-quick", Jobs(jobs=200, replicas=2, quick=True), id="jobs that end at once"),
         pytest.param("10000-foreign", Start(10_000, Around.FOREIGN), id="a start among foreign pods"),
         pytest.param("1000-finished", Start(1_000, Around.FINISHED), id="a start among finished jobs"),
@@ -69,6 +75,26 @@ def test_pods_of_quick_jobs_end_by_themselves() -> None:
     roles = manifest(Jobs(1, 2, quick=True), "job")["spec"]["pytorchReplicaSpecs"]
 
     assert [role["template"]["metadata"]["annotations"] for role in roles.values()] == [ENDS, ENDS]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.resource.kind)
+def test_mixed_jobs_are_of_each_kind_in_turn(kind: JobKind[Any], replicas: int) -> None:
+    mixed = Jobs(10, replicas, mixed=True)
+    found = [manifest(mixed, name) for name in mixed.job_names("run")]
+
+    first, second = (one for one in found if one["kind"] == kind.resource.kind)
+    job = kind.model.model_validate(first)
+    assert kind.problems(job, Options()) == []
+    assert first["spec"] == second["spec"]
+    pods = {
+        child_name(first["metadata"]["name"], role.label, index)
+        for role in kind.roles(job).values()
+        for index in range(role.replicas)
+    }
+    deciding = mixed.form(first["metadata"]["name"]).deciding(first["metadata"]["name"], replicas)
+    assert len(pods) == replicas
+    assert pods >= set(deciding) > set()
 
 
 def test_names_of_jobs_have_one_length() -> None:

@@ -32,6 +32,17 @@ def test_nothing_measured_is_nothing_judged() -> None:
     assert judge({}) == []
 
 
+def test_mixed_kinds_are_held_against_one_kind() -> None:
+    results = {
+        "100x8 full": runs(calls_per_job=40.0, controller_cpu_per_pod_ms=2.0),
+        "100x8-mixed full": runs(calls_per_job=42.0, controller_cpu_per_pod_ms=2.5),
+    }
+    found = verdicts(results)
+
+    assert found["100x8-mixed full", "calls per job, × PyTorchJob's"] == (42.0 / 40.0, True)
+    assert found["100x8-mixed full", "CPU per pod, × PyTorchJob's"] == (2.5 / 2.0, False)
+
+
 def test_the_ratio_is_the_median_of_the_pairs() -> None:
     pairs = [(100.0, 50.0), (90.0, 90.0), (130.0, 100.0)]
     result = {
