@@ -29,6 +29,7 @@ from controller.reconcile.apply import Cache
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.observe import owner_uid
 from controller.reconcile.reconciler import Reconciler
+from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
 from controller.runtime import clock
 from controller.runtime.informer import Informer
@@ -313,9 +314,13 @@ def _controller(
     settings: Settings,
     options: Options,
 ) -> _Controller:
-    jobs = Informer[JobRow](
-        client, kind.resource, job_from_json, partial(triggers.on_job, queue), namespace=settings.namespace
-    )
+    suspensions = Suspensions()
+
+    def on_job(before: JobRow | None, after: JobRow | None) -> None:
+        suspensions.heard(before, after)
+        triggers.on_job(queue, before, after)
+
+    jobs = Informer[JobRow](client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
     reconciler = Reconciler(
         kind,
         client,
@@ -324,6 +329,7 @@ def _controller(
         teller,
         options,
         metrics.job(kind.framework),
+        suspensions,
         width=settings.kube_api_in_flight,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)

@@ -307,6 +307,9 @@ def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, o
             left[name] += 1
     draft.recount_active(left)
     draft.suspended()
+    if snapshot.pods and not conditions.is_true(job.status or JobStatus(), ConditionType.SUSPENDED):
+        # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
+        return draft.plan(requeue_after_seconds=0)
     extras = tuple(Doomed(child.resource, child.name) for child in kind.extras(job))
     return draft.plan(delete=cleanup.everything(snapshot) + extras + _disband(snapshot, draft, options))
 

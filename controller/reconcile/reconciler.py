@@ -28,6 +28,7 @@ from controller.reconcile.expectations import Expectations
 from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.observe import observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
+from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
 from controller.runtime import clock
 from controller.runtime.recorder import Subject
@@ -57,6 +58,7 @@ class Reconciler:
         teller: Teller,
         options: Options,
         counter: Counter,
+        suspensions: Suspensions,
         *,
         width: int = 32,
     ) -> None:
@@ -70,6 +72,7 @@ class Reconciler:
         self._teller = teller
         self._options = options
         self._counter = counter
+        self._suspensions = suspensions
         self._expectations = Expectations()
         self._applier = Applier(client, caches, self._expectations, teller, width=width)
         self._status = StatusWriter(client, kind.resource, jobs)
@@ -105,6 +108,7 @@ class Reconciler:
             return Outcome()
         self._tell_late(row, job)
         snapshot = observe(self._pods, self._services, key, row.uid, self._groups)
+        job = self._suspensions.take_in(job, has_pods=bool(snapshot.pods))
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})

@@ -18,6 +18,7 @@ from controller.kube.client import Client
 from controller.reconcile.apply import Cache
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.reconciler import Reconciler
+from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
@@ -172,6 +173,7 @@ async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
             Teller(Recorder(client)),
             Options(),
             lambda namespace, count: told.append(count),
+            Suspensions(),
         )
         jobs.put(job_from_json(orjson.dumps(await on.job())))
         with pytest.raises(TimeoutError):

@@ -184,6 +184,7 @@ def test_a_deletion_that_is_tried_again_is_told_once() -> None:
     group = life.group
     assert group is not None
     life.respecify(pytorch_job(run_policy={"suspend": True}))
+    life.step()
     first, second = life.decide(), life.decide()
 
     assert Doomed(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete

@@ -43,6 +43,16 @@ def test_active_falls_as_suspended_pods_go() -> None:
     assert life.counters == {"Master": {}, "Worker": {}}
 
 
+def test_a_suspension_is_stored_before_a_pod_goes() -> None:
+    """A job that is resumed before that is one that has lost no pods."""
+    life = running("Never")
+    run_policy(suspend=True)(life)
+
+    assert life.decide().delete == ()
+    life.step()
+    assert len(life.decide().delete) == 6
+
+
 def test_what_has_succeeded_stays_counted_through_a_suspension() -> None:
     life = running()
     life.become("Succeeded", "worker-0")
@@ -104,6 +114,7 @@ def test_a_suspended_job_has_no_autoscaler() -> None:
     assert list(life.extras) == ["train"]
 
     life.respecify(pytorch_job(run_policy={"suspend": True}, elasticPolicy=elastic))
+    life.step()
     plan = life.step()
     assert Doomed(HORIZONTAL_POD_AUTOSCALERS, "train") in plan.delete
     assert life.extras == {}
