@@ -31,6 +31,8 @@ class History:
         """What is there, by kind and name."""
         self.last: dict[tuple[str, str], dict[str, Any]] = {}
         """How each object was last seen, those that are gone too."""
+        self.course: list[tuple[str, dict[str, Any]]] = []
+        """All of it: ADDED, MODIFIED or DELETED, and the object as it was then. Each watch is in order; versions order them all."""
         self._news = asyncio.Event()
 
     def told(self) -> Counter[str]:
@@ -54,6 +56,7 @@ class History:
         # Whoever waits is woken once, and asks on the next turn of the loop, when this is done.
         self._news.set()
         self._news.clear()
+        self.course.append((type_, obj))
         key = (obj["kind"], obj["metadata"]["name"])
         self.last[key] = obj
         if type_ == "DELETED":
