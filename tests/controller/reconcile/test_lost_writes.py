@@ -166,7 +166,7 @@ async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
             SERVICES: Cache(Store(), service_from_json),
         }
         reconciler = Reconciler(
-            PYTORCH,
+            PYTORCH,  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
             client,
             jobs,
             caches,
