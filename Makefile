@@ -2,6 +2,7 @@
 #
 #   make test      lint, types, layers, and every test, the real control plane among them
 #   make demo      trains a PyTorchJob on real data, without a cluster
+#   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
 #   make lint      the static checks of `make test`
 #   make fmt       formats and mends what can be mended mechanically
 #   make crds      writes manifests/base/crds from the wire types
@@ -27,7 +28,7 @@ LINT := "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test demo lint fmt crds deploy docs bench controlplane lock
+.PHONY: test demo examples lint fmt crds deploy docs bench controlplane lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(LINT) "tests: $(BIN)/pytest --cov"
@@ -35,6 +36,9 @@ test:
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
 		"training: .venv-demo/bin/rallypoint run examples/pytorch/digits.yaml"
+
+examples:
+	$(STEPS) "make examples" $(ENVIRONMENT) "training: $(BIN)/python tools/examples.py $(ONLY)"
 
 lint:
 	$(STEPS) "make lint" $(ENVIRONMENT) $(LINT)
@@ -66,4 +70,5 @@ lock:
 		"runtime! $(LOCK) pyproject.toml -o requirements/runtime.txt" \
 		"build: $(LOCK) --group build -o requirements/build.txt" \
 		"dev: $(LOCK) pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt" \
-		"demo: $(LOCK) pyproject.toml --group demo -c requirements/runtime.txt -o requirements/demo.txt"
+		$(foreach group,demo jax paddle tensorflow xgboost,\
+			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/runtime.txt -o requirements/$(group).txt")

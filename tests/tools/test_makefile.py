@@ -10,7 +10,19 @@ import pytest
 from tools.steps import Step, parse
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("test", "demo", "lint", "fmt", "crds", "deploy", "docs", "bench", "controlplane", "lock")
+TARGETS = (
+    "test",
+    "demo",
+    "examples",
+    "lint",
+    "fmt",
+    "crds",
+    "deploy",
+    "docs",
+    "bench",
+    "controlplane",
+    "lock",
+)
 
 
 def steps(target: str) -> list[Step]:

@@ -1,0 +1,183 @@
+"""The table of examples: what is read of a run, what counts as a pass, and what is said where there is no wheel.
+
+Nothing is installed and nothing trains here: the commands are played by a double.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from tools import examples
+from tools.examples import EXAMPLES, Example, Row, fits, frameworks, main, metric, row, table
+
+ROOT = Path(__file__).parents[2]
+JAX = Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml")
+ANYWHERE = [Requirement("jax>=0.7")]
+TOLD = "epoch 1\naccuracy 0.9750 on 360 held-out images (target 0.95), trained on 1437 images\n"
+
+
+class Commands:
+    """Plays tools/venv.py and ``rallypoint run``."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self.installed = 0
+        self.status = 0
+        self.outcome = "Succeeded"
+        self.output = TOLD
+        self.called: list[list[str]] = []
+
+    def call(self, command: list[str]) -> int:
+        self.called.append(command)
+        return self.installed
+
+    def run(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.called.append(command)
+        log = self.logs / "default_digits-worker-0_uid" / "jax" / "0.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(self.output)
+        told = {"outcome": self.outcome, "jobs": [{"replicas": [{"logs": [str(log.parents[1])]}]}]}
+        return subprocess.CompletedProcess(command, self.status, json.dumps(told) if self.outcome else "")
+
+    def check_output(self, command: list[str], **_: object) -> str:
+        return "0.10.2\n"
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    played = Commands(tmp_path)
+    for name in ("call", "run", "check_output"):
+        monkeypatch.setattr(f"tools.examples.subprocess.{name}", getattr(played, name))
+    return played
+
+
+def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
+    found = row(JAX, ANYWHERE)
+
+    assert found[:5] == ("JAXJob", "examples/jax/digits.yaml", "jax 0.10.2", "Succeeded", "accuracy 0.9750")
+    assert found.passed
+    assert commands.called == [
+        [sys.executable, "tools/venv.py", ".venv-jax", "requirements/jax.txt"],
+        [
+            *(".venv-jax/bin/rallypoint", "run", "--timeout", "10m", "--output", "json"),
+            "examples/jax/digits.yaml",
+        ],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "output", "said"),
+    [
+        pytest.param(1, "Failed", TOLD, ("Failed", "accuracy 0.9750"), id="below its target"),
+        pytest.param(
+            0, "Succeeded", "accuracy nan on 3 (target 1)", ("Succeeded", "none told"), id="no metric"
+        ),
+        pytest.param(124, "Timeout", "", ("Timeout", "none told"), id="late"),
+        pytest.param(1, "", "", ("exit status 1", "none told"), id="nothing to read"),
+    ],
+)
+def test_what_is_no_pass(
+    commands: Commands, status: int, outcome: str, output: str, said: tuple[str, str]
+) -> None:
+    commands.status, commands.outcome, commands.output = status, outcome, output
+
+    found = row(JAX, ANYWHERE)
+
+    assert (found.outcome, found.metric) == said
+    assert found.passed is False
+
+
+def test_a_framework_that_cannot_be_installed_fails(commands: Commands) -> None:
+    commands.installed = 1
+
+    found = row(JAX, ANYWHERE)
+
+    assert (found.outcome, found.passed) == ("not installed", False)
+    assert len(commands.called) == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "outcome"),
+    [
+        pytest.param("jax; python_version < '3.0'", "nor any other", id="no Python"),
+        pytest.param("jax; python_version == '3.12'", "there is one for 3.12", id="another Python"),
+    ],
+)
+def test_a_missing_wheel_is_named_and_counts_as_neither(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, wanted: str, outcome: str
+) -> None:
+    monkeypatch.setattr(examples, "here", lambda: "3.99")
+
+    found = row(JAX, [Requirement(wanted)])
+
+    assert found.outcome == f"no wheel for Python 3.99; {outcome}"
+    assert found.passed is None
+    assert commands.called == []
+
+
+def test_the_first_replica_that_tells_a_metric_is_heard(tmp_path: Path) -> None:
+    for name, text in (("a", "loss 0.1\n"), ("b", TOLD)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log").write_text(text)
+    replicas: list[examples.Replica] = [{"logs": [str(tmp_path / "a"), str(tmp_path / "b")]}]
+
+    assert metric([{"replicas": replicas}]) == "accuracy 0.9750"
+    assert metric([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("passed", "status", "summary"),
+    [
+        pytest.param(True, 0, "1 passed, 0 failed, 0 without a wheel", id="passed"),
+        pytest.param(None, 0, "0 passed, 0 failed, 1 without a wheel", id="no wheel"),
+        pytest.param(False, 1, "0 passed, 1 failed, 0 without a wheel", id="failed"),
+    ],
+)
+def test_exit_status(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    passed: bool | None,
+    status: int,
+    summary: str,
+) -> None:
+    monkeypatch.setattr(
+        examples, "row", lambda *_: Row("JAXJob", "a.yaml", "jax 1", "so", "much", "3", passed)
+    )
+
+    assert main(["jax"]) == status
+    said = capsys.readouterr().out
+    assert "| JAXJob | a.yaml  | jax 1     | so      | much   | 3       |" in said
+    assert summary in said
+
+
+def test_an_unknown_framework_is_refused() -> None:
+    with pytest.raises(SystemExit, match="cobol: not among demo, jax, xgboost, tensorflow, paddle"):
+        main(["jax", "cobol"])
+
+
+def test_the_table_is_markdown() -> None:
+    lines = table(
+        [Row("JAXJob", "a.yaml", "jax 0.10.2", "Succeeded", "accuracy 0.9", "3", True)]
+    ).splitlines()
+
+    assert [len(line) for line in lines] == [len(lines[0])] * 3
+    assert set(lines[1]) == {"|", "-"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.manifest)
+def test_examples_are_there_with_their_locks(example: Example) -> None:
+    declared = examples.declared()[example.group]
+    (manifest,) = yaml.safe_load_all((ROOT / example.manifest).read_text())
+    pins = (ROOT / "requirements" / f"{example.group}.txt").read_text().splitlines()
+
+    assert manifest["kind"] == example.kind
+    assert any(
+        fits(one, python) for one in frameworks(declared, example.package) for python in examples.PYTHONS
+    )
+    for one in frameworks(declared, example.package):
+        assert any(line.startswith(f"{one.name}==") for line in pins)

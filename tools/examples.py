@@ -1,0 +1,178 @@
+"""Trains every example in local mode, each framework in an environment of its own, and prints what came of it.
+
+    .venv/bin/python tools/examples.py             all of them
+    .venv/bin/python tools/examples.py jax paddle  those of some frameworks
+
+Nothing in the table is known beforehand: the outcome is the job's, the metric is what the job itself has printed. The
+exit status is 1 unless all examples that this Python has a framework for have succeeded. The others are named with
+what they need, and count as neither.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+from packaging.requirements import Requirement
+
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+PYTHONS = [f"3.{minor}" for minor in range(11, 16)]
+TIMEOUT = "10m"
+"""Of one example's run; none should take a tenth of it."""
+METRIC = re.compile(r"^(?P<metric>\w+ [0-9.]+) on .*\(target [0-9.]+\)", re.MULTILINE)
+"""What an example prints at its end: ``accuracy 0.9750 on 360 held-out images (target 0.95)``."""
+
+
+class Example(NamedTuple):
+    kind: str
+    group: str
+    """Of dependencies in pyproject.toml; also the name of the lock and of the environment."""
+    package: str
+    """The framework's requirement in that group; on some platforms it has a suffix: ``xgboost-cpu``."""
+    manifest: str
+
+
+class Row(NamedTuple):
+    """One line of the table. ``passed`` is None for what cannot be installed here."""
+
+    kind: str
+    manifest: str
+    framework: str
+    outcome: str
+    metric: str
+    seconds: str
+    passed: bool | None
+
+
+class Replica(TypedDict):
+    """What is read here of what ``rallypoint run --output json`` prints, as the two below."""
+
+    logs: list[str]
+
+
+class Job(TypedDict):
+    replicas: list[Replica]
+
+
+class Run(TypedDict):
+    outcome: str
+    jobs: list[Job]
+
+
+EXAMPLES = (
+    Example("PyTorchJob", "demo", "torch", "examples/pytorch/digits.yaml"),
+    Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml"),
+    Example("XGBoostJob", "xgboost", "xgboost", "examples/xgboost/cancer.yaml"),
+    Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/mirrored.yaml"),
+    Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/parameter-server.yaml"),
+    Example("PaddleJob", "paddle", "paddlepaddle", "examples/paddle/digits.yaml"),
+)
+
+
+def main(groups: Sequence[str]) -> int:
+    known = dict.fromkeys(one.group for one in EXAMPLES)
+    if unknown := set(groups) - known.keys():
+        sys.exit(f"error: {', '.join(sorted(unknown))}: not among {', '.join(known)}")
+    chosen = [one for one in EXAMPLES if not groups or one.group in groups]
+    groups_declared = declared()
+    rows: list[Row] = []
+    for example in chosen:
+        print(f"--- {example.kind} {example.manifest}", flush=True)
+        rows.append(row(example, frameworks(groups_declared[example.group], example.package)))
+    counts = {passed: sum(one.passed is passed for one in rows) for passed in (True, False, None)}
+    print(f"\n{table(rows)}\n\n{counts[True]} passed, {counts[False]} failed, {counts[None]} without a wheel")
+    return 1 if counts[False] else 0
+
+
+def declared() -> dict[str, list[object]]:
+    """The groups of dependencies in pyproject.toml."""
+    groups: dict[str, list[object]] = tomllib.loads(PROJECT.read_text())["dependency-groups"]
+    return groups
+
+
+def frameworks(group: Iterable[object], package: str) -> list[Requirement]:
+    """A framework's requirements in a group: one for each platform on which it goes by another name."""
+    found = [Requirement(one) for one in group if isinstance(one, str)]
+    return [one for one in found if one.name.removesuffix("-cpu") == package]
+
+
+def row(example: Example, wanted: Sequence[Requirement]) -> Row:
+    """Install and train, if there is a wheel."""
+    fitting = [one for one in wanted if fits(one, here())]
+    if not fitting:
+        needed = ", ".join(python for python in PYTHONS if any(fits(one, python) for one in wanted))
+        outcome = f"no wheel for Python {here()}; " + (
+            f"there is one for {needed}" if needed else "nor any other"
+        )
+        return Row(example.kind, example.manifest, example.package, outcome, "", "", None)
+    name = fitting[0].name
+    environment = f".venv-{example.group}"
+    if subprocess.call([sys.executable, "tools/venv.py", environment, f"requirements/{example.group}.txt"]):
+        return Row(example.kind, example.manifest, name, "not installed", "", "", False)
+    return trained(example, environment, name)
+
+
+def here() -> str:
+    return "{}.{}".format(*sys.version_info)
+
+
+def fits(requirement: Requirement, python: str) -> bool:
+    """Whether a requirement applies on this machine with Python ``3.12``."""
+    marker = requirement.marker
+    return marker is None or marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"})
+
+
+def trained(example: Example, environment: str, name: str) -> Row:
+    started = time.monotonic()
+    run = subprocess.run(
+        [f"{environment}/bin/rallypoint", "run", "--timeout", TIMEOUT, "--output", "json", example.manifest],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    told: Run = json.loads(run.stdout or f'{{"outcome": "exit status {run.returncode}", "jobs": []}}')
+    reached = metric(told["jobs"])
+    return Row(
+        example.kind,
+        example.manifest,
+        f"{name} {version(environment, name)}",
+        told["outcome"],
+        reached or "none told",
+        f"{seconds:.0f}",
+        run.returncode == 0 and bool(reached),
+    )
+
+
+def metric(jobs: Iterable[Job]) -> str:
+    """What the first replica that tells it has reached; empty if none does."""
+    folders = [Path(folder) for job in jobs for replica in job["replicas"] for folder in replica["logs"]]
+    logs = [log.read_text(errors="replace") for folder in folders for log in sorted(folder.rglob("*.log"))]
+    return next((match["metric"] for log in logs if (match := METRIC.search(log))), "")
+
+
+def version(environment: str, package: str) -> str:
+    told = f"import importlib.metadata as m; print(m.version({package!r}))"
+    return subprocess.check_output([f"{environment}/bin/python", "-c", told], text=True).strip()
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown, in columns that line up."""
+    head = ("kind", "example", "framework", "outcome", "metric", "seconds")
+    cells = [head, *(one[:-1] for one in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
