@@ -3,7 +3,7 @@
 It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -44,6 +44,8 @@ class Life:
         self.pods: dict[str, Pod] = {}
         self.services: dict[str, Service] = {}
         self.group: PodGroup | None = None
+        self.is_taken = False
+        """Whether a PodGroup of somebody else has the job's name."""
         self.extras: dict[str, dict[str, Any]] = {}
         self.events: list[Event] = []
         self.counts: list[Count] = []
@@ -51,7 +53,7 @@ class Life:
         """Names of all pods ever made, in order."""
         self.is_deleted = False
         self.malformed: tuple[Problem, ...] = ()
-        self._options = options or Options()
+        self.options = options or Options()
         self._graceful = graceful
         self._told: set[tuple[str, str]] = set()
         self._versions = 1
@@ -82,7 +84,7 @@ class Life:
     def decide(self) -> Plan:
         """What the next pass would do."""
         children = Snapshot(tuple(self.pods.values()), tuple(self.services.values()), self.group)
-        return decide(self.kind, self.job, children, self.now, self._options, self.malformed)
+        return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 
     def step(self) -> Plan:
         """One pass, carried out."""
@@ -106,7 +108,10 @@ class Life:
     def is_idle(self, plan: Plan) -> bool:
         """Whether the plan writes and tells nothing."""
         written = plan.status is not None and differs(self.job, plan.status)
-        acts = [*self._new(plan.create), *(one for one in plan.delete if one.uid or one.name in self.extras)]
+        acts = [
+            *self._new(self._taken_by_server(plan.create)),
+            *(one for one in plan.delete if one.uid or one.name in self.extras),
+        ]
         return not (written or acts or plan.counts or plan.delete_job or self._news(plan.events))
 
     def apply(self, plan: Plan) -> None:
@@ -123,7 +128,7 @@ class Life:
                 self.group = None
             else:
                 self.extras.pop(doomed.name, None)
-        for child in plan.create:
+        for child in self._taken_by_server(plan.create):
             self._create(child)
         if plan.status is not None:
             self.job = self.job.model_copy(update={"status": plan.status})
@@ -180,6 +185,10 @@ class Life:
 
     def _named(self, names: Iterable[str]) -> list[str]:
         return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
+
+    def _taken_by_server(self, children: Sequence[Child]) -> Sequence[Child]:
+        """None while one that goes first is refused."""
+        return () if self.is_taken and any(one.first for one in children) else children
 
     def _new(self, children: Iterable[Child]) -> list[Child]:
         return [

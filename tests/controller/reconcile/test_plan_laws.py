@@ -3,14 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from api import conditions
+from api import conditions, labels
+from api.children import PodGroup
 from api.job import ConditionType, JobCondition, ReplicaStatus
+from api.meta import PODS
 from api.names import child_name
-from controller.domain import Plan
+from controller.domain import Child, Plan, Upkeep
+from controller.kind import Options
+from controller.policy.gang import VOLCANO, groups_of
 from controller.testing.builders import pytorch_job
 from controller.testing.life import Life
 
@@ -18,12 +23,24 @@ POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])
 LIMITS = st.one_of(st.none(), st.integers(0, 4))
 CODES = st.sampled_from([None, 0, 1, 127, 128, 137])
+SCHEDULERS = st.sampled_from(["", "volcano", "coscheduler"])
+GANGS = st.sampled_from(
+    [
+        None,
+        {"minAvailable": 1, "queue": "research"},
+        {"minResources": {"cpu": "2", "memory": "1Gi"}},
+        {"priorityClass": "high", "scheduleTimeoutSeconds": 10},
+    ]
+)
+GROUP_PHASES = st.sampled_from(["", "Pending", "Inqueue", "Running", "Unknown"])
+WORDS_OF_OTHERS = st.sampled_from([{"minMember": 7}, {"minResources": None}, {"minTaskMember": {"a": 1}}])
 
 
 class AnyLife(RuleBasedStateMachine):
     """One job under everything that may happen to it; the laws are asked after each pass."""
 
     life: Life
+    scheduler: str
     spec: dict[str, Any]
 
     @initialize(
@@ -35,6 +52,8 @@ class AnyLife(RuleBasedStateMachine):
         clean=st.sampled_from([None, "None", "Running", "All"]),
         elastic=st.booleans(),
         graceful=st.booleans(),
+        scheduler=SCHEDULERS,
+        gang=GANGS,
     )
     def begin(
         self,
@@ -46,8 +65,15 @@ class AnyLife(RuleBasedStateMachine):
         clean: str | None,
         elastic: bool,
         graceful: bool,
+        scheduler: str,
+        gang: dict[str, Any] | None,
     ) -> None:
-        policy = {"backoffLimit": backoff_limit, "cleanPodPolicy": clean, "activeDeadlineSeconds": 100}
+        policy = {
+            "backoffLimit": backoff_limit,
+            "cleanPodPolicy": clean,
+            "activeDeadlineSeconds": 100,
+            "schedulingPolicy": gang,
+        }
         self.spec = {
             "masters": masters,
             "workers": workers,
@@ -56,7 +82,9 @@ class AnyLife(RuleBasedStateMachine):
             "run_policy": policy,
             **({"elasticPolicy": {}} if elastic else {}),
         }
-        self.life = Life(pytorch_job(**self.spec), graceful=graceful)
+        self.scheduler = scheduler
+        options = Options(gang_scheduler=scheduler)
+        self.life = Life(pytorch_job(**self.spec), options=options, graceful=graceful)
 
     @rule(at=st.integers(0, 9), phase=PHASES, code=CODES, restarts=st.integers(0, 2))
     def a_pod_changes(self, at: int, phase: str, code: int | None, restarts: int) -> None:
@@ -75,6 +103,28 @@ class AnyLife(RuleBasedStateMachine):
         names = list(self.life.services)
         if names:
             del self.life.services[names[at % len(names)]]
+
+    @rule(phase=GROUP_PHASES)
+    @precondition(lambda self: self.life.group)
+    def the_scheduler_admits_or_turns_away(self, phase: str) -> None:
+        self.life.admit(phase)
+
+    @rule(said=WORDS_OF_OTHERS)
+    @precondition(lambda self: self.life.group)
+    def somebody_writes_into_the_group(self, said: dict[str, Any]) -> None:
+        assert self.life.group is not None
+        self.life.admit(self.life.group.phase, **said)
+
+    @rule()
+    @precondition(lambda self: self.life.group)
+    def somebody_removes_the_group(self) -> None:
+        assert self.life.group is not None
+        self.life.group = msgspec.structs.replace(self.life.group, deleting=True)
+
+    @rule(is_taken=st.booleans())
+    @precondition(lambda self: self.life.group is None or self.life.group.deleting)
+    def the_group_is_gone_and_somebody_may_take_its_name(self, is_taken: bool) -> None:
+        self.life.group, self.life.is_taken = None, is_taken
 
     @rule(count=st.integers(0, 4))
     def the_user_scales(self, count: int) -> None:
@@ -97,6 +147,7 @@ class AnyLife(RuleBasedStateMachine):
     def a_pass(self) -> None:
         before = self.life.status.conditions or []
         was_finished = conditions.is_finished(self.life.status)
+        group = self.life.group
 
         plan = self.life.step()
 
@@ -108,6 +159,7 @@ class AnyLife(RuleBasedStateMachine):
         self.check_conditions(after)
         self.check_children(plan)
         self.check_counters()
+        self.check_group(group, plan)
 
     @rule()
     @precondition(lambda self: not self.life.is_deleted)
@@ -115,6 +167,8 @@ class AnyLife(RuleBasedStateMachine):
         self.life.settle()
 
         assert self.life.is_idle(self.life.decide())
+        if conditions.is_finished(self.life.status) or self.life.job.spec.policy.suspend:
+            assert self.life.group is None or self.life.group.deleting
 
     def check_conditions(self, after: list[JobCondition]) -> None:
         true = {one.type for one in after if one.status == "True"}
@@ -130,9 +184,41 @@ class AnyLife(RuleBasedStateMachine):
         possible = {
             child_name("train", role.label, at) for role in roles.values() for at in range(role.replicas)
         }
-        assert {child.name for child in plan.create} <= possible
+        assert {child.name for child in plan.create if child.resource.kind != "PodGroup"} <= possible
         if conditions.is_finished(plan.status) or self.life.job.spec.policy.suspend:
             assert plan.create == ()
+
+    def check_group(self, before: PodGroup | None, plan: Plan) -> None:
+        """What a pass that met the PodGroup like this has done about it, and about the pods that belong to it."""
+        pods = [child.body() for child in plan.create if child.resource == PODS]
+        groups = [child for child in plan.create if child.resource.kind == "PodGroup"]
+        doomed = [one for one in plan.delete if one.resource.kind == "PodGroup"]
+        if not self.scheduler:
+            assert not groups + doomed
+            return
+        assert [child.first for child in groups] in ([], [True])
+        assert all(groups_of(self.scheduler) == child.resource for child in groups)
+        assert [one.uid for one in doomed] in ([], [before and before.uid])
+        if self.scheduler == VOLCANO and (not before or before.deleting or before.phase in {"", "Pending"}):
+            assert not pods
+        for body in pods:
+            marks = {**body["metadata"]["labels"], **body["metadata"].get("annotations", {})}
+            assert "train" in {marks.get(labels.GROUP_NAME), marks.get(labels.POD_GROUP)}
+            assert body["spec"]["schedulerName"] == self.scheduler
+        for child in groups:
+            self.check_change(before, child)
+
+    def check_change(self, before: PodGroup | None, child: Child) -> None:
+        """A group is made where there is none, and changed only where it says something else, once."""
+        assert (before is None) == (child.upkeep is Upkeep.ONCE)
+        if before is not None:
+            said, patch = msgspec.json.decode(before.spec), child.body()
+            assert not before.deleting
+            assert patch["metadata"]["uid"] == before.uid
+            assert all(said.get(field) != value for field, value in patch["spec"].items())
+        if not self.life.is_taken:
+            again = self.life.decide().create
+            assert not [one for one in again if one.resource.kind == "PodGroup"]
 
     def check_counters(self) -> None:
         """The counters are those of the pods that the pass has seen: nobody has changed them since."""
@@ -148,7 +234,7 @@ class AnyLife(RuleBasedStateMachine):
             assert (told.active or 0) == len(fitting)
 
     def problems(self) -> bool:
-        options = self.life._options
+        options = self.life.options
         return any(not one.at_start for one in self.life.kind.problems(self.life.job, options))
 
     def with_pod(self, at: int, work: Callable[[str], object]) -> None:
@@ -167,5 +253,5 @@ class AnyLife(RuleBasedStateMachine):
         self.life.respecify(pytorch_job(**self.spec))
 
 
-AnyLife.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+AnyLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestAnyLife = AnyLife.TestCase
