@@ -2,13 +2,17 @@
 
     .venv/bin/python tools/deploy.py [FOLDER]
 
-The test beside it asks for the same files, and ``kubectl kustomize`` makes the same objects of the same folders.
+Before that, all kinds are named where ``manifests`` has to name them. The test beside it asks for the same files, and
+``kubectl kustomize`` makes the same objects of the same folders.
 """
 
+import re
 import sys
 from pathlib import Path
 
-from controller.crds.files import to_yaml
+from controller.crds import all_crds
+from controller.crds.files import file_name, to_yaml
+from controller.kinds import ALL
 from controller.testing.manifests import build
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +21,21 @@ SOURCES = {
     "standalone.yaml": Path("manifests/overlays/standalone"),
 }
 """File in ``deploy`` → the kustomization that it is rendered from."""
+DEFINITIONS = Path("manifests/base/crds/kustomization.yaml")
+ROLE = Path("manifests/base/rbac/cluster-role.yaml")
+_JOBS = re.compile(r"(?<=- apiGroups: \[kubeflow\.org\]\n  resources: \[)[a-z]+(?P<part>[/a-z]*)[^\]]*")
+"""In the role: what is granted of jobs, or of a part of them."""
+
+
+def naming_kinds() -> dict[Path, str]:
+    """The files in ``manifests`` that name every kind, as they have to be."""
+    role = _JOBS.sub(
+        lambda found: ", ".join(f"{kind.resource.plural}{found['part']}" for kind in ALL),
+        (ROOT / ROLE).read_text(encoding="utf-8"),
+    )
+    head, _, _ = (ROOT / DEFINITIONS).read_text(encoding="utf-8").partition("- ")
+    files = sorted(map(file_name, all_crds()))
+    return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), ROLE: role}
 
 
 def write(folder: Path) -> list[Path]:
@@ -32,6 +51,8 @@ def write(folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
+    for path, text in naming_kinds().items():
+        (ROOT / path).write_text(text, encoding="utf-8")
     for path in write(Path(arguments[0]) if arguments else ROOT / "deploy"):
         print(path)
     return 0

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from controller.testing.manifests import build
-from tools.deploy import ROOT, SOURCES, main
+from tools.deploy import ROOT, SOURCES, main, naming_kinds
 
 DEPLOY = ROOT / "deploy"
 
@@ -20,6 +20,8 @@ def test_what_is_kept_is_in_step(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """If this fails, run ``make deploy``."""
     folder = tmp_path / "new" / "folder"
 
+    for path, text in naming_kinds().items():
+        assert (ROOT / path).read_text(encoding="utf-8") == text
     assert main([str(folder)]) == 0
     made = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert {path.name: path.read_text(encoding="utf-8") for path in DEPLOY.iterdir()} == made

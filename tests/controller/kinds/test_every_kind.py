@@ -23,6 +23,7 @@ from controller.testing.life import Life
 
 ROOT = Path(__file__).parents[3]
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+ENGINE = ("policy", "reconcile", "runtime")
 PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 
 Kind = ReplicaKind[Any]
@@ -181,6 +182,15 @@ def test_the_controller_s_role_allows_what_a_pass_does(kind: Kind) -> None:
     assert {(plural, verb) for verb in ("get", "list", "watch", "delete")} <= granted
     assert (f"{plural}/status", "patch") in granted
     assert (f"{plural}/finalizers", "update") in granted
+
+
+@every_kind
+def test_the_engine_does_not_know_the_kind(kind: Kind) -> None:
+    names = re.compile(rf"{kind.resource.kind}|{kind.framework}", re.IGNORECASE)
+    engine = [path for room in ENGINE for path in (ROOT / "controller" / room).rglob("*.py")]
+
+    assert engine
+    assert [path for path in engine if names.search(path.read_text())] == []
 
 
 @every_kind

@@ -1,0 +1,249 @@
+"""What a new kind costs and what it gets: one file and one name in a copy of the product, and nothing else is touched.
+
+The copy runs as processes of its own, as the product does.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from api.meta import PODS, SERVICES, Resource
+from controller.kube.connect import Connection
+from controller.kube.errors import Invalid
+from controller.testing.manifests import build
+from controller.testing.stage import Stage, stage
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+COPIED = ("api", "controller", "deploy", "examples", "manifests", "tools", "tests/controller/kinds")
+FILES = ("pyproject.toml", "tests/conftest.py")
+RALLYPOINT = ("-c", "import sys; from controller.cli import main; sys.exit(main())")
+RELAYS = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
+WORKERS = "spec.relayReplicaSpecs.Worker"
+SECONDS = 60.0
+"""Longest that the copy may take to answer."""
+
+
+@pytest.fixture(scope="module")
+def product(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the product with that kind, and with what ``make deploy`` makes of it."""
+    copy = tmp_path_factory.mktemp("product")
+    for folder in COPIED:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in FILES:
+        shutil.copy(ROOT / file, copy / file)
+    add_kind(copy)
+    call(copy, *RALLYPOINT, "crds", "--output", "manifests/base/crds")
+    call(copy, "tools/deploy.py")
+    return copy
+
+
+def add_kind(copy: Path) -> None:
+    """One file, one name, and an example."""
+    shutil.copy(HERE / "relay.py", copy / "controller" / "kinds")
+    (copy / "examples" / "relay").mkdir()
+    shutil.copy(HERE / "relay.yaml", copy / "examples" / "relay")
+    names = copy / "controller" / "kinds" / "__init__.py"
+    text, added = re.subn(
+        r"(?m)^(ALL: .*)\)", r"from controller.kinds.relay import RELAY\n\1, RELAY)", names.read_text()
+    )
+    assert added == 1
+    names.write_text(text)
+
+
+def python(copy: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=copy, env=environment, capture_output=True, text=True
+    )
+
+
+def call(copy: Path, *arguments: str) -> str:
+    done = python(copy, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_laws_hold(product: Path) -> None:
+    told = call(
+        product,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/controller/kinds/test_every_kind.py",
+        "-k",
+        "RelayJob",
+    )
+
+    (passed,) = re.findall(r"(\d+) passed", told)
+    assert int(passed) >= 12
+
+
+def test_it_is_in_what_is_installed(product: Path) -> None:
+    documents = build(product / "manifests" / "overlays" / "standalone")
+    shipped = list(
+        yaml.load_all((product / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader)
+    )
+    (role,) = (one for one in documents if one["kind"] == "ClusterRole")
+    granted = {
+        (resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
+    }
+
+    assert "relayjobs.kubeflow.org" in {one["metadata"]["name"] for one in documents}
+    assert {
+        (what.replace("pytorch", "relay"), verb) for what, verb in granted if "pytorch" in what
+    } <= granted
+    assert shipped == documents
+
+
+def definition(product: Path) -> Any:
+    text = (product / "manifests" / "base" / "crds" / "kubeflow.org_relayjobs.yaml").read_text()
+    return yaml.load(text, Loader=yaml.CSafeLoader)
+
+
+def relay(product: Path) -> Any:
+    return yaml.safe_load((product / "examples" / "relay" / "relay.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    ("worker", "field"),
+    [
+        pytest.param({"replicas": "two"}, f"{WORKERS}.replicas", id="text where a number belongs"),
+        pytest.param({"replicas": -1}, f"{WORKERS}.replicas", id="fewer than none"),
+        pytest.param({"template": {"spec": {}}}, f"{WORKERS}.template.spec.containers", id="no containers"),
+    ],
+)
+async def test_an_api_server_checks_it(product: Path, worker: dict[str, Any], field: str) -> None:
+    job = relay(product)
+    job["spec"]["relayReplicaSpecs"]["Worker"] |= worker
+    async with stage(crds=()) as on:
+        await on.define([definition(product)])
+        with pytest.raises(Invalid) as refusal:
+            await on.create(RELAYS, job)
+
+    assert field in {field for field, _ in refusal.value.causes}
+
+
+async def test_an_api_server_fills_in_defaults_and_drops_what_it_does_not_know(product: Path) -> None:
+    job = relay(product)
+    job["spec"]["lapps"] = 3
+    async with stage(crds=()) as on:
+        await on.define([definition(product)])
+        stored = (await on.create(RELAYS, job))["spec"]
+
+    assert stored["runPolicy"] == {"suspend": False}
+    assert "lapps" not in stored
+    assert stored["laps"] == 4
+
+
+@asynccontextmanager
+async def controlling(product: Path, on: Connection, folder: Path, port: int) -> AsyncGenerator[None]:
+    """The copy's controller as a process, with its metrics on that port."""
+    assert on.token is not None
+    login = {
+        "clusters": [{"name": "it", "cluster": {"server": on.server}}],
+        "users": [{"name": "it", "user": {"token": on.token()}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    (folder / "kubeconfig").write_text(yaml.safe_dump(login))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "controller",
+        f"--kubeconfig={folder / 'kubeconfig'}",
+        "--leader-elect=false",
+        "--enable-scheme=relayjob",
+        f"--metrics-bind-address=127.0.0.1:{port}",
+        "--health-probe-bind-address=0",
+        cwd=product,
+        env={**os.environ, "PYTHONPATH": str(product)},
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
+
+
+async def until(text: str, port: int) -> str:
+    """The metrics, once they say that."""
+    async with asyncio.timeout(SECONDS), aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                    told = await answer.text()
+                if text in told:
+                    return told
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.looptime(False)
+async def test_a_controller_runs_it_and_counts_it(
+    product: Path, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    async with stage(crds=()) as on:
+        await on.define([definition(product)])
+        async with controlling(product, on.connection, tmp_path, unused_tcp_port):
+            await on.create(RELAYS, relay(product))
+            told = await until(
+                'training_operator_jobs_created_total{framework="relay",job_namespace="default"} 1',
+                unused_tcp_port,
+            )
+            await until(
+                'controller_runtime_reconcile_total{controller="relayjob-controller",result="success"}',
+                unused_tcp_port,
+            )
+            assert 'workqueue_adds_total{controller="relayjob-controller",name="relayjob-controller"}' in told
+            pods = await settled(on)
+    assert pods == ["relay-head-0", "relay-worker-0", "relay-worker-1"]
+
+
+async def settled(on: Stage) -> list[str]:
+    """The names of the pods, once all have their Services."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            pods, services = await on.names(PODS), await on.names(SERVICES)
+            if pods and pods == services:
+                return pods
+            await asyncio.sleep(0.05)
+
+
+def test_it_runs_on_this_machine(product: Path, tmp_path: Path) -> None:
+    done = python(product, *RALLYPOINT, "run", "--run-dir", str(tmp_path), "examples/relay/relay.yaml")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "RelayJob default/relay: Succeeded" in done.stdout
+    for place in ("head 0", "worker 0", "worker 1"):
+        assert re.search(rf"{place} of 3, 4 laps, from 127\.[0-9.]+:\d+\n", done.stdout)
+
+
+def test_on_this_machine_it_is_checked_before_it_runs(product: Path, tmp_path: Path) -> None:
+    job = relay(product)
+    job["spec"]["relayReplicaSpecs"]["Worker"]["replicas"] = "two"
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(job))
+    done = python(
+        product,
+        *RALLYPOINT,
+        "run",
+        "--run-dir",
+        str(tmp_path / "run"),
+        str(tmp_path / "wrong.yaml"),
+    )
+
+    assert done.returncode == 2
+    assert f"{WORKERS}.replicas" in done.stderr
