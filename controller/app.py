@@ -18,7 +18,7 @@ from api.meta import PODS, SERVICES, Resource
 from controller import kinds
 from controller.domain import Key
 from controller.kind import JobKind, Options
-from controller.kinds.pytorch import from_template
+from controller.kind.waiting import from_template
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client, always
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading

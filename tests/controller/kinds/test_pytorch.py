@@ -9,7 +9,7 @@ from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Counts
 from controller.kind import Options
 from controller.kind.pods import pod
-from controller.kinds.pytorch import PYTORCH, init_containers
+from controller.kinds.pytorch import PYTORCH
 from controller.testing.builders import pytorch_job, template
 
 METRICS = [
@@ -206,52 +206,6 @@ def test_example_13_3(job: PyTorchJob, role: str, index: int, expected: list[str
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        pytest.param(
-            {"rdzvHost": "etcd-client", "rdzvPort": 2379, "rdzvBackend": "etcd-v2"},
-            ["PET_RDZV_ENDPOINT=etcd-client:2379", "PET_RDZV_BACKEND=etcd-v2", "PET_NNODES=2:2"],
-            id="a store elsewhere",
-        ),
-        pytest.param(
-            {"rdzvPort": 1},
-            ["PET_RDZV_ENDPOINT=train-worker-0:1", "PET_RDZV_BACKEND=c10d", "PET_NNODES=2:2"],
-            id="a port of its own",
-        ),
-        pytest.param(
-            {"rdzvConf": []},
-            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=2:2"],
-            id="an empty rdzvConf is left out",
-        ),
-        pytest.param(
-            {"standalone": False, "maxRestarts": 0},
-            [
-                "PET_RDZV_ENDPOINT=train-worker-0:23456",
-                "PET_RDZV_BACKEND=c10d",
-                "PET_NNODES=2:2",
-                "PET_MAX_RESTARTS=0",
-            ],
-            id="zero restarts are told, a false standalone is not",
-        ),
-        pytest.param(
-            {"minReplicas": 1},
-            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=1:1"],
-            id="the least alone is also the most",
-        ),
-        pytest.param(
-            {"maxReplicas": 4},
-            ["PET_RDZV_ENDPOINT=train-worker-0:23456", "PET_RDZV_BACKEND=c10d", "PET_NNODES=4:4"],
-            id="the most alone is also the least",
-        ),
-    ],
-)
-def test_elastic_environment(policy: dict[str, Any], expected: list[str]) -> None:
-    job = pytorch_job(masters=None, elasticPolicy=policy)
-
-    assert env(job) == ["PYTHONUNBUFFERED=1", "PET_NPROC_PER_NODE=auto", *expected]
-
-
-@pytest.mark.parametrize(
     ("nproc", "text", "processes"),
     [
         pytest.param(None, "auto", 1, id="none is auto"),
@@ -310,116 +264,7 @@ def test_ports_of_master_and_worker_may_differ() -> None:
 def test_who_waits_for_the_master(job: PyTorchJob, role: str, count: int) -> None:
     roles = PYTORCH.roles(job)
 
-    assert len(init_containers(job, roles, roles[role], Options())) == count
-
-
-def test_the_wait_for_the_master() -> None:
-    options = Options(init_container_image="mirror/alpine:3", init_container_max_tries=7)
-
-    (made,) = body(BERT, "Worker", 0, options)["spec"]["initContainers"]
-
-    assert made == {
-        "name": "init-pytorch",
-        "image": "mirror/alpine:3",
-        "imagePullPolicy": "IfNotPresent",
-        "command": [
-            "sh",
-            "-c",
-            "err=1;for i in $(seq 7); do if nslookup bert-master-0; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err",
-        ],
-        "resources": {
-            "limits": {"cpu": "100m", "memory": "20Mi"},
-            "requests": {"cpu": "50m", "memory": "10Mi"},
-        },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "runAsNonRoot": True,
-            "runAsUser": 65534,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-    }
-
-
-def test_the_wait_of_example_13_1_tries_a_hundred_times() -> None:
-    (made,) = body(BERT, "Worker", 0)["spec"]["initContainers"]
-
-    assert made["image"] == "alpine:3.10"
-    assert "seq 100" in made["command"][-1]
-
-
-def test_the_wait_can_be_left_out() -> None:
-    assert "initContainers" not in body(BERT, "Worker", 0, Options(init_container=False))["spec"]
-
-
-def test_a_template_file_replaces_the_wait() -> None:
-    text = """
-- name: one
-  image: {{.InitContainerImage}}
-  command: [sh, -c, "echo '<&+>' {{ .MasterAddr }} {{.Unknown}}"]
-- name: two
-  args: ["{{.MaxTries}}"]
-"""
-    options = Options(init_container_template=text, init_container_image="img&1", init_container_max_tries=3)
-
-    made = body(BERT, "Worker", 0, options)["spec"]["initContainers"]
-
-    assert made == [
-        {
-            "name": "one",
-            "image": "img&1",
-            "command": ["sh", "-c", "echo '<&+>' bert-master-0 {{.Unknown}}"],
-        },
-        {"name": "two", "args": ["3"]},
-    ]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        pytest.param({}, id="no elastic policy"),
-        pytest.param({"elasticPolicy": {}}, id="no metrics"),
-        pytest.param({"elasticPolicy": {"metrics": []}}, id="an empty list of metrics"),
-    ],
-)
-def test_no_autoscaler(fields: dict[str, Any]) -> None:
-    assert list(PYTORCH.extras(pytorch_job(**fields))) == []
-
-
-def test_the_bounds_of_the_autoscaler_default_to_the_workers() -> None:
-    (child,) = PYTORCH.extras(pytorch_job(workers=4, elasticPolicy={"metrics": METRICS}))
-    spec = child.body()["spec"]
-
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (4, 4)
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param({"elasticPolicy": {}}, [], id="an elastic job with workers"),
-        pytest.param(
-            {"workers": None, "elasticPolicy": {}},
-            [
-                "spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"
-            ],
-            id="an elastic job without workers",
-        ),
-        pytest.param(
-            {"nprocPerNode": "1", "elasticPolicy": {"nProcPerNode": 1}},
-            ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"],
-            id="processes per node named twice",
-        ),
-        pytest.param({"elasticPolicy": {"nProcPerNode": 1}}, [], id="the deprecated field alone"),
-        pytest.param(
-            {"elasticPolicy": {"minReplicas": 3, "maxReplicas": 2}},
-            ["spec.elasticPolicy.minReplicas: Invalid value: 3: must be at most maxReplicas (2)"],
-            id="bounds that contradict each other",
-        ),
-        pytest.param({"elasticPolicy": {"minReplicas": 2, "maxReplicas": 2}}, [], id="equal bounds"),
-    ],
-)
-def test_problems_of_elastic_jobs(fields: dict[str, Any], expected: list[str]) -> None:
-    assert [str(one) for one in PYTORCH.problems(pytorch_job(**fields), Options())] == expected
+    assert len(PYTORCH.init_containers(job, roles, roles[role], Options())) == count
 
 
 @pytest.mark.parametrize(

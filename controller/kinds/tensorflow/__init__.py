@@ -1,27 +1,24 @@
 """TFJob: chief, workers, parameter servers and evaluator, each told by ``TF_CONFIG`` where all the others are.
 
-Source: training-operator 1.9, pkg/controller.v1/tensorflow (tensorflow.go, util.go, tfjob_controller.go).
+Source: training-operator 1.9, pkg/controller.v1/tensorflow (util.go, tfjob_controller.go).
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any, Final
-
-import orjson
+from functools import partial
+from typing import Final
 
 from api.job import RestartPolicy
-from api.names import child_name
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
 from controller.domain import Counts, Role, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
 from controller.kind.judges import losses
 from controller.kind.pods import role_port
+from controller.kinds.tensorflow import config
+from controller.kinds.tensorflow.config import PS, WORKER
 
 CHIEF = "Chief"
 EVALUATOR = "Evaluator"
 MASTER = "Master"
-PS = "PS"
-WORKER = "Worker"
 
 _CHIEFS = (CHIEF, MASTER)
 """Two names of one role: ``Master`` is what TensorFlow 1 calls it."""
@@ -31,8 +28,9 @@ def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> l
     """``TF_CONFIG``, which a job of a single pod does without."""
     if sum(one.replicas for one in roles.values()) == 1:
         return []
-    told = _sparse if job.spec.enable_dynamic_worker else _full
-    return [("TF_CONFIG", told(job, roles, role, index, options.cluster_domain))]
+    told = config.sparse if job.spec.enable_dynamic_worker else config.full
+    port = partial(role_port, TENSORFLOW)
+    return [("TF_CONFIG", told(job, roles, role, index, options.cluster_domain, port))]
 
 
 def judge(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
@@ -77,60 +75,6 @@ def _is_done(job: TFJob, role: Role, count: Counts) -> bool:
     if role.name == WORKER and job.spec.success_policy != ALL_WORKERS and count.first_completed:
         return True
     return 0 < role.replicas <= count.succeeded
-
-
-def _full(job: TFJob, roles: Roles, role: Role, index: int, domain: str) -> str:
-    """Everybody's addresses, the same for every pod: the evaluator's too, as programs in use expect."""
-    sizes = tuple((one.label, one.replicas, role_port(TENSORFLOW, one)) for one in roles.values())
-    cluster = _cluster(job.metadata.name, job.metadata.namespace, domain, sizes)
-    return f'{{"cluster":{cluster},"task":{_json(_task(role, index))},"environment":"cloud"}}'
-
-
-@lru_cache(maxsize=16)
-def _cluster(job: str, namespace: str, domain: str, sizes: tuple[tuple[str, int, int], ...]) -> str:
-    """All addresses by role; ``sizes`` are each role's label, replicas and port.
-
-    Remembered, as each pod of a job is told the same: ten thousand addresses, ten thousand times.
-    """
-    return _json(
-        {
-            label: [_address(job, namespace, domain, label, at, port) for at in range(replicas)]
-            for label, replicas, port in sizes
-        }
-    )
-
-
-def _sparse(job: TFJob, roles: Roles, role: Role, index: int, domain: str) -> str:
-    """What does not change when workers come and go: a pod's own address, and for workers those of the parameter servers.
-
-    Chief, master and evaluator are told nothing; ``null`` is what a job without parameter servers says of them.
-    """
-
-    def address(one: Role, at: int) -> str:
-        port = role_port(TENSORFLOW, one)
-        return _address(job.metadata.name, job.metadata.namespace, domain, one.label, at, port)
-
-    workers: dict[str, str] = {}
-    servers: list[str] | None = []
-    if role.name == WORKER:
-        workers = {str(index): address(role, index)}
-        servers = [address(roles[PS], at) for at in range(roles[PS].replicas)] if PS in roles else None
-    elif role.name == PS:
-        servers = [address(role, index)]
-    return _json({"cluster": {"worker": workers, "ps": servers}, "task": _task(role, index)})
-
-
-def _address(job: str, namespace: str, domain: str, label: str, index: int, port: int) -> str:
-    """Where a replica's Service is."""
-    return f"{child_name(job, label, index)}.{namespace}.svc{'.' if domain else ''}{domain}:{port}"
-
-
-def _task(role: Role, index: int) -> dict[str, Any]:
-    return {"type": role.label, "index": index}
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
 
 
 TENSORFLOW: Final = ReplicaKind[TFJob](

@@ -1,0 +1,113 @@
+"""PyTorchJob: a master and workers that find each other by environment, or elastic workers under torchrun.
+
+Source: training-operator 1.9, pkg/controller.v1/pytorch (envvar.go, master.go).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from api.job import RestartPolicy
+from api.names import child_name
+from api.v1.pytorchjob import RESOURCE, PyTorchJob
+from controller.domain import Child, Counts, Role, Verdict
+from controller.kind import EnvVar, Options, ReplicaKind, Roles
+from controller.kind.judges import led_by
+from controller.kind.pods import role_port
+from controller.kind.waiting import until_resolved
+from controller.kinds.pytorch import elastic
+from controller.kinds.pytorch.elastic import WORKER
+
+MASTER = "Master"
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> list[EnvVar]:
+    """The variables of one pod, in the original's order."""
+    variables: list[EnvVar] = [("PYTHONUNBUFFERED", "1")]
+    if MASTER in roles:
+        variables += _static_env(job, roles, role, index)
+    if job.spec.nproc_per_node is not None or not _deprecated_nproc(job):
+        variables.append(("PET_NPROC_PER_NODE", _nproc(job)))
+    policy = job.spec.elastic_policy
+    if policy is None:
+        return [*variables, ("PET_NNODES", str(_nodes(roles)))]
+    return [*variables, *elastic.env(job, roles, policy, role_port(PYTORCH, roles[WORKER]))]
+
+
+def judge(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+    """The master decides; without one all workers do, or the first to succeed in an elastic job."""
+    is_elastic = job.spec.elastic_policy is not None
+    return led_by(MASTER, RESOURCE.kind, job, roles, counts, first_success_ends=is_elastic)
+
+
+def is_leader(roles: Roles, role: Role, index: int) -> bool:
+    """The master, or the first worker of a job without one."""
+    return role.name == MASTER or (MASTER not in roles and index == 0)
+
+
+def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options) -> list[dict[str, Any]]:
+    """What a worker of a job with a master runs first: wait until the master's name resolves."""
+    if role.name != WORKER or MASTER not in roles:
+        return []
+    return until_resolved("init-pytorch", child_name(job.metadata.name, MASTER.lower(), 0), options)
+
+
+def extras(job: PyTorchJob) -> Iterable[Child]:
+    return elastic.extras(job, PYTORCH.roles(job))
+
+
+def _static_env(job: PyTorchJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
+    port, address = str(role_port(PYTORCH, roles[MASTER])), child_name(job.metadata.name, MASTER.lower(), 0)
+    rank = str(index if role.name == MASTER else index + 1)
+    return [
+        ("MASTER_PORT", port),
+        ("PET_MASTER_PORT", port),
+        ("MASTER_ADDR", address),
+        ("PET_MASTER_ADDR", address),
+        ("WORLD_SIZE", str(_nodes(roles) * _processes(job))),
+        ("RANK", rank),
+        ("PET_NODE_RANK", rank),
+    ]
+
+
+def _nodes(roles: Roles) -> int:
+    return sum(role.replicas for role in roles.values())
+
+
+def _deprecated_nproc(job: PyTorchJob) -> bool:
+    return job.spec.elastic_policy is not None and job.spec.elastic_policy.nproc_per_node is not None
+
+
+def _nproc(job: PyTorchJob) -> str:
+    return "auto" if job.spec.nproc_per_node is None else job.spec.nproc_per_node
+
+
+def _processes(job: PyTorchJob) -> int:
+    """Processes per node as far as the spec says: 1 for ``auto`` and other words."""
+    text = job.spec.nproc_per_node or ""
+    return int(text) if _INTEGER.fullmatch(text) else 1
+
+
+PYTORCH: Final = ReplicaKind[PyTorchJob](
+    resource=RESOURCE,
+    model=PyTorchJob,
+    framework="pytorch",
+    container="pytorch",
+    port_name="pytorchjob-port",
+    port=23456,
+    restart_policy=RestartPolicy.ON_FAILURE,
+    role_names=(MASTER, WORKER),
+    single_roles=(MASTER,),
+    scalable=True,
+    replicas_field="pytorchReplicaSpecs",
+    replicas=lambda job: job.spec.pytorch_replica_specs,
+    env=env,
+    is_leader=is_leader,
+    judge=judge,
+    check=elastic.check,
+    init_containers=init_containers,
+    extras=extras,
+    ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
+)

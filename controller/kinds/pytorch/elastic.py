@@ -1,0 +1,74 @@
+"""Elastic PyTorchJobs: how many workers there may be, what torchrun is told, what is refused, and the autoscaler.
+
+Source: training-operator 1.9, pkg/controller.v1/pytorch (elastic.go, hpa.go) and pkg/webhooks/pytorch.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from api.names import child_name
+from api.v1.pytorchjob import RESOURCE, ElasticPolicy, PyTorchJob
+from controller.domain import Child, Problem
+from controller.kind import EnvVar, Roles
+from controller.kind.autoscaler import autoscaler
+
+WORKER = "Worker"
+
+
+def env(job: PyTorchJob, roles: Roles, elastic: ElasticPolicy, port: int) -> Iterator[EnvVar]:
+    """What torchrun is told; ``port`` is where the workers meet unless the policy says otherwise."""
+    host = elastic.rdzv_host or child_name(job.metadata.name, WORKER.lower(), 0)
+    low, high = _bounds(elastic, roles)
+    yield "PET_RDZV_ENDPOINT", f"{host}:{elastic.rdzv_port or port}"
+    yield "PET_RDZV_BACKEND", elastic.rdzv_backend or "c10d"
+    yield "PET_NNODES", f"{low}:{high}"
+    if elastic.max_restarts is not None:
+        yield "PET_MAX_RESTARTS", str(elastic.max_restarts)
+    if elastic.nproc_per_node is not None:
+        yield "PET_NPROC_PER_NODE", str(elastic.nproc_per_node)
+    if elastic.rdzv_id is not None:
+        yield "PET_RDZV_ID", elastic.rdzv_id
+    if elastic.rdzv_conf:
+        yield "PET_RDZV_CONF", ",".join(f"{one.key}={one.value}" for one in elastic.rdzv_conf)
+    if elastic.standalone:
+        # Differs: the original sends an empty string, which torchrun refuses to parse. See docs/decisions/0007-elastic.md.
+        yield "PET_STANDALONE", "1"
+
+
+def check(job: PyTorchJob, roles: Roles) -> Iterator[Problem]:
+    """What the webhook asks of a PyTorchJob beyond the common.
+
+    Differs: bounds that contradict each other, which torchrun would refuse, are refused here. See docs/decisions/0002-validation.md.
+    """
+    elastic = job.spec.elastic_policy
+    if elastic is None:
+        return
+    if WORKER not in roles:
+        text = "Required value: must be configured if elastic policy is used"
+        yield Problem("spec.pytorchReplicaSpecs[Worker]", text)
+    if elastic.nproc_per_node is not None and job.spec.nproc_per_node is not None:
+        yield Problem("spec.elasticPolicy.nProcPerNode", "Forbidden: must not be used with spec.nprocPerNode")
+    low, high = _bounds(elastic, roles)
+    if low > high:
+        yield Problem(
+            "spec.elasticPolicy.minReplicas", f"Invalid value: {low}: must be at most maxReplicas ({high})"
+        )
+
+
+def extras(job: PyTorchJob, roles: Roles) -> Iterable[Child]:
+    """The autoscaler of an elastic job with metrics.
+
+    Differs: an empty list of metrics counts as none. See docs/decisions/0007-elastic.md.
+    """
+    elastic = job.spec.elastic_policy
+    if elastic is None or not elastic.metrics:
+        return ()
+    low, high = _bounds(elastic, roles)
+    return (autoscaler(RESOURCE, job, low, high, elastic.metrics),)
+
+
+def _bounds(elastic: ElasticPolicy, roles: Roles) -> tuple[int, int]:
+    """Least and most workers: one copies the other, and without either both are the workers asked for."""
+    workers = roles[WORKER].replicas if WORKER in roles else 0
+    low = next((n for n in (elastic.min_replicas, elastic.max_replicas) if n is not None), workers)
+    high = next((n for n in (elastic.max_replicas, elastic.min_replicas) if n is not None), workers)
+    return low, high
