@@ -91,7 +91,7 @@ def execute(args: argparse.Namespace) -> int:
         with opened as log_file:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 outcome = runner.run(run.go(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
@@ -123,7 +123,7 @@ def run_folder(wanted: Path | None) -> Path:
     return choices[-1].resolve()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where it is installed: a thread less for each process."""
     try:
         import uvloop

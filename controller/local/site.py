@@ -1,9 +1,10 @@
 """A training site on this machine: the embedded API server and the local node, started and stopped together."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from controller.local.node import podlog
 from controller.local.node.addresses import Addresses
 from controller.local.node.loopback import Loopback
 from controller.local.node.node import Node
+from controller.runtime import clock
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a site is reached from outside this process."""
+
+    port: int = 0
+    """0: any free one."""
+    tls: bool = False
+    """kubectl needs it: it sends no token without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +34,27 @@ class Site:
     connection: Connection
     client: Client
     node: Node
+    kubeconfig: Mapping[str, Any] = field(repr=False)
 
 
 @asynccontextmanager
-async def site(crds: Sequence[Mapping[str, Any]], folder: Path) -> AsyncGenerator[Site]:
+async def site(
+    crds: Sequence[Mapping[str, Any]], folder: Path, *, door: Door = Door(), data: Path | None = None
+) -> AsyncGenerator[Site]:
     """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
+
+    With ``data``, a file, the objects outlive the site: pods that run when it is left go on in the next one, as after
+    a reboot of their node.
 
     Raises:
         NoAddresses: this machine has no addresses for pods.
+        Unusable: ``data`` cannot be used.
+        OSError: the door's port is taken.
     """
-    isolation = Loopback(Addresses.claim())
-    server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True)
-    await server.start()
-    connection = Connection(server=server.url, token=lambda: server.token)
+    server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True, data=data)
     try:
+        connection = await _open(server, door)
+        isolation = Loopback(Addresses.claim())
         async with Client(connection, user_agent="rallypoint-local") as client, asyncio.TaskGroup() as tasks:
             node = Node(client, folder, isolation=isolation)
             server.answer_for_pods("log", partial(podlog.answer, node.logs))
@@ -43,9 +62,22 @@ async def site(crds: Sequence[Mapping[str, Any]], folder: Path) -> AsyncGenerato
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield Site(connection, client, node)
+                yield Site(connection, client, node, server.kubeconfig())
             finally:
-                await node.stop()
+                await node.stop(silently=data is not None)
                 running.cancel()
     finally:
         await server.stop()
+
+
+async def _open(server: ApiServer, door: Door) -> Connection:
+    """Start the server; how the parts of this process reach it."""
+    if not door.tls:
+        await server.start(port=door.port)
+        return Connection(server=server.url, token=lambda: server.token)
+    from controller.local.apiserver.certificates import identity
+
+    shown = identity(clock.now())
+    await server.start(port=door.port, tls=shown.tls, authority=shown.authority)
+    trusting = ssl.create_default_context(cadata=shown.authority.decode())
+    return Connection(server=server.url, token=lambda: server.token, tls=lambda: trusting)

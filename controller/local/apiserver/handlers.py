@@ -25,7 +25,7 @@ from controller.local.apiserver.front import Call, Disconnect, Front
 from controller.local.apiserver.reading import ListOptions, listed
 from controller.local.apiserver.refusals import Json, Refusal
 from controller.local.apiserver.requests import Answer, DeleteOptions, Target, Unserved, WriteOptions, target
-from controller.local.apiserver.store import Entry
+from controller.local.apiserver.store import Entry, Store
 from controller.local.apiserver.validation import json_type
 from controller.local.apiserver.watching import Watch
 from controller.local.apiserver.writing import Edit, Writer
@@ -48,8 +48,9 @@ PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
 class Sender:
     """Sends the frames of one watch, and hangs up on a client that does not take them."""
 
-    def __init__(self, request: web.Request, front: Front | None, call: Call) -> None:
+    def __init__(self, request: web.Request, store: Store, front: Front | None, call: Call) -> None:
         self._request = request
+        self._store = store
         self._front = front
         self._call = call
         self._sending = False
@@ -59,6 +60,7 @@ class Sender:
         passed = frames if front is None else [frame for frame in frames if front.passes(self._call, frame)]
         if not passed:
             return
+        await self._store.settled()
         self._sending = True
         await response.write(b"".join(passed))
         self._sending = False
@@ -112,6 +114,7 @@ class Handlers:
             response = await self._serve(request, found, call)
         except Refusal as refusal:
             response = _json(refusal.status, refusal.code)
+        await self._writer.store.settled()
         if self._front is not None:
             await self._front.after(call)
         if self.audit is not None and not response.prepared:
@@ -164,7 +167,7 @@ class Handlers:
         options = ListOptions.read(found, request.query)
         collection = self._writer.collection(found.served)
         watch = Watch(self._writer.store, collection, found.namespace, options, self._view(request, found))
-        sender = Sender(request, self._front, call)
+        sender = Sender(request, self._writer.store, self._front, call)
         first = watch.open(sender.give_up)
         try:
             response = web.StreamResponse(headers={"Content-Type": JSON})

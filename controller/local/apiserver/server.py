@@ -8,13 +8,16 @@ import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from aiohttp import web
 
 from controller.local.apiserver.catalog import Catalog
+from controller.local.apiserver.customresources import GROUP
 from controller.local.apiserver.front import Front
 from controller.local.apiserver.garbage import Collector
 from controller.local.apiserver.handlers import Audit, Handlers, PodRequest
+from controller.local.apiserver.journal import Journal
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.requests import Target, WriteOptions
 from controller.local.apiserver.store import Store
@@ -42,10 +45,15 @@ class ApiServer:
         history: int = 4096,
         front: Front | None = None,
         seed: int | None = None,
+        data: Path | None = None,
     ) -> None:
         """``token`` is made up when it is not given; ``history`` is how many changes a resource remembers.
 
-        With ``auto_namespaces`` a namespace is there as soon as something is created in it.
+        With ``auto_namespaces`` a namespace is there as soon as something is created in it. With ``data``, a file,
+        the server goes on where the one before it ended, and nothing that it has acknowledged is lost.
+
+        Raises:
+            Unusable: ``data`` cannot be used.
         """
         self.token = token or secrets.token_urlsafe(32)
         self.store = Store(history)
@@ -57,8 +65,12 @@ class ApiServer:
         self._collecting: asyncio.Task[None] | None = None
         self._url = ""
         self._authority = b""
+        self._journal = None if data is None else Journal(data)
+        if self._journal is not None:
+            self._restore(self._journal)
         for name in NAMESPACES:
-            self._writer.add_namespace(name)
+            if ("", name) not in self.store.collection("/namespaces").entries:
+                self._writer.add_namespace(name)
         for definition in crds:
             self.define(definition)
 
@@ -81,14 +93,30 @@ class ApiServer:
         self._handlers.pods[subresource] = answer
 
     def define(self, definition: Json) -> None:
-        """Add a CustomResourceDefinition.
+        """Add a CustomResourceDefinition, or put it in the place of the one of that name.
 
         Raises:
             Refusal: it is not valid.
         """
-        served = self._writer.catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        served = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
         assert served is not None
-        self._writer.create(Target(served), definition, WriteOptions(validation="Ignore"))
+        options = WriteOptions(validation="Ignore")
+        there = self._writer.collection(served).entries.get(("", definition["metadata"]["name"]))
+        if there is None:
+            self._writer.create(Target(served), definition, options)
+            return
+        versioned = {
+            **definition["metadata"],
+            "resourceVersion": there.metadata["resourceVersion"],
+        }
+        target = Target(served, name=versioned["name"])
+        self._writer.update(target, {**definition, "metadata": versioned}, options)
+
+    def _restore(self, journal: Journal) -> None:
+        self.store.restore(journal.revision, journal.objects())
+        for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
+            self._writer.catalog.define(definition.object)
+        self.store.keeper = journal
 
     async def start(
         self,
@@ -124,6 +152,9 @@ class ApiServer:
                 await self._collecting
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.close)
+            self.store.keeper = self._journal = None
         self._runner = self._collecting = None
         self._url = ""
 

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import orjson
 
@@ -104,6 +104,16 @@ class Watcher:
         return taken
 
 
+class Keeper(Protocol):
+    """Keeps changes beyond the life of this process."""
+
+    def record(self, collection: str, change: Change) -> None: ...
+
+    async def settled(self) -> None:
+        """Wait until all that has been recorded so far is kept."""
+        ...
+
+
 class Collection:
     """The objects of one resource, with the latest changes."""
 
@@ -174,6 +184,7 @@ class Store:
         self.dependents: dict[str, set[tuple[Collection, Key]]] = {}
         """Owner UID, with the objects that name it; the owner need not exist."""
         self.listeners: list[asyncio.Queue[tuple[Collection, Change]]] = []
+        self.keeper: Keeper | None = None
         self._history = history
 
     def collection(self, name: str) -> Collection:
@@ -183,15 +194,31 @@ class Store:
             found = self.collections[name] = Collection(name, self._history, self.revision)
         return found
 
+    def restore(self, revision: int, kept: Iterable[tuple[str, Json]]) -> None:
+        """Take up where another process ended: its revision and its objects, with the names of their collections.
+
+        No watcher hears of them. To the garbage collector they are news: their owners may have gone just before.
+        """
+        self.revision = revision
+        for name, obj in kept:
+            collection = self.collection(name)
+            entry = Entry(obj, int(obj["metadata"]["resourceVersion"]))
+            self._place(collection, entry)
+            for listener in self.listeners:
+                listener.put_nowait((collection, Change("ADDED", entry, None)))
+
+    async def settled(self) -> None:
+        """Wait until nothing that has happened so far can be lost, where that is promised."""
+        if self.keeper is not None:
+            await self.keeper.settled()
+
     def put(self, collection: Collection, obj: Json) -> Entry:
         """Store an object under its namespace and name, and tell the watchers."""
         entry = self._next(obj)
         previous = collection.entries.get(entry.key)
-        collection.entries[entry.key] = entry
-        collection.namespaces.setdefault(entry.key[0], {})[entry.key] = entry
         if previous is not None:
             self._unindex(collection, previous)
-        self._index(collection, entry)
+        self._place(collection, entry)
         self._announce(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
         return entry
 
@@ -230,9 +257,16 @@ class Store:
         return Entry({**obj, "metadata": metadata}, self.revision)
 
     def _announce(self, collection: Collection, change: Change) -> None:
+        if self.keeper is not None:
+            self.keeper.record(collection.name, change)
         collection.record(change)
         for listener in self.listeners:
             listener.put_nowait((collection, change))
+
+    def _place(self, collection: Collection, entry: Entry) -> None:
+        collection.entries[entry.key] = entry
+        collection.namespaces.setdefault(entry.key[0], {})[entry.key] = entry
+        self._index(collection, entry)
 
     def _index(self, collection: Collection, entry: Entry) -> None:
         place = (collection, entry.key)

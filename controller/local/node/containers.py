@@ -5,6 +5,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+LOST = "ContainerStatusUnknown"
+LOST_MESSAGE = "The container could not be located when the pod was terminated"
+LOST_EXIT_CODE = 137
+"""What is told of a container that ran when its node went down.
+
+Source: Kubernetes, pkg/kubelet/kubelet_pods.go (convertToAPIContainerStatuses).
+"""
+
 FIRST_BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 300.0
 CALM_SECONDS = 600.0
@@ -79,6 +87,37 @@ def of_pod(pod: Mapping[str, Any]) -> tuple[Container, ...]:
         for c in spec.get("initContainers") or ()
     ]
     return (*first, *(Container(c["name"], c, state=Waiting(waits)) for c in spec["containers"]))
+
+
+def left_by_another(pod: Mapping[str, Any], now: datetime) -> tuple[Container, ...]:
+    """The containers of a pod that another life of this node has begun, as after a reboot; none of them runs.
+
+    What ran is lost. Whether it starts again is the restart policy's matter; if anything does, the init containers
+    run again before it.
+    """
+    status = pod.get("status") or {}
+    told = {one["name"]: one for one in status.get("containerStatuses") or ()}
+    found = of_pod(pod)
+    mains = {c.name: _as_left(c, told[c.name], now) for c in found if not c.is_init and c.name in told}
+    begun = any(isinstance(c.state, Terminated) for c in mains.values())
+    if begun and pod["spec"].get("restartPolicy") == "Never":
+        through = Terminated(0, "Completed", None, now)
+        mains |= {c.name: replace(c, state=through) for c in found if c.is_init and not c.is_sidecar}
+    return tuple(mains.get(c.name, c) for c in found)
+
+
+def _as_left(container: Container, told: Mapping[str, Any], now: datetime) -> Container:
+    attempt = told.get("restartCount", 0)
+    state, last = told.get("state") or {}, told.get("lastState") or {}
+    if "running" in state:
+        since = datetime.fromisoformat(state["running"]["startedAt"])
+        ended = Terminated(LOST_EXIT_CODE, LOST, since, now, LOST_MESSAGE, attempt)
+    elif end := state.get("terminated") or last.get("terminated"):
+        start, finish = (datetime.fromisoformat(end[at]) for at in ("startedAt", "finishedAt"))
+        ended = Terminated(end["exitCode"], end["reason"], start, finish, end.get("message", ""), attempt)
+    else:
+        return replace(container, restarts=attempt)
+    return replace(container, state=ended, restarts=attempt)
 
 
 def started(container: Container, now: datetime) -> Container:

@@ -34,17 +34,22 @@ class NoLog(Exception):
 
 
 class Log:
-    """The output of one run of a container."""
+    """The output of one run of a container; with ``ended`` of one that another life of this node has written.
 
-    def __init__(self, path: Path) -> None:
+    The times of such a run are not known any more: all of it counts as written when its file was last changed.
+    """
+
+    def __init__(self, path: Path, *, ended: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file = path.open("wb", buffering=0)
-        self._size = 0
-        self._offsets = array("Q")
-        self._times = array("d")
+        self._file = path.open("ab" if ended else "wb", buffering=0)
+        self._size = path.stat().st_size
+        self._offsets = array("Q", [0] if ended else [])
+        self._times = array("d", [path.stat().st_mtime] if ended else [])
         self._grown = asyncio.Event()
         self.closed = False
+        if ended:
+            self.close()
 
     def write(self, data: bytes, now: datetime) -> None:
         moment = now.timestamp()
@@ -176,12 +181,21 @@ class Logs:
             NoLog: it has not run (so often).
         """
         runs = self._runs.get(_key(pod, container), [])
+        if len(runs) < 2:
+            runs = self._with_those_before(pod, container, runs)
         name = pod["metadata"]["name"]
         if previous and len(runs) < 2:
             raise NoLog(f'previous terminated container "{container}" in pod "{name}" not found')
         if not runs:
             raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
         return runs[-2 if previous else -1]
+
+    def _with_those_before(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
+        """The runs, after those of which an earlier life of this node has left files."""
+        known = {log.path for log in runs}
+        files = self.path(pod, container, 0).parent.glob("*.log")
+        left = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
+        return [*(Log(file, ended=True) for file in left), *runs]
 
     def forget(self, pod: Mapping[str, Any]) -> None:
         """Close what is open; the files stay."""

@@ -98,9 +98,14 @@ class Node:
             await asyncio.shield(guard.stop())
             self.isolation.close()
 
-    async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS) -> None:
-        """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled."""
+    async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, *, silently: bool = False) -> None:
+        """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled.
+
+        ``silently``: nobody is told, as when a machine goes down; the node that comes up next takes the pods up.
+        """
         self._stopping = True
+        if silently and self._workplace is not None:
+            self._workplace.fall_silent()
         deadline = self._now() + timedelta(seconds=grace_seconds)
         running = list(self._running.values())
         for pod, _ in running:

@@ -77,8 +77,10 @@ class PodTask:
     def __init__(self, pod: Manifest, node: Surroundings) -> None:
         self._pod = pod
         self._node = node
-        self._facts = status.Facts(node.isolation.node_address, node.isolation.pod_address(pod), node.now())
-        self._containers = {c.name: c for c in records.of_pod(pod)}
+        before: dict[str, Any] = pod.get("status") or {}
+        started = datetime.fromisoformat(before["startTime"]) if "startTime" in before else node.now()
+        self._facts = status.Facts(node.isolation.node_address, node.isolation.pod_address(pod), started)
+        self._containers = {c.name: c for c in records.left_by_another(pod, node.now())}
         self._processes: dict[str, Process] = {}
         self._changed = asyncio.Event()
         self._deletion: datetime | None = None

@@ -61,6 +61,11 @@ class Workplace:
         self._allocatable = allocatable
         self._person = person
         self._places: dict[str, dict[str, Path]] = {}
+        self._silent = False
+
+    def fall_silent(self) -> None:
+        """Report nothing of pods any more: they end because the node does."""
+        self._silent = True
 
     def refusal(self, pod: Manifest) -> str:
         return refusal(pod) or self.isolation.refusal(pod)
@@ -79,6 +84,8 @@ class Workplace:
         return await Group.start(await self._launch(pod, container), self._guard, output)
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
+        if self._silent:
+            return
         meta = pod["metadata"]
         body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": pod_status})
         await self._until_answered(
@@ -95,7 +102,8 @@ class Workplace:
         )
 
     def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
-        self._events.tell(pod, reason, message, warning=warning)
+        if not self._silent:
+            self._events.tell(pod, reason, message, warning=warning)
 
     def forget(self, pod: Manifest) -> None:
         self._places.pop(pod["metadata"]["uid"], None)

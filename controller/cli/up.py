@@ -1,0 +1,138 @@
+"""``rallypoint up``: a training site that stays up, for kubectl and everything else that speaks to a cluster."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller import app
+from controller.cli.run import SETTINGS, loop_factory, run_folder
+from controller.crds import all_crds
+from controller.local.apiserver.journal import Unusable
+from controller.local.node.addresses import NoAddresses
+from controller.local.site import Door, Site, site
+from controller.telemetry import logs
+
+OURS = "rallypoint"
+"""The only cluster in a kubeconfig that this command has written."""
+
+
+class NotOurs(Exception):
+    """The file for the kubeconfig holds something else, which must not be lost."""
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "up",
+        help="be a cluster on this machine, for kubectl and SDKs",
+        description="An API server on loopback, a node that runs pods as processes of this machine, and the "
+        "controller, until Ctrl-C.",
+        epilog="Exit status: 0 stopped, 1 it could not begin.",
+    )
+    parser.add_argument("--port", type=int, default=0, help="of the API server (default: any free one)")
+    parser.add_argument(
+        "--kubeconfig-out",
+        type=Path,
+        metavar="FILE",
+        help="where the kubeconfig goes (default: kubeconfig in the folder of the data or the logs)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="keep all objects here and go on with them the next time; logs go here as well",
+    )
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="where logs go without --data (default: a new folder in .rallypoint/runs)",
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    try:
+        folder = run_folder(args.data or args.run_dir)
+        kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
+        _require_ours(kubeconfig)
+        with (folder / "controller.log").open("a") as log_file:
+            logs.configure("console", "info", log_file)
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                data = folder / "objects.sqlite" if args.data else None
+                runner.run(_stay(args.port, folder, kubeconfig, data))
+    except (NoAddresses, NotOurs, Unusable) as error:
+        return _failed(str(error))
+    except OSError as error:
+        return _failed(
+            f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        )
+    return 0
+
+
+def _failed(why: str) -> int:
+    sys.stderr.write(f"rallypoint up: {why}\n")
+    return 1
+
+
+async def _stay(port: int, folder: Path, kubeconfig: Path, data: Path | None) -> None:
+    """Be up until a signal comes; when this returns, nothing runs any more."""
+    stop = asyncio.Event()
+    async with site(all_crds(), folder, door=Door(port, tls=True), data=data) as here:
+
+        def interrupt() -> None:
+            """The first signal asks; a second one kills."""
+            if stop.is_set():
+                here.node.kill()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        async with asyncio.TaskGroup() as tasks:
+            controller = tasks.create_task(app.run(SETTINGS, here.connection))
+            _write_kubeconfig(kubeconfig, here.kubeconfig)
+            _greet(here, folder, kubeconfig)
+            await stop.wait()
+            controller.cancel()
+
+
+def _greet(here: Site, folder: Path, kubeconfig: Path) -> None:
+    sys.stdout.write(
+        f"{here.connection.server}: local node with {here.node.isolation.name} isolation; images are not pulled: "
+        f"commands run on this machine, in this environment (python is {sys.executable})\n"
+        f"logs: {folder}\n"
+        f"export KUBECONFIG={kubeconfig}\n"
+    )
+    sys.stdout.flush()
+
+
+def _require_ours(path: Path) -> None:
+    """Raises:
+    NotOurs: the file is there, and this command has not written it.
+    """
+    if not path.exists():
+        return
+    try:
+        found: Any = yaml.safe_load(path.read_text())
+        clusters = [cluster["name"] for cluster in found["clusters"]]
+    except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
+        clusters = []
+    if clusters != [OURS]:
+        raise NotOurs(f"{path} is there and holds something else; it is left alone")
+
+
+def _write_kubeconfig(path: Path, config: Mapping[str, Any]) -> None:
+    """In one step, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(yaml.safe_dump(dict(config)))
+    draft.replace(path)

@@ -1,0 +1,189 @@
+"""``rallypoint up`` as a process: who may reach it, what outlives it, and what it leaves alone."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from controller.cli import main
+from controller.testing.wire import Step, Wire
+
+pytestmark = pytest.mark.looptime(False)
+
+COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "up"]
+JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Up:
+    """One ``rallypoint up`` and a way to talk to it."""
+
+    def __init__(self, process: Process, wire: Wire, kubeconfig: Path) -> None:
+        self.process = process
+        self.wire = wire
+        self.kubeconfig = kubeconfig
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        self.process.send_signal(number)
+        return await self.process.wait()
+
+    async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(60):
+            reply = await self.wire.send(Step("GET", path))
+            while reply.code != 200 or not wanted(reply.body or reply.text):
+                await asyncio.sleep(0.05)
+                reply = await self.wire.send(Step("GET", path))
+        return reply.body
+
+
+@asynccontextmanager
+async def up(*arguments: str, folder: Path) -> AsyncIterator[Up]:
+    process = await asyncio.create_subprocess_exec(*COMMAND, *arguments, cwd=folder, stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
+                assert line
+        kubeconfig = Path(line.partition("=")[2].strip())
+        async with Wire.from_kubeconfig(
+            yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
+        ) as wire:
+            yield Up(process, wire, kubeconfig)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def job(script: str, **replica: Any) -> dict[str, Any]:
+    container = {"name": "pytorch", "image": "none", "command": ["sh", "-c", script]}
+    master = {"replicas": 1, "template": {"spec": {"containers": [container]}}, **replica}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "job"},
+        "spec": {"pytorchReplicaSpecs": {"Master": master}},
+    }
+
+
+def is_running(pod: Any) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
+def has(condition: str) -> Callable[[Any], bool]:
+    return lambda found: any(
+        one["type"] == condition and one["status"] == "True"
+        for one in (found.get("status") or {}).get("conditions") or ()
+    )
+
+
+async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
+    async with up("--kubeconfig-out", "here.yaml", folder=tmp_path) as here:
+        await here.wire.send(Step("POST", JOBS, job("echo done")))
+        await here.until(f"{JOBS}/job", has("Succeeded"))
+        log = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log"))
+        status = await here.stop()
+
+    assert here.kubeconfig == tmp_path / "here.yaml"
+    assert here.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert here.wire.url.startswith("https://127.0.0.1:")
+    assert log.text == "done\n"
+    assert status == 0
+
+
+async def test_nobody_without_the_token(tmp_path: Path) -> None:
+    async with up(folder=tmp_path) as here:
+        config = yaml.safe_load(here.kubeconfig.read_text())
+        config["users"][0]["user"]["token"] = "guessed"
+        async with Wire.from_kubeconfig(config) as stranger:
+            reply = await stranger.send(Step("GET", PODS))
+
+    assert reply.code == 401
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+async def test_jobs_go_on_after_a_restart(tmp_path: Path, number: signal.Signals) -> None:
+    """As after a reboot of the node: the container is lost and starts again, and the job ends in the second life."""
+    marker = tmp_path / "again"
+    script = f"if [ -e {marker} ]; then exit 0; fi; touch {marker}; echo begun; exec sleep 1000"
+    data = tmp_path / "data"
+    async with up("--data", str(data), folder=tmp_path) as here:
+        await here.wire.send(Step("POST", JOBS, job(script, restartPolicy="OnFailure")))
+        before = await here.until(f"{PODS}/job-master-0", is_running)
+        await here.until(f"{PODS}/job-master-0/log", lambda log: log == "begun\n")
+        await here.stop(number)
+    async with up("--data", str(data), folder=tmp_path) as here:
+        await here.until(f"{JOBS}/job", has("Succeeded"))
+        after = (await here.wire.send(Step("GET", f"{PODS}/job-master-0"))).body
+        first = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log?previous=true"))
+        await here.stop()
+    (container,) = after["status"]["containerStatuses"]
+
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert container["restartCount"] == 1
+    assert container["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert first.text == "begun\n"
+    assert not [one for one in psutil.process_iter() if str(marker) in " ".join(_command(one))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+async def test_the_log_of_a_pod_that_ended_in_another_life(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up("--data", data, folder=tmp_path) as here:
+        await here.wire.send(Step("POST", JOBS, job("echo done")))
+        await here.until(f"{JOBS}/job", has("Succeeded"))
+        await here.stop()
+    async with up("--data", data, folder=tmp_path) as here:
+        log = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log?timestamps=true"))
+
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z done\n", log.text)
+
+
+def test_a_kubeconfig_of_somebody_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    theirs = tmp_path / "config"
+    theirs.write_text("clusters: [{name: production}]")
+
+    assert main(["up", "--kubeconfig-out", str(theirs)]) == 1
+    assert "holds something else" in capsys.readouterr().err
+    assert theirs.read_text() == "clusters: [{name: production}]"
+
+
+async def test_data_is_for_one_at_a_time(tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    async with up("--data", data, folder=tmp_path):
+        second = await asyncio.create_subprocess_exec(
+            *COMMAND, "--data", data, cwd=tmp_path, stderr=PIPE, env=dict(os.environ)
+        )
+        _, told = await second.communicate()
+
+    assert second.returncode == 1
+    assert "another process uses it" in told.decode()
+
+
+async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    async with up(folder=tmp_path) as here:
+        port = here.wire.url.rpartition(":")[2]
+        second = await asyncio.create_subprocess_exec(*COMMAND, "--port", port, cwd=tmp_path, stderr=PIPE)
+        _, told = await second.communicate()
+
+    assert second.returncode == 1
+    assert "address already in use" in told.decode()
