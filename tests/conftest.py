@@ -6,6 +6,7 @@ run on fake loop time.
 
 import asyncio
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,9 @@ UNPRIVILEGED = "nobody"
 def pytest_configure() -> None:
     # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and nobody closes it.
     asyncio.set_event_loop(None)
+    # A shell lets its background jobs ignore interruptions, and every process that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
