@@ -20,7 +20,7 @@ async def answer(logs: Logs, request: web.Request, pod: Mapping[str, Any]) -> we
     """
     query = request.query
     try:
-        log = logs.of(pod, _container(pod, query.get("container", "")), previous=_flag(query, "previous"))
+        log = logs.of(pod, container_of(pod, query.get("container", "")), previous=flag(query, "previous"))
         selection = _selection(query, clock.now())
     except (NoLog, ValueError) as error:
         raise refusals.bad_request(str(error)) from error
@@ -32,7 +32,7 @@ async def answer(logs: Logs, request: web.Request, pod: Mapping[str, Any]) -> we
     return response
 
 
-def _container(pod: Manifest, name: str) -> str:
+def container_of(pod: Manifest, name: str) -> str:
     """The container that is meant.
 
     Raises:
@@ -57,13 +57,13 @@ def _selection(query: Mapping[str, str], now: datetime) -> Selection:
     if "sinceSeconds" in query:
         since = now - timedelta(seconds=int(query["sinceSeconds"]))
     return Selection(
-        follow=_flag(query, "follow"),
+        follow=flag(query, "follow"),
         tail_lines=int(query["tailLines"]) if "tailLines" in query else None,
         since=since,
-        timestamps=_flag(query, "timestamps"),
+        timestamps=flag(query, "timestamps"),
         limit_bytes=int(query["limitBytes"]) if "limitBytes" in query else None,
     )
 
 
-def _flag(query: Mapping[str, str], name: str) -> bool:
+def flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() in ("true", "1")
