@@ -1,6 +1,7 @@
 """Kueue as far as a job notices it: what it reads of a job, what it patches, and when it takes quota for free.
 
-``Kueue`` also binds the pods to nodes and takes their scheduling gates away, as its topology ungater and the scheduler do.
+``Kueue`` also binds the pods to nodes and takes their scheduling gates away, as its topology ungater and the scheduler do, and lets
+deleted pods go, as a kubelet does.
 
 Source: kueue, pkg/controller/jobs/kubeflow, pkg/controller/jobframework, pkg/podset and pkg/controller/tas/topology_ungater.go.
 """
@@ -18,7 +19,7 @@ import orjson
 from api.meta import PODS
 from controller.kind import ReplicaKind
 from controller.kube.client import Client
-from controller.kube.errors import Conflict, NotFound
+from controller.kube.errors import Conflict, Invalid, NotFound
 from controller.local.apiserver.patch import merge
 
 Object = dict[str, Any]
@@ -133,7 +134,7 @@ class Kueue:
         """Let a new pod get to a node, if it lives that long."""
         name = pod["metadata"]["name"]
         await asyncio.sleep(self._chance.uniform(0, 0.05))
-        with contextlib.suppress(NotFound, Conflict):
+        with contextlib.suppress(NotFound, Conflict, Invalid):  # gone, or another of that name by now
             if pod["spec"].get("schedulingGates"):
                 node = {"kubernetes.io/hostname": "node-0"}
                 change = {
@@ -148,6 +149,15 @@ class Kueue:
             }
             body = orjson.dumps({**target, "target": {"kind": "Node", "name": "node-0"}})
             await self._client.create(PODS, self._namespace, body, name=name, subresource="binding")
+
+    async def bury(self, pod: Object) -> None:
+        """Let a pod that is being deleted go: that very one."""
+        await asyncio.sleep(self._chance.uniform(0, 0.5))
+        meta = pod["metadata"]
+        with contextlib.suppress(NotFound, Conflict):
+            await self._client.delete(
+                PODS, self._namespace, meta["name"], uid=meta["uid"], grace_period_seconds=0
+            )
 
     async def end(self, pod: str) -> None:
         """Let a running pod succeed, if it is still there."""

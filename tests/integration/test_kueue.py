@@ -7,13 +7,15 @@ import asyncio
 import itertools
 import random
 import secrets
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import pytest
+import yaml
 
 from api import labels
 from api.meta import PODS
@@ -21,13 +23,15 @@ from api.names import child_name
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
+from controller.testing import controlplane
 from controller.testing.controlplane import ControlPlane
 from controller.testing.history import History, recorded
 from controller.testing.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
 from controller.testing.service import Service, in_cluster_service, install
 
+STAGES = Path(controlplane.__file__).parent / "stages.yaml"
 TIMES = 20
-AT_ONCE = 25
+AT_ONCE = 50
 """Jobs; most of a life is waiting."""
 LONGEST_SECONDS = 60.0
 """Of anything that is waited for."""
@@ -52,6 +56,16 @@ RESERVED = Flavor(
     node_selector={"instance": "reserved"},
     tolerations=({"key": "reserved", "operator": "Exists", "effect": "NoSchedule"},),
 )
+
+
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Generator[ControlPlane]:
+    """One where deleted pods stay until the test lets them go: kwok deletes by name, twice, which may be the next pod of that name."""
+    stages = tmp_path_factory.mktemp("kwok") / "stages.yaml"
+    kept = [one for one in yaml.safe_load_all(STAGES.read_text()) if one["metadata"]["name"] != "pod-gone"]
+    stages.write_text(yaml.safe_dump_all(kept))
+    with ControlPlane(nodes=1, stages=stages) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +107,7 @@ def job(kind: Kind, name: str) -> Object:
 
 @dataclass
 class Life:
-    """One job from its creation to its end; ``story`` draws what is left to chance."""
+    """One job from its creation to its end, as Kueue and chance will have it."""
 
     kind: Kind
     name: str
@@ -175,13 +189,25 @@ def reaches(history: History, at: int) -> bool:
 
 
 async def place_all(history: History, kueue: Kueue) -> None:
-    """Let every new pod get to a node."""
+    """Let every new pod get to a node, and every deleted one go."""
     async with asyncio.TaskGroup() as group:
         for at in itertools.count():
             await history.until("news", partial(reaches, history, at))
             type_, obj = history.course[at]
-            if type_ == "ADDED" and obj["kind"] == PODS.kind:
+            if obj["kind"] != PODS.kind:
+                continue
+            if type_ == "ADDED":
                 group.create_task(kueue.place(obj))
+            elif type_ == "MODIFIED" and obj["metadata"].get("deletionTimestamp"):
+                group.create_task(kueue.bury(obj))
+
+
+@asynccontextmanager
+async def said_goodbye() -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await asyncio.sleep(GOODBYE_SECONDS)
 
 
 async def live_all(
@@ -197,6 +223,7 @@ async def live_all(
     kinds = cast("tuple[Kind, ...]", ALL)
     resources = (PODS, *(kind.resource for kind in kinds))
     async with (
+        said_goodbye(),
         Client(connection, user_agent="kueue") as client,
         recorded(client, namespace, resources) as history,
         asyncio.TaskGroup() as group,
@@ -211,7 +238,6 @@ async def live_all(
         await asyncio.gather(*map(one, lives))
         await asyncio.sleep(2)  # for what should not happen any more
         placing.cancel()
-    await asyncio.sleep(GOODBYE_SECONDS)
     return lives, history, kueue
 
 
@@ -320,7 +346,10 @@ def check_end(moments: list[Moment]) -> None:
     assert ends == sorted(ends)
     assert ends[-1]
     assert not any(holds(one.job, "Failed") for one in moments)
-    assert sum(one["type"] == "Succeeded" for one in moments[-1].job["status"]["conditions"]) == 1
+    conditions = {one["type"]: one for one in moments[-1].job["status"]["conditions"]}
+    assert len(conditions) == len(moments[-1].job["status"]["conditions"])
+    assert conditions["Suspended"]["reason"].endswith("JobResumed")
+    assert moments[-1].job["status"]["startTime"] >= conditions["Suspended"]["lastTransitionTime"]
 
 
 def check(life: Life, workload: Workload, seen: list[Moment]) -> None:
