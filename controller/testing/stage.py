@@ -103,13 +103,13 @@ async def controlling(
         app.run(settings, connection or on.connection, stop=stop, on_work=working.set, time=time)
     )
     waiting = asyncio.create_task(working.wait())
-    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
     try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
         yield task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 @contextmanager
