@@ -53,6 +53,14 @@ class Killer(Faults):
         self._cuts = set(cuts)
         self._numbers: dict[int, int] = {}
 
+    def cut(self, cut: Cut) -> None:
+        """One more."""
+        self._cuts.add(cut)
+
+    def forgive(self) -> None:
+        """No more cuts."""
+        self._cuts.clear()
+
     def kill(self) -> None:
         """From now on nothing comes through."""
         self.dead.set()
