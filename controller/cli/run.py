@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, get_args
 
 import orjson
 from rich.console import Console
@@ -23,6 +23,8 @@ from controller.local import documents, screen
 from controller.local.documents import Document, Problem, Refused
 from controller.local.follow import Follow
 from controller.local.node.addresses import NoAddresses
+from controller.local.node.choice import Wanted
+from controller.local.node.keeping import NoNamespaces
 from controller.local.progress import Job, Progress, Replica
 from controller.local.screen import Plain, Screen, Terminal
 from controller.local.site import Site, site
@@ -66,7 +68,23 @@ def add_parser(
         metavar="DIR",
         help="where logs go (default: a new folder in .rallypoint/runs)",
     )
+    add_isolation(parser)
     parser.set_defaults(execute=execute)
+
+
+def add_isolation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--isolation",
+        choices=get_args(Wanted),
+        default="auto",
+        help="what separates pods: Linux namespaces, or nothing but addresses on loopback "
+        "(default: auto, namespaces where they can be had)",
+    )
+    parser.add_argument(
+        "--egress",
+        action="store_true",
+        help="give pods in namespaces a way out of the machine: an HTTP proxy, in the usual variables",
+    )
 
 
 def seconds(text: str) -> float:
@@ -95,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
                 outcome = runner.run(run.go(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
-    except NoAddresses as error:
+    except (NoAddresses, NoNamespaces) as error:
         sys.stderr.write(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
     run.tell(outcome)
@@ -139,6 +157,8 @@ class Run:
         self._namespace: str = args.namespace
         self._timeout: float | None = args.timeout
         self._json: bool = args.output == "json"
+        self._isolation: Wanted = args.isolation
+        self._egress: bool = args.egress
         self._folder = folder
         self._progress = Progress(several=False)
         self._problems: Sequence[Problem] = ()
@@ -148,7 +168,7 @@ class Run:
 
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
-        async with site(all_crds(), self._folder) as here:
+        async with site(all_crds(), self._folder, isolation=self._isolation, egress=self._egress) as here:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, self._interrupt, here)
             try:
@@ -247,7 +267,7 @@ class Run:
 
     def _greet(self, shown: Screen, here: Site) -> None:
         shown.note(
-            f"local node with {here.node.isolation.name} isolation; images are not pulled: commands run on this "
+            f"local node with {here.isolation}; images are not pulled: commands run on this "
             f"machine, in this environment (python is {sys.executable})"
         )
 

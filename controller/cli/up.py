@@ -12,10 +12,11 @@ from typing import Any
 import yaml
 
 from controller import app
-from controller.cli.run import SETTINGS, loop_factory, run_folder
+from controller.cli.run import SETTINGS, add_isolation, loop_factory, run_folder
 from controller.crds import all_crds
 from controller.local.apiserver.journal import Unusable
 from controller.local.node.addresses import NoAddresses
+from controller.local.node.keeping import NoNamespaces
 from controller.local.site import Door, Site, site
 from controller.telemetry import logs
 
@@ -56,6 +57,7 @@ def add_parser(
         metavar="DIR",
         help="where logs go without --data (default: a new folder in .rallypoint/runs)",
     )
+    add_isolation(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -67,9 +69,8 @@ def execute(args: argparse.Namespace) -> int:
         with (folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
-                data = folder / "objects.sqlite" if args.data else None
-                runner.run(_stay(args.port, folder, kubeconfig, data))
-    except (NoAddresses, NotOurs, Unusable) as error:
+                runner.run(_stay(args, folder, kubeconfig))
+    except (NoAddresses, NoNamespaces, NotOurs, Unusable) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(
@@ -83,10 +84,17 @@ def _failed(why: str) -> int:
     return 1
 
 
-async def _stay(port: int, folder: Path, kubeconfig: Path, data: Path | None) -> None:
+async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
     """Be up until a signal comes; when this returns, nothing runs any more."""
     stop = asyncio.Event()
-    async with site(all_crds(), folder, door=Door(port, tls=True), data=data) as here:
+    async with site(
+        all_crds(),
+        folder,
+        isolation=args.isolation,
+        egress=args.egress,
+        door=Door(args.port, tls=True),
+        data=folder / "objects.sqlite" if args.data else None,
+    ) as here:
 
         def interrupt() -> None:
             """The first signal asks; a second one kills."""
@@ -106,7 +114,7 @@ async def _stay(port: int, folder: Path, kubeconfig: Path, data: Path | None) ->
 
 def _greet(here: Site, folder: Path, kubeconfig: Path) -> None:
     sys.stdout.write(
-        f"{here.connection.server}: local node with {here.node.isolation.name} isolation; images are not pulled: "
+        f"{here.connection.server}: local node with {here.isolation}; images are not pulled: "
         f"commands run on this machine, in this environment (python is {sys.executable})\n"
         f"logs: {folder}\n"
         f"export KUBECONFIG={kubeconfig}\n"

@@ -12,9 +12,8 @@ from typing import Any
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.local.apiserver.server import ApiServer
-from controller.local.node import podlog
-from controller.local.node.addresses import Addresses
-from controller.local.node.loopback import Loopback
+from controller.local.node import podexec, podlog
+from controller.local.node.choice import Chosen, Wanted, choose
 from controller.local.node.node import Node
 from controller.runtime import clock
 
@@ -35,11 +34,19 @@ class Site:
     client: Client
     node: Node
     kubeconfig: Mapping[str, Any] = field(repr=False)
+    isolation: str
+    """What separates the pods, for people."""
 
 
 @asynccontextmanager
 async def site(
-    crds: Sequence[Mapping[str, Any]], folder: Path, *, door: Door = Door(), data: Path | None = None
+    crds: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    isolation: Wanted = "auto",
+    egress: bool = False,
+    door: Door = Door(),
+    data: Path | None = None,
 ) -> AsyncGenerator[Site]:
     """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
 
@@ -47,27 +54,40 @@ async def site(
     a reboot of their node.
 
     Raises:
-        NoAddresses: this machine has no addresses for pods.
+        NoAddresses, NoNamespaces: this machine does not have what pods need with this isolation.
         Unusable: ``data`` cannot be used.
         OSError: the door's port is taken.
     """
     server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True, data=data)
     try:
         connection = await _open(server, door)
-        isolation = Loopback(Addresses.claim())
-        async with Client(connection, user_agent="rallypoint-local") as client, asyncio.TaskGroup() as tasks:
-            node = Node(client, folder, isolation=isolation)
+        async with (
+            _chosen(isolation, folder, egress=egress) as chosen,
+            Client(connection, user_agent="rallypoint-local") as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            node = Node(client, folder, isolation=chosen.isolation)
             server.answer_for_pods("log", partial(podlog.answer, node.logs))
+            server.answer_for_pods("exec", partial(podexec.answer, node.enter))
             running = tasks.create_task(node.run())
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield Site(connection, client, node, server.kubeconfig())
+                yield Site(connection, client, node, server.kubeconfig(), chosen.spelled)
             finally:
                 await node.stop(silently=data is not None)
                 running.cancel()
     finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def _chosen(wanted: Wanted, folder: Path, *, egress: bool) -> AsyncGenerator[Chosen]:
+    chosen = await choose(wanted, folder, egress=egress)
+    try:
+        yield chosen
+    finally:
+        await asyncio.shield(chosen.isolation.close())
 
 
 async def _open(server: ApiServer, door: Door) -> Connection:

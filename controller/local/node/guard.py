@@ -2,10 +2,12 @@
 
 It is started as a script, reads from its standard input which process groups live (``+123``) and which have ended
 (``-123``), and acts when the input ends, whatever the reason: a clean stop, ``kill -9``, a crash. Processes that left
-their group are found by the mark in their environment. It imports nothing of the project, so that it starts fast.
+their group are found by the mark in their environment; the folder of volumes is removed last. It imports nothing of the
+project, so that it starts fast.
 """
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -15,7 +17,7 @@ MARK = "RALLYPOINT_NODE"
 ROUNDS = 10
 
 
-def main(node: str) -> int:
+def main(node: str, folder: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN
@@ -27,6 +29,7 @@ def main(node: str) -> int:
     for group in groups:
         kill_group(group)
     sweep(node)
+    shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
@@ -63,4 +66,4 @@ def _belongs(process, node: str) -> bool:  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

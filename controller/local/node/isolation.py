@@ -1,21 +1,31 @@
-"""What separates the pods of one machine: the contract. ``loopback`` keeps it with plain processes alone."""
+"""What separates the pods of one machine: the contract.
+
+``loopback`` keeps it with plain processes alone, ``namespaces`` with what Linux containers are made of; ``choice`` takes
+the one that works here.
+"""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from controller.local.manifest import Manifest
 from controller.local.node.environment import Variable
 from controller.local.node.network import Network
-from controller.local.node.process import Launch
+from controller.local.node.process import Launch, Process, Streams
 from controller.local.node.volumes import Mount
 
 
 class Isolation(Protocol):
-    """A way to give each pod an address, names and its volumes."""
+    """A way to give each pod an address, names, its volumes and processes."""
 
     @property
     def name(self) -> str:
         """The name that is shown to people."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where volumes are made: its own, and removed when it ends, however that comes."""
         ...
 
     @property
@@ -48,10 +58,38 @@ class Isolation(Protocol):
         """A text of the manifest with the mounts' paths as the process sees them."""
         ...
 
+    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+        """Make what the pod's containers share; its volumes are at ``places``, by name.
+
+        Raises:
+            CannotStart: it cannot be made.
+        """
+        ...
+
+    async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        """Start a container's process.
+
+        Raises:
+            CannotStart: it does not begin.
+        """
+        ...
+
+    async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        """Start one more process in a container that runs; it ends with the container.
+
+        Raises:
+            CannotStart: it does not begin, or the container does not run.
+        """
+        ...
+
+    def release(self, pod: Manifest) -> None:
+        """Nothing of the pod runs any more."""
+        ...
+
     def forget(self, pod: Manifest) -> None:
         """The pod's object is gone."""
         ...
 
-    def close(self) -> None:
-        """Give back what was taken from the machine."""
+    async def close(self) -> None:
+        """End what is left and give back what was taken from the machine."""
         ...

@@ -11,6 +11,8 @@ from controller.local.node.isolation import Isolation
 from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount
 
+LONGEST_HOST_NAME = 63
+
 
 def launch(
     pod: Manifest,
@@ -30,9 +32,15 @@ def launch(
     values = isolation.variables(pod, variables(pod, container, place, sources), mounts)
     written = [*container["command"], *(container.get("args") or ())]
     argv = [expand(isolation.paths(part, mounts), values) for part in written]
-    host_name = pod["spec"].get("hostname") or pod["metadata"]["name"]
     folder = isolation.paths(container.get("workingDir") or str(Path.cwd()), mounts)
-    return isolation.place(pod, Launch(argv, {**person, "HOSTNAME": host_name, **values}, folder))
+    env = {**person, "HOSTNAME": host_name(pod), **values}
+    return isolation.place(pod, Launch(argv, env, folder, mounts))
+
+
+def host_name(pod: Manifest) -> str:
+    """Source: Kubernetes, pkg/kubelet/kubelet_pods.go, truncatePodHostnameIfNeeded."""
+    name: str = pod["spec"].get("hostname") or pod["metadata"]["name"]
+    return name[:LONGEST_HOST_NAME].rstrip("-.")
 
 
 def refusal(pod: Manifest) -> str:

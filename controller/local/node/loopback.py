@@ -7,9 +7,11 @@ not spelled in the manifest it cannot be provided, and the pod is refused.
 """
 
 import socket
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -19,7 +21,7 @@ from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Variable
 from controller.local.node.network import Network
 from controller.local.node.ports import Ports
-from controller.local.node.process import Launch
+from controller.local.node.process import Group, Guard, Launch, Process, Streams
 from controller.local.node.volumes import Mount
 
 HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
@@ -36,11 +38,25 @@ It listens on all addresses, so that the others find it at the pod's.
 class Loopback:
     name = "loopback"
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: Addresses, guard: Guard, folder: Path) -> None:
+        self.folder = folder
         self._addresses = addresses
-        self._ports = Ports()
+        self._guard = guard
+        self.ports = Ports()
         self._interface = loopback_interface()
         self.network = Network(addresses)
+
+    @classmethod
+    async def open(cls, folder: Path) -> Self:
+        """Raises:
+        NoAddresses: this machine has no addresses for pods.
+        """
+        addresses = Addresses.claim()
+        try:
+            return cls(addresses, await Guard.start(uuid.uuid4().hex, folder), folder)
+        except BaseException:
+            addresses.close()
+            raise
 
     @property
     def node_address(self) -> str:
@@ -83,11 +99,24 @@ class Loopback:
             env={**self._hints(self.pod_address(pod)), **launch.env},
         )
 
+    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+        """Containers share nothing but what they are told."""
+
+    async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        return await Group.start(launch, self._guard, streams)
+
+    async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        return await Group.start(launch, self._guard, streams)
+
+    def release(self, pod: Manifest) -> None:
+        """Nothing is held for it."""
+
     def forget(self, pod: Manifest) -> None:
         """Ports are given back with a job's last pod: as long as one is left, it knows the others by them."""
+        self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
         if any(_job(other) == _job(pod) for other in self.network.pods.values()):
             return
-        self._ports.release(_job(pod))
+        self.ports.release(_job(pod))
 
     def _find(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
         """What others call the pod itself by, its own address in a manifest means, too: ``$(POD_IP):8080``."""
@@ -96,7 +125,7 @@ class Loopback:
         if address is None:
             return None
         if port is not None and (is_itself or self.network.is_sibling(pod, name)):
-            port = self._ports.of(_job(pod), address, port)
+            port = self.ports.of(_job(pod), address, port)
         return address, port
 
     def _port_variable(self, pod: Manifest, variable: Variable, found: Mapping[str, Variable]) -> int | None:
@@ -110,8 +139,9 @@ class Loopback:
                 return place[1]
         return None
 
-    def close(self) -> None:
-        self._ports.close()
+    async def close(self) -> None:
+        await self._guard.stop()
+        self.ports.close()
         self._addresses.close()
 
     def _hints(self, address: str) -> dict[str, str]:

@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,13 +22,16 @@ from controller.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from controller.local.manifest import Manifest, Row, decode
 from controller.local.node import machine, scheduling
 from controller.local.node.capacity import Amounts
+from controller.local.node.environment import Unresolved
 from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import of_person
 from controller.local.node.logs import Logs
 from controller.local.node.pace import Pace
 from controller.local.node.pod import PodTask
-from controller.local.node.process import Guard
+from controller.local.node.podexec import NotRunning
+from controller.local.node.process import Process, Streams
+from controller.local.node.program import CannotStart
 from controller.local.node.workplace import RETRY_SECONDS, Workplace
 from controller.runtime import clock
 from controller.runtime.informer import Informer
@@ -59,7 +61,6 @@ class Node:
         self.isolation = isolation
         self.network = self.isolation.network
         self._client = client
-        self._folder = folder
         self._capacity = capacity or machine.capacity()
         self._now = now
         self._kubelet = Events(client, "kubelet", name, now)
@@ -78,25 +79,19 @@ class Node:
 
     async def run(self) -> None:
         """Run pods until cancelled or stopped. When this returns, no process of any pod is left."""
-        node_id = uuid.uuid4().hex
-        guard = await Guard.start(node_id)
-        self._workplace = self._make_workplace(guard)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                await self._register()
-                pods = Informer(self._client, PODS, decode, self.see_pod)
-                services = Informer(self._client, SERVICES, decode, self.see_service)
-                tasks.create_task(services.run())
-                await services.synced.wait()
-                tasks.create_task(pods.run())
-                tasks.create_task(self._schedule())
-                tasks.create_task(self._kubelet.run())
-                tasks.create_task(self._scheduler.run())
-                self.ready.set()
-        finally:
-            await asyncio.shield(guard.stop())
-            self.isolation.close()
+        self._workplace = self._make_workplace()
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            await self._register()
+            pods = Informer(self._client, PODS, decode, self.see_pod)
+            services = Informer(self._client, SERVICES, decode, self.see_service)
+            tasks.create_task(services.run())
+            await services.synced.wait()
+            tasks.create_task(pods.run())
+            tasks.create_task(self._schedule())
+            tasks.create_task(self._kubelet.run())
+            tasks.create_task(self._scheduler.run())
+            self.ready.set()
 
     async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, *, silently: bool = False) -> None:
         """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled.
@@ -112,6 +107,23 @@ class Node:
             pod.delete(deadline)
         await asyncio.gather(*(task for _, task in running), return_exceptions=True)
 
+    async def enter(self, pod: Manifest, container: str, command: Sequence[str], streams: Streams) -> Process:
+        """Start a command in a container of a pod.
+
+        Raises:
+            NotRunning: the container does not run.
+            CannotStart: the command does not begin.
+        """
+        task, _ = self._running.get(_uid(pod), (None, None))
+        if task is None or not task.runs(container) or self._workplace is None:
+            raise NotRunning
+        specs = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+        spec = next(one for one in specs if one["name"] == container)
+        try:
+            return await self._workplace.enter(pod, spec, command, streams)
+        except Unresolved as error:
+            raise CannotStart(str(error)) from error
+
     def kill(self) -> None:
         """Stop all pods without any grace."""
         for pod, _ in self._running.values():
@@ -120,18 +132,18 @@ class Node:
     def see_pod(self, before: Row | None, after: Row | None) -> None:
         """A pod has appeared, changed or gone."""
         if before is not None and (after is None or after.uid != before.uid):
-            self.network.pods.pop((before.namespace, before.name), None)
+            self.network.drop_pod((before.namespace, before.name))
             self._gone(before.manifest)
         if after is not None:
-            self.network.pods[after.namespace, after.name] = after.manifest
+            self.network.put_pod(after.manifest)
             self._present(after.manifest)
         self._unplaced.set()
 
     def see_service(self, before: Row | None, after: Row | None) -> None:
-        if before is not None:
-            self.network.services.pop((before.namespace, before.name), None)
         if after is not None:
-            self.network.services[after.namespace, after.name] = after.manifest
+            self.network.put_service(after.manifest)
+        elif before is not None:
+            self.network.drop_service((before.namespace, before.name))
 
     def _gone(self, pod: Manifest) -> None:
         """The object is gone, so its processes have no more time."""
@@ -232,13 +244,12 @@ class Node:
         status_alone = orjson.dumps({"status": manifest["status"]})
         await self._client.patch(NODES, "", self.name, status_alone, subresource="status")
 
-    def _make_workplace(self, guard: Guard) -> Workplace:
+    def _make_workplace(self) -> Workplace:
         return Workplace(
             self._client,
             name=self.name,
-            folder=self._folder / "volumes",
+            folder=self.isolation.folder,
             isolation=self.isolation,
-            guard=guard,
             logs=self.logs,
             events=self._kubelet,
             allocatable=self._capacity,

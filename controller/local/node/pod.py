@@ -20,7 +20,8 @@ from controller.local.node.containers import Container, Waiting
 from controller.local.node.environment import Unresolved
 from controller.local.node.isolation import Isolation
 from controller.local.node.logs import Log, Logs
-from controller.local.node.process import START_ERROR, CannotStart, Process
+from controller.local.node.process import START_ERROR, Process
+from controller.local.node.program import CannotStart
 
 log = structlog.get_logger()
 
@@ -92,6 +93,10 @@ class PodTask:
         """The pod is to go; what still runs at ``deadline`` is killed."""
         self._deletion = deadline if self._deletion is None else min(self._deletion, deadline)
         self._changed.set()
+
+    def runs(self, container: str) -> bool:
+        """Whether something runs in a container."""
+        return container in self._processes
 
     async def run(self) -> None:
         """Bring the pod to its end."""

@@ -6,12 +6,11 @@ What runs, with which environment and where, is a ``Launch``; who decides about 
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from asyncio.subprocess import PIPE
 from asyncio.subprocess import Process as Child
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -19,6 +18,8 @@ from typing import Protocol, Self
 from typing_extensions import override
 
 from controller.local.node import guard
+from controller.local.node.program import find_program, not_executed
+from controller.local.node.volumes import Mount
 
 DRAIN_SECONDS = 2.0
 """How long output is awaited after the process has ended; only a process that left the group can hold it open."""
@@ -34,10 +35,18 @@ class Launch:
     env: Mapping[str, str]
     folder: str
     """The working directory."""
+    mounts: Sequence[Mount] = ()
 
 
-class CannotStart(Exception):
-    """The process does not begin. The text is what a container runtime says."""
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Descriptors that a process gets copies of as its standard input, output and error."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    terminal: bool = False
+    """Whether standard input is a terminal that is to control the process."""
 
 
 class Process(Protocol):
@@ -58,10 +67,14 @@ class Guard:
         self._child = child
 
     @classmethod
-    async def start(cls, node: str) -> Self:
+    async def start(cls, node: str, folder: Path) -> Self:
+        """Start it; it removes ``folder`` at the end."""
         env = {name: value for name, value in os.environ.items() if name != guard.MARK}
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", str(Path(guard.__file__)), node, stdin=PIPE, env=env, start_new_session=True
+            *(sys.executable, "-I", str(Path(guard.__file__)), node, str(folder)),
+            stdin=PIPE,
+            env=env,
+            start_new_session=True,
         )
         return cls(node, child)
 
@@ -84,21 +97,11 @@ class Guard:
             self._child.stdin.write(line.encode())
 
 
-class _Ends(asyncio.SubprocessProtocol):
-    """Hands output on and notes the two ends of a process: its own, and that of its output."""
+class _Exit(asyncio.SubprocessProtocol):
+    """Notes the end of a process."""
 
-    def __init__(self, output: Callable[[bytes], None]) -> None:
-        self._output = output
+    def __init__(self) -> None:
         self.exited = asyncio.Event()
-        self.silent = asyncio.Event()
-
-    @override
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._output(data)
-
-    @override
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self.silent.set()
 
     @override
     def process_exited(self) -> None:
@@ -108,49 +111,44 @@ class _Ends(asyncio.SubprocessProtocol):
 class Group:
     """A process and everything in its group; the group ends with its first process, as a container does."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, ends: _Ends, watch: Guard) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, end: _Exit, watch: Guard) -> None:
         self.pid = transport.get_pid()
         self._transport = transport
-        self._ends = ends
+        self._end = end
         self._guard = watch
 
     @classmethod
-    async def start(cls, launch: Launch, watch: Guard, output: Callable[[bytes], None]) -> Self:
-        """Start it; ``output`` gets what it writes to either stream.
+    async def start(cls, launch: Launch, watch: Guard, streams: Streams) -> Self:
+        """Start it.
 
         Raises:
             CannotStart: there is no such program or folder, or it may not be run.
         """
-        program = find_program(launch)
+        program = find_program(launch.argv[0], launch.folder, launch.env.get("PATH", os.defpath))
+        argv = [program, *launch.argv[1:]]
         try:
-            transport, ends = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Ends(output),
-                program,
-                *launch.argv[1:],
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
+            transport, end = await asyncio.get_running_loop().subprocess_exec(
+                _Exit,
+                *(_with_terminal(argv) if streams.terminal else argv),
+                stdin=streams.stdin,
+                stdout=streams.stdout,
+                stderr=streams.stderr,
                 env={**launch.env, guard.MARK: watch.node},
                 cwd=launch.folder,
                 start_new_session=True,
             )
         except OSError as error:
-            raise CannotStart(
-                f'exec: "{launch.argv[0]}": {(error.strerror or str(error)).lower()}'
-            ) from error
+            raise not_executed(launch.argv[0], error) from error
         watch.began(transport.get_pid())
-        return cls(transport, ends, watch)
+        return cls(transport, end, watch)
 
     async def wait(self) -> int:
         """The exit code; when this is cancelled, the group is killed first."""
         try:
-            await self._ends.exited.wait()
+            await self._end.exited.wait()
         finally:
             guard.kill_group(self.pid)
-            await self._ends.exited.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._ends.silent.wait()
+            await self._end.exited.wait()
             self._transport.close()
             self._guard.ended(self.pid)
         code = self._transport.get_returncode() or 0
@@ -161,23 +159,63 @@ class Group:
             os.killpg(self.pid, number)
 
 
-def find_program(launch: Launch) -> str:
-    """The absolute path of the program, found as execvp finds it with the container's PATH.
+def _with_terminal(argv: Sequence[str]) -> list[str]:
+    """``argv`` run by a session leader that has taken its standard input for its terminal."""
+    take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-I", "-c", take, *argv]
 
-    Raises:
-        CannotStart: it or the working directory does not exist.
-    """
-    name = launch.argv[0]
-    if not Path(launch.folder).is_dir():
-        raise CannotStart(f'chdir to cwd ("{launch.folder}"): no such file or directory')
-    if "/" not in name:
-        found = shutil.which(name, path=launch.env.get("PATH", os.defpath))
-        if found is None:
-            raise CannotStart(f'exec: "{name}": executable file not found in $PATH')
-        return os.path.join(launch.folder, found)  # noqa: PTH118 - an entry of PATH may be relative
-    path = Path(launch.folder, name)
-    if not path.exists():
-        raise CannotStart(f'exec: "{name}": stat {name}: no such file or directory')
-    if path.is_dir() or not os.access(path, os.X_OK):
-        raise CannotStart(f'exec: "{name}": permission denied')
-    return str(path)
+
+class _Output(asyncio.Protocol):
+    """Hands output on and notes its end."""
+
+    def __init__(self, output: Callable[[bytes], None]) -> None:
+        self._output = output
+        self.silent = asyncio.Event()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._output(data)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.silent.set()
+
+
+class Captured:
+    """A process without input, whose output is handed on; a ``Process`` that lasts until all of it has been."""
+
+    def __init__(self, process: Process, transport: asyncio.BaseTransport, reading: _Output) -> None:
+        self._process = process
+        self._transport = transport
+        self._reading = reading
+
+    @classmethod
+    async def start(
+        cls, start: Callable[[Streams], Awaitable[Process]], output: Callable[[bytes], None]
+    ) -> Self:
+        """Have ``start`` start it; ``output`` gets what it writes to either stream."""
+        read, write = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        transport, reading = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: _Output(output), os.fdopen(read, "rb", buffering=0)
+        )
+        try:
+            return cls(await start(Streams(nothing, write, write)), transport, reading)
+        except BaseException:
+            transport.close()
+            raise
+        finally:
+            os.close(write)
+            os.close(nothing)
+
+    async def wait(self) -> int:
+        try:
+            return await self._process.wait()
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._reading.silent.wait()
+            self._transport.close()
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send(number)

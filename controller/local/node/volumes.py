@@ -24,6 +24,7 @@ class Mount:
     """Where the manifest wants it."""
     place: Path
     """Where it is."""
+    read_only: bool = False
 
 
 def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
@@ -66,7 +67,7 @@ def mounts(container: Mapping[str, Any], places: Mapping[str, Path]) -> list[Mou
             place = place / inside
             if not place.exists():
                 place.mkdir(parents=True)
-        found.append(Mount(mount["name"], mount["mountPath"], place))
+        found.append(Mount(mount["name"], mount["mountPath"], place, bool(mount.get("readOnly"))))
     return found
 
 

@@ -1,7 +1,7 @@
 """What the node gives to each pod: volumes, processes, reports to the API server. The ``Surroundings`` of ``pod``."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from controller.local.manifest import Manifest
 from controller.local.node import environment, volumes, waiting
 from controller.local.node.capacity import Amounts
 from controller.local.node.containers import Container
-from controller.local.node.environment import Place, Reference
+from controller.local.node.environment import Place, Reference, Unresolved
 from controller.local.node.events import Events
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import launch, refusal
 from controller.local.node.logs import Logs
-from controller.local.node.process import Group, Guard, Launch, Process
+from controller.local.node.process import Captured, Launch, Process, Streams
+from controller.local.node.program import CannotStart
 from controller.local.node.waiting import NameWait
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
@@ -43,7 +44,6 @@ class Workplace:
         name: str,
         folder: Path,
         isolation: Isolation,
-        guard: Guard,
         logs: Logs,
         events: Events,
         allocatable: Amounts,
@@ -51,7 +51,6 @@ class Workplace:
         now: Callable[[], datetime],
     ) -> None:
         self.isolation = isolation
-        self._guard = guard
         self.logs = logs
         self.now = now
         self._client = client
@@ -72,16 +71,38 @@ class Workplace:
 
     async def prepare(self, pod: Manifest) -> None:
         contents = await self._contents(pod, volumes.references(pod))
-        self._places[pod["metadata"]["uid"]] = volumes.make(
+        places = volumes.make(
             pod, self._volumes(pod), contents, lambda text: self.isolation.rewrite(pod, text)
         )
+        try:
+            await self.isolation.prepare(pod, places)
+        except CannotStart as error:
+            raise Unresolved(f"Failed to create pod sandbox: {error}") from error
+        self._places[pod["metadata"]["uid"]] = places
 
     async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
         wait = waiting.of(container.spec) if container.is_init else None
         if wait is not None:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
             return NameWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
-        return await Group.start(await self._launch(pod, container), self._guard, output)
+        launch = await self._launch(pod, container.spec)
+        return await Captured.start(
+            lambda streams: self.isolation.start(pod, container.name, launch, streams), output
+        )
+
+    async def enter(
+        self, pod: Manifest, container: Manifest, command: Sequence[str], streams: Streams
+    ) -> Process:
+        """Run ``command`` in a container that runs, with its environment.
+
+        Raises:
+            CannotStart: it does not begin.
+            Unresolved: something that the environment needs does not exist any more.
+        """
+        # Nothing of a command is expanded here; its first reader is the program itself.
+        written = [part.replace("$", "$$") for part in command]
+        launch = await self._launch(pod, {**container, "command": written, "args": []})
+        return await self.isolation.enter(pod, container["name"], launch, streams)
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
         if self._silent:
@@ -107,6 +128,7 @@ class Workplace:
 
     def forget(self, pod: Manifest) -> None:
         self._places.pop(pod["metadata"]["uid"], None)
+        self.isolation.release(pod)
         volumes.remove(self._volumes(pod))
 
     def _volumes(self, pod: Manifest) -> Path:
@@ -125,15 +147,15 @@ class Workplace:
             else:
                 return
 
-    async def _launch(self, pod: Manifest, container: Container) -> Launch:
-        contents = await self._contents(pod, environment.references(container.spec))
+    async def _launch(self, pod: Manifest, container: Manifest) -> Launch:
+        contents = await self._contents(pod, environment.references(container))
         address = self.isolation.pod_address(pod)
         return launch(
             pod,
-            container.spec,
+            container,
             place=Place(self._name, self.isolation.node_address, address, self._allocatable),
             sources={reference: _texts(files) for reference, files in contents.items()},
-            mounts=volumes.mounts(container.spec, self._places[pod["metadata"]["uid"]]),
+            mounts=volumes.mounts(container, self._places[pod["metadata"]["uid"]]),
             person=self._person,
             isolation=self.isolation,
         )

@@ -10,14 +10,14 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import psutil
 import pytest
 import yaml
 
 from controller.cli import main
 from controller.cli.run import run_folder, seconds
+from controller.local.node.choice import Wanted
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -75,14 +75,19 @@ async def told(process: Process, text: str) -> str:
     return line
 
 
-async def test_a_job_that_succeeds(tmp_path: Path) -> None:
+MASTER = {"loopback": "127.", "namespaces": "job-master-0"}
+Left: TypeAlias = Callable[[], list[str]]
+
+
+async def test_a_job_that_succeeds(tmp_path: Path, isolation: Wanted) -> None:
     done = tmp_path / "done"
     master = f"echo hello from $MASTER_ADDR; until [ -e {done} ]; do sleep 0.05; done"
     file = write(tmp_path, job(master=master, worker=f"echo I am $RANK of $WORLD_SIZE; touch {done}"))
-    status, out, _ = await run(tmp_path, file)
+    status, out, _ = await run(tmp_path, file, "--isolation", isolation)
 
     assert status == 0
-    assert "[master-0] hello from 127." in out
+    assert f"[master-0] hello from {MASTER[isolation]}" in out
+    assert f"local node with {isolation} isolation" in out
     assert "[worker-0] I am 1 of 2\n" in out
     assert "PyTorchJob default/job: Succeeded" in out
     assert "images are not pulled" in out
@@ -219,7 +224,7 @@ async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
     spec = manifest["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
     spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
     spec["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
-    status, out, _ = await run(tmp_path, write(tmp_path, manifest))
+    status, out, _ = await run(tmp_path, write(tmp_path, manifest), "--isolation", "loopback")
 
     assert status == 1
     assert "PyTorchJob default/job: Refused" in out
@@ -233,51 +238,43 @@ async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert err == f"{tmp_path}/none.yaml: No such file or directory\n"
 
 
-async def test_a_timeout(tmp_path: Path) -> None:
-    status, out, _ = await run(
-        tmp_path, "--timeout", "1s", write(tmp_path, job(master="echo $$$$; sleep 1000"))
-    )
+async def test_a_timeout(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+    file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
+    status, out, _ = await run(tmp_path, "--timeout", "1s", "--isolation", isolation, file)
 
     assert status == 124
     assert "\nTimeout\n" in out
-    assert ended(int(written(tmp_path)))
+    assert left() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_an_interruption_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    async with started(
-        tmp_path, write(tmp_path, job(master="setsid sleep 1000 & echo pid $!; sleep 1000"))
-    ) as process:
-        escaped = int((await told(process, "pid")).split()[-1])
+async def test_an_interruption_leaves_nothing(
+    tmp_path: Path, left: Left, isolation: Wanted, number: signal.Signals
+) -> None:
+    file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
+    async with started(tmp_path, file, "--isolation", isolation) as process:
+        await told(process, "up")
+        assert any("sleep 1000" in line for line in left())
         process.send_signal(number)
         out, _ = await process.communicate()
 
     assert process.returncode == 130
     assert b"\nInterrupted\n" in out
-    assert ended(escaped)
+    assert left() == []
 
 
-async def test_a_second_interruption_does_not_wait(tmp_path: Path) -> None:
-    script = "trap 'echo asked' TERM; echo pid $$$$; while :; do sleep 0.05; done"
-    async with started(tmp_path, write(tmp_path, job(master=script))) as process:
-        pid = int((await told(process, "pid")).split()[-1])
+async def test_a_second_interruption_does_not_wait(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+    script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
+    file = write(tmp_path, job(master=script))
+    async with started(tmp_path, file, "--isolation", isolation) as process:
+        await told(process, "up")
         process.send_signal(signal.SIGINT)
         await until(lambda: "asked" in written(tmp_path))
         process.send_signal(signal.SIGINT)
         await process.communicate()
 
     assert process.returncode == 130
-    assert ended(pid)
-
-
-async def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
-    async with started(
-        tmp_path, write(tmp_path, job(master="setsid sleep 1000 & echo pid $!; sleep 1000"))
-    ) as process:
-        escaped = int((await told(process, "pid")).split()[-1])
-        process.kill()
-        await process.communicate()
-    await until(lambda: ended(escaped))
+    assert left() == []
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -290,13 +287,6 @@ async def until(holds: Callable[[], bool]) -> None:
 def written(folder: Path) -> str:
     (log,) = (folder / "run" / "logs").rglob("0.log")
     return log.read_text()
-
-
-def ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.parametrize(

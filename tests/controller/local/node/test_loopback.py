@@ -19,11 +19,11 @@ OWNER = [{"name": "job", "uid": "j", "controller": True}]
 
 
 @pytest.fixture
-def loopback() -> Iterator[Loopback]:
-    addresses = Addresses(9, socket.socket())
-    loopback = Loopback(addresses)
+def loopback(tmp_path: Path) -> Iterator[Loopback]:
+    nothing_starts: Any = None
+    loopback = Loopback(Addresses("127.9"), nothing_starts, tmp_path)
     yield loopback
-    loopback.close()
+    loopback.ports.close()
 
 
 def pod(*, volumes_: list[dict[str, Any]] | None = None, **container: Any) -> dict[str, Any]:
@@ -216,10 +216,10 @@ def test_a_port_is_its_jobs_until_the_job_has_no_pod_left(loopback: Loopback) ->
         return [started(loopback, job_pod(job, port)).argv[1].rpartition(":")[2] for job in jobs]
 
     first, second = ports("a", "b")
-    loopback.network.pods["default", "a-worker-0"] = job_pod("a", port)
+    loopback.network.put_pod(job_pod("a", port))
     loopback.forget(job_pod("a", port))
     assert (first, second != port, ports("a", "b")) == (port, True, [first, second])
-    loopback.network.pods.clear()
+    loopback.network.drop_pod(("default", "a-worker-0"))
     loopback.forget(job_pod("a", port))
     assert ports("c") == [port]
 

@@ -1,22 +1,18 @@
 """Names in the pod network: what resolves, and what is written in a name's place."""
 
-import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from controller.local.node.addresses import Addresses
+from controller.local.node.addresses import LAST, Addresses, NoAddresses
 from controller.local.node.network import Network
 
 LABELS = {"job": "job", "index": "0"}
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    addresses = Addresses(9, socket.socket())
-    yield Network(addresses)
-    addresses.close()
+def network() -> Network:
+    return Network(Addresses("127.9"))
 
 
 def pod(
@@ -43,20 +39,21 @@ def service(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def add(network: Network, *pods: dict[str, Any]) -> None:
-    network.pods.update({(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in pods})
+    for one in pods:
+        network.put_pod(one)
 
 
 @pytest.mark.parametrize("word", ["svc", "svc.default", "svc.default.svc", "svc.default.svc.cluster.local"])
 def test_a_service_resolves_to_its_ready_pods(network: Network, word: str) -> None:
-    network.services["default", "svc"] = service("svc")
+    network.put_service(service("svc"))
     add(network, pod("job-master-0"))
 
     assert network.resolve("default", word) == ["127.9.1.77"]
 
 
 def test_a_pod_that_is_not_ready_does_not_resolve(network: Network) -> None:
-    network.services["default", "svc"] = service("svc")
-    network.services["default", "early"] = service("early", publishNotReadyAddresses=True)
+    network.put_service(service("svc"))
+    network.put_service(service("early", publishNotReadyAddresses=True))
     add(network, pod("job-master-0", ready=False))
 
     assert network.resolve("default", "svc") == []
@@ -98,7 +95,7 @@ def test_other_words_have_no_address(network: Network, word: str) -> None:
 def test_services_and_other_jobs_pods_have_addresses_once_they_exist(network: Network) -> None:
     other = pod("other-master-0", owner="other")
     add(network, other)
-    network.services["default", "store"] = service("store")
+    network.put_service(service("store"))
     me = pod("job-worker-0")
 
     assert network.address_of(me, "other-master-0") == network.address_of(me, "store") is not None
@@ -114,11 +111,57 @@ def test_two_nodes_have_two_networks() -> None:
 
 
 def test_addresses_are_distinct_and_kept() -> None:
-    addresses = Addresses(9, socket.socket())
+    addresses = Addresses("127.9")
     given = [addresses.of("default", f"p{i}") for i in range(600)]
 
     assert len({*given, addresses.node}) == 601
     assert addresses.of("default", "p0") == given[0]
     assert addresses.of("other", "p0") not in given
     assert not any(address.endswith((".0", ".255")) for address in given)
-    addresses.close()
+
+
+def test_an_address_is_given_to_another_name_when_no_fresh_one_is_left() -> None:
+    """The one that was left first; a name that came back keeps its own."""
+    addresses = Addresses("10.244")
+    given = [addresses.of("default", f"p{i}") for i in range(LAST - 256)]
+    with pytest.raises(NoAddresses):
+        addresses.of("default", "more")
+    for name in ("p1", "p2", "p3"):
+        addresses.release("default", name)
+
+    assert addresses.of("default", "p1") == given[1]
+    assert addresses.of("default", "more") == given[2]
+    assert addresses.of("default", "p2") == given[3]
+
+
+def test_records_are_what_resolves(network: Network) -> None:
+    network.put_service(service("svc"))
+    network.put_service(service("nobodys", selector={"job": "other"}))
+    add(network, pod("job-master-0"), pod("b", ready=False), pod("c", namespace="other", subdomain="sub"))
+
+    assert network.records() == {
+        ("default", "svc"): ["127.9.1.77"],
+        ("default", "nobodys"): [],
+        ("other", "c.sub"): ["127.9.1.77"],
+    }
+
+
+def test_a_pod_that_changed_its_labels_or_went_is_no_longer_selected(network: Network) -> None:
+    network.put_service(service("svc"))
+    moved, gone = pod("moved"), pod("gone")
+    add(network, moved, gone)
+    add(network, {**moved, "metadata": {**moved["metadata"], "labels": {"job": "job"}}})
+    network.drop_pod(("default", "gone"))
+
+    assert network.resolve("default", "svc") == []
+
+
+def test_listeners_hear_of_every_change(network: Network) -> None:
+    heard: list[str] = []
+    network.listen(lambda: heard.append("change"))
+    add(network, pod("a"))
+    network.put_service(service("svc"))
+    network.drop_service(("default", "svc"))
+    network.drop_pod(("default", "a"))
+
+    assert len(heard) == 4

@@ -15,7 +15,7 @@ from controller.local.node.containers import Container
 from controller.local.node.environment import Unresolved
 from controller.local.node.logs import Logs
 from controller.local.node.pod import PodTask
-from controller.local.node.process import CannotStart
+from controller.local.node.program import CannotStart
 
 EPOCH = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -2,23 +2,25 @@
 
 import asyncio
 import os
+import pty
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from controller.local.node import guard
-from controller.local.node.process import CannotStart, Group, Guard, Launch, find_program
+from controller.local.node.process import Captured, Group, Guard, Launch, Streams
+from controller.local.node.program import CannotStart, find_program
 
 pytestmark = pytest.mark.looptime(False)
 
 
 @pytest.fixture
-async def watch(request: pytest.FixtureRequest) -> AsyncIterator[Guard]:
-    watch = await Guard.start(f"test-{os.getpid()}-{request.node.name}")
+async def watch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Guard]:
+    watch = await Guard.start(f"test-{os.getpid()}-{request.node.name}", tmp_path / "volumes")
     yield watch
     await watch.stop()
 
@@ -29,8 +31,12 @@ def shell(text: str, folder: str = "/", **env: str) -> Launch:
 
 async def ran(launch: Launch, watch: Guard) -> tuple[int, str]:
     output: list[bytes] = []
-    group = await Group.start(launch, watch, output.append)
-    return await group.wait(), b"".join(output).decode()
+    process = await captured(launch, watch, output.append)
+    return await process.wait(), b"".join(output).decode()
+
+
+async def captured(launch: Launch, watch: Guard, output: Callable[[bytes], None]) -> Captured:
+    return await Captured.start(lambda streams: Group.start(launch, watch, streams), output)
 
 
 async def test_output_of_both_streams_and_exit_code(watch: Guard) -> None:
@@ -47,7 +53,7 @@ async def test_a_signal_is_an_exit_code_above_128(watch: Guard) -> None:
 
 async def test_a_signal_reaches_the_whole_group(watch: Guard) -> None:
     output: asyncio.Queue[bytes] = asyncio.Queue()
-    group = await Group.start(shell("sleep 1000 & echo $!; wait"), watch, output.put_nowait)
+    group = await captured(shell("sleep 1000 & echo $!; wait"), watch, output.put_nowait)
     child = int(await output.get())
     group.send(signal.SIGTERM)
 
@@ -64,7 +70,7 @@ async def test_children_end_with_the_first_process(watch: Guard) -> None:
 
 
 async def test_a_cancelled_wait_leaves_nothing(watch: Guard) -> None:
-    group = await Group.start(shell("sleep 1000"), watch, lambda _: None)
+    group = await Group.start(shell("sleep 1000"), watch, Streams(0, 1, 2))
     waiting = asyncio.create_task(group.wait())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -73,9 +79,11 @@ async def test_a_cancelled_wait_leaves_nothing(watch: Guard) -> None:
     assert await gone(group.pid)
 
 
-async def test_the_guard_ends_what_a_killed_node_leaves() -> None:
-    """Also what has left the process group, and what was never told."""
-    watch = await Guard.start(f"test-{os.getpid()}-killed")
+async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
+    """Also what has left the process group, and what was never told; and it takes the volumes away."""
+    volume = tmp_path / "volumes" / "v"
+    volume.mkdir(parents=True)
+    watch = await Guard.start(f"test-{os.getpid()}-killed", volume.parent)
     marked = {"PATH": os.environ["PATH"], guard.MARK: watch.node}
     in_group = await asyncio.create_subprocess_exec("sleep", "1000", env={}, start_new_session=True)
     escaped = await asyncio.create_subprocess_exec("sleep", "1000", env=marked, start_new_session=True)
@@ -84,6 +92,17 @@ async def test_the_guard_ends_what_a_killed_node_leaves() -> None:
 
     assert await in_group.wait() == -signal.SIGKILL
     assert await escaped.wait() == -signal.SIGKILL
+    assert not volume.parent.exists()
+
+
+async def test_a_terminal_controls_the_process_that_asks_for_it(watch: Guard) -> None:
+    ours, its = pty.openpty()
+    group = await Group.start(shell("tty < /dev/tty; exit 4"), watch, Streams(its, its, its, terminal=True))
+    os.close(its)
+
+    assert await group.wait() == 4
+    assert os.read(ours, 100).startswith(b"/dev/")
+    os.close(ours)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +117,22 @@ async def test_the_guard_ends_what_a_killed_node_leaves() -> None:
 )
 def test_what_cannot_start_is_named(argv: list[str], words: str) -> None:
     with pytest.raises(CannotStart) as raised:
-        find_program(Launch(argv, {"PATH": os.environ["PATH"]}, "/"))
+        find_program(argv[0], "/", os.environ["PATH"])
 
     assert str(raised.value) == words
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="no such file or directory") as raised:
-        find_program(Launch(["sh"], {"PATH": os.environ["PATH"]}, str(tmp_path / "none")))
+        find_program("sh", str(tmp_path / "none"), os.environ["PATH"])
 
     assert str(tmp_path / "none") in str(raised.value)
 
 
 def test_a_program_is_found_on_the_path_of_its_own_environment() -> None:
     python = Path(sys.executable)
-    launch = Launch([python.name], {"PATH": str(python.parent)}, "/")
 
-    assert find_program(launch) == str(python)
+    assert find_program(python.name, "/", str(python.parent)) == str(python)
 
 
 async def gone(pid: int) -> bool:

@@ -1,0 +1,53 @@
+"""Which isolation pods get: the one that is asked for, or the best one that works on this machine."""
+
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from controller.local.node.isolation import Isolation
+from controller.local.node.keeping import NoNamespaces
+from controller.local.node.loopback import Loopback
+from controller.local.node.namespaces import Namespaces
+
+Wanted: TypeAlias = Literal["auto", "namespaces", "loopback"]
+NOT_LINUX = "only Linux has them"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    isolation: Isolation
+    remark: str = ""
+    """What people should know of it, such as why it is not a better one."""
+
+    @property
+    def spelled(self) -> str:
+        """For people."""
+        return f"{self.isolation.name} isolation" + (f" ({self.remark})" if self.remark else "")
+
+
+async def choose(wanted: Wanted, folder: Path, *, egress: bool = False) -> Chosen:
+    """Begin the isolation; ``folder`` gets a folder for its volumes, of a name that no other one has.
+
+    ``egress`` is a way out of the machine, for pods that would not have one.
+
+    Raises:
+        NoNamespaces: they are wanted, and this machine has none.
+        NoAddresses: loopback is wanted or left, and this machine has no addresses for pods.
+    """
+    own = folder / f"volumes-{secrets.token_hex(4)}"
+    if wanted == "loopback":
+        return Chosen(await Loopback.open(own))
+    try:
+        if sys.platform != "linux":
+            raise NoNamespaces(NOT_LINUX)
+        return Chosen(await Namespaces.open(own, egress=egress), _remark(egress=egress))
+    except NoNamespaces as error:
+        if wanted == "namespaces":
+            raise
+        return Chosen(await Loopback.open(own), f"namespaces cannot be used here: {error}")
+
+
+def _remark(*, egress: bool) -> str:
+    return "" if egress else "pods have no way out of the machine, --egress gives them one"

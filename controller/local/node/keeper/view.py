@@ -1,0 +1,118 @@
+"""What a container sees of the file system: the machine's own, and volumes mounted over it at their real paths.
+
+A path that the machine does not have is made room for without touching the machine: its nearest folder is replaced,
+for this container alone, by one in memory that holds the same things, each bound to where it was.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.local.node.keeper import system
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    source: str
+    target: str
+    read_only: bool = False
+
+
+class View:
+    """The file system of the mount namespace that this process is in now."""
+
+    def __init__(self, staging: str) -> None:
+        """``staging`` is an empty folder that a new root is put together in when one is needed."""
+        self._staging = staging
+        self._open: set[str] = set()
+        """Folders in memory, in which entries can be made."""
+        self._volumes: list[str] = []
+
+    def mount(self, mounts: Iterable[Mount]) -> None:
+        """Mount all, outer ones first.
+
+        Raises:
+            OSError: one cannot be mounted.
+        """
+        wanted = sorted(mounts, key=lambda one: Path(one.target).parts)
+        if any(_nearest(Path(os.path.realpath(one.target))) == Path("/") for one in wanted):
+            self._mirror("/")
+        # Opened before anything is mounted over them, and after the root has changed: what is let go with the old one
+        # can no longer be mounted.
+        sources = [os.open(one.source, os.O_PATH | os.O_CLOEXEC) for one in wanted]
+        try:
+            for one, source in zip(wanted, sources, strict=True):
+                self._mount(f"/proc/self/fd/{source}", one)
+        finally:
+            for source in sources:
+                os.close(source)
+
+    def memory(self, target: str, options: str = "mode=1777") -> None:
+        """A file system in memory; it is gone with the last namespace that has it."""
+        place = self._way(target, is_folder=True)
+        system.mount("tmpfs", place, "tmpfs", system.NO_SETUID | system.NO_DEVICES, options)
+        self._volumes.append(place)
+
+    def _mount(self, source: str, one: Mount) -> None:
+        place = self._way(one.target, is_folder=Path(source).is_dir())
+        system.mount(source, place, flags=system.BIND | system.RECURSIVE)
+        if one.read_only:
+            system.make_read_only(place)
+        self._volumes.append(place)
+
+    def _way(self, target: str, *, is_folder: bool) -> str:
+        """The place to mount at, symbolic links followed; made when it is missing."""
+        place = Path(os.path.realpath(target))
+        if place.exists():
+            return str(place)
+        folder = _nearest(place)
+        if not self._is_ours(str(folder)):
+            self._mirror(str(folder))
+        for parent in reversed([place, *place.parents]):
+            if not parent.exists():
+                if parent == place and not is_folder:
+                    parent.touch()
+                else:
+                    parent.mkdir()
+                    self._open.add(str(parent))
+        return str(place)
+
+    def _is_ours(self, folder: str) -> bool:
+        return folder in self._open or any(Path(folder).is_relative_to(volume) for volume in self._volumes)
+
+    def _mirror(self, folder: str) -> None:
+        """Put a folder in memory in the place of ``folder``, with the same entries."""
+        before = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            there = os.fstat(before)
+            place = self._staging if folder == "/" else folder
+            system.mount("tmpfs", place, "tmpfs", 0, f"mode={there.st_mode & 0o7777:o}")
+            with contextlib.suppress(PermissionError):
+                os.chown(place, there.st_uid, there.st_gid)
+            with os.scandir(before) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        _show(entry, f"/proc/self/fd/{before}/{entry.name}", f"{place}/{entry.name}")
+        finally:
+            os.close(before)
+        if folder == "/":
+            system.make_root(place)
+        self._open.add(folder)
+
+
+def _nearest(place: Path) -> Path:
+    """The place itself, or the folder that exists nearest to it."""
+    return next(path for path in (place, *place.parents) if path.exists())
+
+
+def _show(entry: "os.DirEntry[str]", source: str, place: str) -> None:
+    if entry.is_symlink():
+        Path(place).symlink_to(Path(source).readlink())
+        return
+    if entry.is_dir():
+        Path(place).mkdir()
+    else:
+        Path(place).touch()
+    system.mount(source, place, flags=system.BIND | system.RECURSIVE)

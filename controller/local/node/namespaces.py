@@ -1,0 +1,162 @@
+"""Isolation with Linux namespaces: each pod has its own network, host name, shared memory and view of the file system.
+
+Nothing of the manifest is rewritten: names resolve (``hosts``), ports are the pod's own, volumes are at their paths. The
+work is done by the keeper, a process apart, so that everything ends when it ends. Where root is not to be had, it is
+done in a user namespace; a process stays what it was, with the same user.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from api import quantity
+from controller.local.manifest import Manifest
+from controller.local.node import volumes
+from controller.local.node.addresses import PRIVATE, Addresses
+from controller.local.node.egress import Egress
+from controller.local.node.environment import Variable
+from controller.local.node.hosts import Hosts
+from controller.local.node.keeping import Keeper, Kept
+from controller.local.node.launch import host_name
+from controller.local.node.network import Network
+from controller.local.node.process import Launch, Process, Streams
+from controller.local.node.program import CannotStart
+from controller.local.node.volumes import Mount
+
+READ_ONLY = ("configMap", "secret", "projected", "downwardAPI")
+"""Volumes that no container may write to."""
+SHARED_MEMORY = "/dev/shm"
+ANYONE = "mode=1777"
+
+
+class Namespaces:
+    name = "namespaces"
+
+    def __init__(self, keeper: Keeper, addresses: Addresses, folder: Path, egress: Egress | None) -> None:
+        self.folder = folder
+        self._egress = egress
+        self.network = Network(addresses)
+        self._keeper = keeper
+        self._addresses = addresses
+        self._hosts = Hosts(self.network)
+        self._runs: dict[tuple[str, str], Kept] = {}
+
+    @classmethod
+    async def open(cls, folder: Path, *, egress: bool = False) -> Self:
+        """``egress``: give pods a way out of the machine.
+
+        Raises:
+            NoNamespaces: this machine does not let us have any.
+        """
+        addresses = Addresses(PRIVATE)
+        keeper = await Keeper.start(folder, addresses.node)
+        way_out = None
+        if egress:
+            (listener,) = await keeper.call("socket")
+            way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
+        return cls(keeper, addresses, folder, way_out)
+
+    @property
+    def node_address(self) -> str:
+        return self._addresses.node
+
+    def pod_address(self, pod: Manifest) -> str:
+        return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    def refusal(self, pod: Manifest) -> str:
+        return volumes.unknown(pod)
+
+    def rewrite(self, pod: Manifest, text: str) -> str:
+        return text
+
+    def variables(
+        self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
+    ) -> dict[str, str]:
+        return {name: variable.value for name, variable in found.items()}
+
+    def place(self, pod: Manifest, launch: Launch) -> Launch:
+        unwritable = {
+            volume["name"]
+            for volume in pod["spec"].get("volumes") or ()
+            if any(kind in volume for kind in READ_ONLY)
+        }
+        mounts = [
+            replace(mount, read_only=mount.read_only or mount.volume in unwritable) for mount in launch.mounts
+        ]
+        env = self._egress.variables(launch.env, f"{PRIVATE}.0.0/16") if self._egress else launch.env
+        return replace(launch, mounts=mounts, env=env)
+
+    def paths(self, text: str, mounts: Sequence[Mount]) -> str:
+        return text
+
+    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+        own = self.folder / pod["metadata"]["uid"] / ".pod"
+        staging = own / "root"
+        staging.mkdir(parents=True, exist_ok=True)
+        address, name = self.pod_address(pod), host_name(pod)
+        self._hosts.add(pod, address, own / "hosts")
+        (own / "hostname").write_text(f"{name}\n")
+        await self._keeper.call(
+            "pod",
+            pod=pod["metadata"]["uid"],
+            host_name=name,
+            address=address,
+            staging=str(staging),
+            mounts=[[str(own / file), f"/etc/{file}"] for file in ("hosts", "hostname")],
+            memory=[[SHARED_MEMORY, ANYONE], *_in_memory(pod, places)],
+        )
+
+    async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        self._hosts.refresh(pod)
+        mounts = [[str(mount.place), mount.path, mount.read_only] for mount in launch.mounts]
+        uid = pod["metadata"]["uid"]
+        run = await self._keeper.run("start", _all(streams), pod=uid, mounts=mounts, **_program(launch))
+        self._runs[uid, container] = run
+        return run
+
+    async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        run = self._runs.get((pod["metadata"]["uid"], container))
+        if run is None:
+            raise CannotStart(f"container {container} is not running")
+        return await self._keeper.run(
+            "enter", _all(streams), beside=run.number, terminal=streams.terminal, **_program(launch)
+        )
+
+    def release(self, pod: Manifest) -> None:
+        uid = pod["metadata"]["uid"]
+        self._hosts.drop(pod)
+        self._keeper.tell("drop", pod=uid)
+        for key in [key for key in self._runs if key[0] == uid]:
+            del self._runs[key]
+
+    def forget(self, pod: Manifest) -> None:
+        self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    async def close(self) -> None:
+        self._hosts.close()
+        if self._egress is not None:
+            self._egress.close()
+        await self._keeper.stop()
+
+
+def _program(launch: Launch) -> dict[str, Any]:
+    return {"argv": list(launch.argv), "env": dict(launch.env), "folder": launch.folder}
+
+
+def _all(streams: Streams) -> tuple[int, int, int]:
+    return streams.stdin, streams.stdout, streams.stderr
+
+
+def _in_memory(pod: Manifest, places: Mapping[str, Path]) -> list[list[str]]:
+    """The volumes that are in memory: where, and with which options of the file system."""
+    found: list[list[str]] = []
+    for volume in pod["spec"].get("volumes") or ():
+        given = volume.get("emptyDir") or {}
+        if given.get("medium") == "Memory":
+            limit = given.get("sizeLimit")
+            options = ANYONE if limit is None else f"{ANYONE},size={int(quantity.parse(limit))}"
+            found.append([str(places[volume["name"]]), options])
+    return found

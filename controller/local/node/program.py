@@ -1,0 +1,38 @@
+"""Where the program of a container is: found as ``execvp`` finds it, refused in a container runtime's words.
+
+Standard library only: the keeper of namespaces looks with the container's own eyes.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+
+class CannotStart(Exception):
+    """The process does not begin. The text is what a container runtime says."""
+
+
+def find_program(name: str, folder: str, search: str) -> str:
+    """The absolute path of ``name``; ``folder`` is the working directory, ``search`` the container's PATH.
+
+    Raises:
+        CannotStart: it or the working directory does not exist.
+    """
+    if not Path(folder).is_dir():
+        raise CannotStart(f'chdir to cwd ("{folder}"): no such file or directory')
+    if "/" not in name:
+        found = shutil.which(name, path=search)
+        if found is None:
+            raise CannotStart(f'exec: "{name}": executable file not found in $PATH')
+        return os.path.join(folder, found)  # noqa: PTH118 - an entry of PATH may be relative
+    path = Path(folder, name)
+    if not path.exists():
+        raise CannotStart(f'exec: "{name}": stat {name}: no such file or directory')
+    if path.is_dir() or not os.access(path, os.X_OK):
+        raise CannotStart(f'exec: "{name}": permission denied')
+    return str(path)
+
+
+def not_executed(name: str, error: OSError) -> CannotStart:
+    """What is said when the kernel refuses a program that was found."""
+    return CannotStart(f'exec: "{name}": {(error.strerror or str(error)).lower()}')
