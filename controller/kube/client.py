@@ -6,7 +6,7 @@ or a certificate that is not accepted any more, which may have been replaced mea
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Self
 
@@ -249,15 +249,33 @@ class Client:
         raise AssertionError("the last try returns or raises")
 
     def stream(
-        self, path: str, params: Mapping[str, str], *, resource: str = "", accept: str = JSON
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        resource: str = "",
+        accept: str = JSON,
+        endless: bool = False,
     ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """The body of a long answer, such as a watch or a followed log; it takes no turn.
+        """The body of a long answer, such as a watch or a followed log; it takes no turn. An ``endless`` one may be silent.
 
         Raises:
             ApiError: the server refused.
             aiohttp.ClientError, TimeoutError: no answer, or silence for ``STREAM_SILENCE_SECONDS`` while reading.
         """
-        return self._transport.stream(Call("GET", path, resource, params, None, {"Accept": accept}))
+        call = Call("GET", path, resource, params, None, {"Accept": accept})
+        return self._transport.stream(call, endless=endless)
+
+    def socket(
+        self, path: str, protocols: Iterable[str]
+    ) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket, such as that of a command in a pod; ``path`` ends with the query.
+
+        Raises:
+            ApiError: the server refused.
+            aiohttp.ClientError, TimeoutError: no answer.
+        """
+        return self._transport.socket(Call("GET", path, "", None, None, {}), protocols)
 
     async def _touch(self) -> None:
         with contextlib.suppress(errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):

@@ -8,7 +8,7 @@ import contextlib
 import io
 import socket
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
@@ -22,6 +22,7 @@ CALL_TIMEOUT_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 10.0
 STREAM_SILENCE_SECONDS = 90.0
 """A watch that says nothing for so long is dead: the API server sends a bookmark about once a minute."""
+ENDLESS = aiohttp.ClientTimeout(None, sock_connect=CONNECT_TIMEOUT_SECONDS)
 KEEPALIVE_SECONDS = 75.0
 """How long a connection may idle. The API server's own limit is 90; one that both close at once loses a call."""
 LARGE_BYTES = 1024 * 1024
@@ -120,15 +121,15 @@ class Transport:
         return answer
 
     @contextlib.asynccontextmanager
-    async def stream(self, call: Call) -> AsyncGenerator[aiohttp.StreamReader]:
-        """The body of a long answer; what was not accepted is renewed for the next try.
+    async def stream(self, call: Call, *, endless: bool = False) -> AsyncGenerator[aiohttp.StreamReader]:
+        """The body of a long answer; what was not accepted is renewed for the next try. An ``endless`` one may be silent.
 
         Raises:
             ApiError: the server refused.
             aiohttp.ClientError, TimeoutError: no answer, or silence for ``STREAM_SILENCE_SECONDS`` while reading.
         """
         try:
-            response = await self._begin(call)
+            response = await self._begin(call, endless=endless)
         except NOT_ACCEPTED as refusal:
             await self.renew(refusal)
             raise
@@ -154,10 +155,32 @@ class Transport:
                     raise _with_cause(refusal, error) from error
         return True
 
-    async def _begin(self, call: Call) -> aiohttp.ClientResponse:
-        started, code = time.monotonic(), NO_ANSWER
+    @contextlib.asynccontextmanager
+    async def socket(
+        self, call: Call, protocols: Iterable[str]
+    ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket, with messages of any size; ``protocols`` in the order of preference.
+
+        Raises:
+            ApiError: the server refused.
+            aiohttp.ClientError, TimeoutError: no answer.
+        """
+        # A parameter may come more than once here, which a mapping does not say; so it is part of the path already.
+        options = self._options(call)
         try:
-            response = await self._streams.request(call.method, self._url(call), **self._options(call))
+            async with self._streams.ws_connect(
+                self._url(call), protocols=protocols, max_msg_size=0, **options
+            ) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            raise errors.from_response(error.status, error.message.encode()) from error
+
+    async def _begin(self, call: Call, *, endless: bool) -> aiohttp.ClientResponse:
+        started, code, options = time.monotonic(), NO_ANSWER, self._options(call)
+        if endless:
+            options["timeout"] = ENDLESS
+        try:
+            response = await self._streams.request(call.method, self._url(call), **options)
             code = str(response.status)
         finally:
             self._observer.answered(call.method, call.resource, code, time.monotonic() - started, 0, 0)

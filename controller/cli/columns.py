@@ -1,0 +1,63 @@
+"""Rows of text for people: as wide as needed, three spaces between, as kubectl prints them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+GAP = "   "
+
+
+class Columns:
+    """Prints rows that come bit by bit: a column that has once been wide stays so."""
+
+    def __init__(self, titles: Sequence[str] = ()) -> None:
+        self._titles: Sequence[str] = titles
+        self._widths: list[int] = []
+
+    def text(self, rows: Iterable[Sequence[str]]) -> str:
+        """The next rows; before the first ones, the titles."""
+        found = [self._titles, *rows] if self._titles else list(rows)
+        self._titles = ()
+        for row in found:
+            self._widths += [0] * (len(row) - len(self._widths))
+            self._widths = [
+                max(width, len(row[i]) if i < len(row) else 0) for i, width in enumerate(self._widths)
+            ]
+        return "".join(self._line(row) for row in found)
+
+    def _line(self, row: Sequence[str]) -> str:
+        *first, last = row
+        cells = [cell.ljust(width) for cell, width in zip(first, self._widths, strict=False)]
+        return GAP.join([*cells, last]) + "\n"
+
+
+def titles(table: Mapping[str, Any], *, wide: bool, place: bool) -> list[str]:
+    """Of a table as a server makes it; ``place``: with the namespace before it."""
+    shown = [one["name"].upper() for one in _shown(table, wide=wide)]
+    return ["NAMESPACE", *shown] if place else shown
+
+
+def rows(
+    table: Mapping[str, Any], definitions: Mapping[str, Any], *, wide: bool, place: bool, prefix: str = ""
+) -> list[list[str]]:
+    """The rows of a table; ``definitions`` is the table that described the columns, ``prefix`` goes before names."""
+    found: list[list[str]] = []
+    for row in table["rows"] or ():
+        every = zip(definitions["columnDefinitions"], row["cells"], strict=True)
+        cells = [_spell(cell) for column, cell in every if wide or column["priority"] == 0]
+        cells[0] = prefix + cells[0]
+        found.append([row["object"]["metadata"].get("namespace", ""), *cells] if place else cells)
+    return found
+
+
+def _shown(table: Mapping[str, Any], *, wide: bool) -> list[Mapping[str, Any]]:
+    return [one for one in table["columnDefinitions"] if wide or one["priority"] == 0]
+
+
+def _spell(cell: Any) -> str:
+    match cell:
+        case None:
+            return "<none>"
+        case bool():
+            return str(cell).lower()
+        case _:
+            return str(cell)

@@ -1,0 +1,90 @@
+"""``rallypoint delete``: delete objects and wait until they are gone."""
+
+import argparse
+import asyncio
+import sys
+from functools import partial
+
+from controller.cli import cluster as clusters
+from controller.cli.cluster import Cluster, Named, Unusable, is_gone
+from controller.kube.errors import NotFound
+from controller.local import documents
+
+POLL_SECONDS = 0.2
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser("delete", help="delete objects of a cluster, local or real")
+    parser.add_argument("what", nargs="*", metavar="KIND[/NAME]", help="KIND NAME... or KIND/NAME...")
+    parser.add_argument(
+        "--filename", "-f", action="append", default=[], metavar="FILE", help="what is in this manifest"
+    )
+    parser.add_argument("--selector", "-l", default="", help="those with these labels")
+    parser.add_argument("--all", action="store_true", help="all of the kind in the namespace")
+    parser.add_argument("--ignore-not-found", action="store_true", help="say nothing of what is not there")
+    parser.add_argument("--grace-period", type=int, default=None, metavar="SECONDS", help="for pods to end")
+    parser.add_argument("--now", action="store_true", help="with a grace period of 1 s")
+    parser.add_argument(
+        "--wait", choices=("true", "false"), default="true", help="until they are gone (default)"
+    )
+    clusters.add_flags(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    return clusters.execute(args, partial(_delete, args))
+
+
+async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
+    grace = 1 if args.now else args.grace_period
+    begun: list[tuple[Named, str, str]] = []
+    status = 0
+    for named, name in await _wanted(args, cluster):
+        try:
+            begun.append((named, name, await _begin(cluster, named, name, grace)))
+        except NotFound as error:
+            if not args.ignore_not_found:
+                status = 1
+                sys.stderr.write(f"Error from server (NotFound): {error.message}\n")
+    if not begun and status == 0 and not args.ignore_not_found:
+        sys.stdout.write("No resources found\n")
+    for named, name, uid in begun:
+        gone = args.wait == "false"
+        while not gone:
+            gone = await is_gone(cluster, named, name, uid)
+            await asyncio.sleep(0 if gone else POLL_SECONDS)
+    return status
+
+
+async def _begin(cluster: Cluster, named: Named, name: str, grace: int | None) -> str:
+    """Delete one object, or begin to; its UID."""
+    place = cluster.place(named)
+    uid = str((await cluster.get(named, name))["metadata"]["uid"])
+    await cluster.client.delete(named.resource, place, name, uid=uid, grace_period_seconds=grace)
+    where = f" from {place} namespace" if place else ""
+    sys.stdout.write(f'{named.full_name} "{name}" deleted{where}\n')
+    sys.stdout.flush()
+    return uid
+
+
+async def _wanted(args: argparse.Namespace, cluster: Cluster) -> list[tuple[Named, str]]:
+    found: list[tuple[Named, str]] = []
+    for document in documents.read(args.filename, cluster.namespace):
+        group = document.group
+        found.append((cluster.find(f"{document.kind}.{group}" if group else document.kind), document.name))
+    if not args.what:
+        if not found:
+            raise Unusable("You must provide one or more resources by argument or filename.")
+        return found
+    for kinds, name in clusters.targets(args.what):
+        for named in cluster.find_all(kinds):
+            if name:
+                found.append((named, name))
+            elif args.selector or args.all:
+                listed = await cluster.all_of(named.resource, labelSelector=args.selector)
+                found += [(named, one["metadata"]["name"]) for one in listed]
+            else:
+                raise Unusable("resource(s) were provided, but no name was specified")
+    return found

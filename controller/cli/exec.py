@@ -1,0 +1,156 @@
+"""``rallypoint exec``: run a command in a container, and end as it ends."""
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import sys
+import termios
+import tty
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+
+from api.meta import PODS
+from controller.cli import cluster as clusters
+from controller.cli.cluster import Cluster, Unusable, container_of
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+CHUNK_BYTES = 32 * 1024
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "exec",
+        help="run a command in a container of a cluster, local or real",
+        usage="rallypoint exec [-h] [-i] [-t] [-c CONTAINER] [flags] POD -- COMMAND [ARGUMENT...]",
+        epilog="Exit status: that of the command, or 1 when it could not be run.",
+    )
+    parser.add_argument("what", metavar="POD", help="POD, or KIND/NAME of what owns pods: the first of them")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
+    parser.add_argument("--container", "-c", default="", help="default: the first one")
+    parser.add_argument("--stdin", "-i", action="store_true", help="pass on standard input")
+    parser.add_argument("--tty", "-t", action="store_true", help="on a terminal")
+    clusters.add_flags(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    return clusters.execute(args, partial(_exec, args))
+
+
+async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
+    pod = (await cluster.pods([args.what], ""))[0]
+    terminal = args.tty and sys.stdin.isatty()
+    if args.tty and not terminal:
+        sys.stderr.write("Unable to use a TTY - input is not a terminal or the right kind of file\n")
+    path = _path(pod, container_of(pod, args.container), args.command, stdin=args.stdin, terminal=terminal)
+    async with cluster.client.socket(path, PROTOCOLS) as socket:
+        with _raw() if terminal and args.stdin else contextlib.nullcontext():
+            status = await _talk(socket, stdin=args.stdin, terminal=terminal)
+    if status.get("status") == "Success":
+        return 0
+    causes = (status.get("details") or {}).get("causes") or ()
+    for cause in causes:
+        if cause.get("reason") == "ExitCode":
+            sys.stderr.write(f"command terminated with exit code {cause['message']}\n")
+            return int(cause["message"])
+    raise Unusable(status.get("message") or "the connection ended before the command did")
+
+
+def _path(
+    pod: Mapping[str, Any], container: str, command: Sequence[str], *, stdin: bool, terminal: bool
+) -> str:
+    metadata = pod["metadata"]
+    query: list[tuple[str, str]] = [("command", part) for part in command]
+    query += [("container", container), ("stdout", "true")]
+    query += [("stdin", "true")] if stdin else []
+    query += [("tty", "true")] if terminal else [("stderr", "true")]
+    return f"{PODS.path(metadata['namespace'], metadata['name'], 'exec')}?{urlencode(query)}"
+
+
+async def _talk(socket: aiohttp.ClientWebSocketResponse, *, stdin: bool, terminal: bool) -> Mapping[str, Any]:
+    """The status that the server ends with; empty when it does not."""
+    loop = asyncio.get_running_loop()
+    sending = asyncio.create_task(_send_input(socket)) if stdin else None
+    if terminal:
+        resize = partial(_resize, socket)
+        loop.add_signal_handler(signal.SIGWINCH, lambda: loop.create_task(resize()))
+        await resize()
+    try:
+        return await _receive(socket)
+    finally:
+        if sending is not None:
+            sending.cancel()
+        if terminal:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+
+async def _receive(socket: aiohttp.ClientWebSocketResponse) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = {}
+    streams = {STDOUT: sys.stdout.buffer, STDERR: sys.stderr.buffer}
+    async for message in socket:
+        data: bytes = message.data.encode() if isinstance(message.data, str) else message.data
+        if not data:
+            continue
+        if data[0] == ERROR:
+            status = orjson.loads(data[1:])
+        elif data[0] in streams:
+            streams[data[0]].write(data[1:])
+            streams[data[0]].flush()
+    return status
+
+
+async def _send_input(socket: aiohttp.ClientWebSocketResponse) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    watched = _watch_input(loop, ready)
+    try:
+        while True:
+            if watched:
+                await ready.wait()
+                ready.clear()
+            data = os.read(0, CHUNK_BYTES)
+            await socket.send_bytes(bytes((STDIN,)) + data) if data else None
+            if not data:
+                break
+    finally:
+        if watched:
+            loop.remove_reader(0)
+    if socket.protocol == PROTOCOLS[0]:
+        await socket.send_bytes(bytes((CLOSE, STDIN)))
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> bool:
+    """Whether there may be something to wait for; a plain file is always ready."""
+    try:
+        loop.add_reader(0, ready.set)
+    except (PermissionError, OSError):
+        return False
+    return True
+
+
+async def _resize(socket: aiohttp.ClientWebSocketResponse) -> None:
+    rows, columns, _, _ = struct.unpack("HHHH", fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+    await socket.send_bytes(bytes((RESIZE,)) + orjson.dumps({"Width": columns, "Height": rows}))
+
+
+@contextlib.contextmanager
+def _raw() -> Generator[None]:
+    """Each key as it is pressed: the terminal at the other end says what it means."""
+    before = termios.tcgetattr(0)
+    try:
+        tty.setraw(0)
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)

@@ -1,0 +1,165 @@
+"""``rallypoint get``: what a cluster holds, in the server's own columns or whole."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+import yaml
+
+from controller.cli import cluster as clusters
+from controller.cli.cluster import Cluster, Named, Object, Unusable
+from controller.cli.columns import Columns, rows, titles
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser("get", help="show objects of a cluster, local or real")
+    parser.add_argument(
+        "what", nargs="+", metavar="KIND[/NAME]", help="KIND [NAME...], KIND,KIND or KIND/NAME..."
+    )
+    parser.add_argument("--selector", "-l", default="", help="only those with these labels")
+    parser.add_argument("--output", "-o", choices=("wide", "yaml", "json", "name"), default="")
+    parser.add_argument("--watch", "-w", action="store_true", help="go on with each change")
+    parser.add_argument("--no-headers", action="store_true", help="rows only")
+    parser.add_argument("--ignore-not-found", action="store_true", help="say nothing of what is not there")
+    clusters.add_flags(parser, all_namespaces=True)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    return clusters.execute(args, partial(_get, args))
+
+
+async def _get(args: argparse.Namespace, cluster: Cluster) -> int:
+    wanted = [
+        (named, name) for kinds, name in clusters.targets(args.what) for named in cluster.find_all(kinds)
+    ]
+    if args.watch and len(wanted) > 1:
+        raise Unusable("you may only specify a single resource type with --watch")
+    if args.output in ("", "wide"):
+        return await _show_tables(args, cluster, wanted)
+    found = await _objects(args, cluster, wanted)
+    alone = found[0] if len(found) == 1 and wanted[0][1] else None
+    _print_whole(args.output, found, alone)
+    return 0
+
+
+async def _objects(
+    args: argparse.Namespace, cluster: Cluster, wanted: Sequence[tuple[Named, str]]
+) -> list[Object]:
+    found: list[Object] = []
+    for named, name in wanted:
+        if name:
+            found.append(await cluster.get(named, name))
+        else:
+            found += await cluster.all_of(named.resource, labelSelector=args.selector)
+    return found
+
+
+def _print_whole(form: str, found: Sequence[Object], alone: Object | None) -> None:
+    if form == "name":
+        sys.stdout.write("".join(f"{_name(one)}\n" for one in found))
+        return
+    shown = [_without_managers(one) for one in found]
+    whole = (
+        shown[0]
+        if alone is not None
+        else {"apiVersion": "v1", "items": shown, "kind": "List", "metadata": {"resourceVersion": ""}}
+    )
+    if form == "yaml":
+        sys.stdout.write(yaml.safe_dump(whole, default_flow_style=False, allow_unicode=True, width=2**20))
+    else:
+        sys.stdout.write(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    group = obj["apiVersion"].rpartition("/")[0]
+    kind = obj["kind"].lower()
+    return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
+
+
+def _without_managers(obj: Object) -> Object:
+    """Who manages which field is of no interest to people."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+async def _show_tables(
+    args: argparse.Namespace, cluster: Cluster, wanted: Sequence[tuple[Named, str]]
+) -> int:
+    kinds = list(dict.fromkeys(named for named, _ in wanted))
+    shown = False
+    for named in kinds:
+        names = [name for one, name in wanted if one == named]
+        shown = await _show_kind(args, cluster, named, names, several=len(kinds) > 1, again=shown) or shown
+    if not shown and not args.watch and not args.ignore_not_found:
+        place = f" in {cluster.namespace} namespace" if cluster.namespace and _placed(kinds) else ""
+        sys.stderr.write(f"No resources found{place}\n" if not place else f"No resources found{place}.\n")
+    return 0
+
+
+def _placed(kinds: Sequence[Named]) -> bool:
+    return any(named.resource.namespaced for named in kinds)
+
+
+async def _show_kind(
+    args: argparse.Namespace,
+    cluster: Cluster,
+    named: Named,
+    names: Sequence[str],
+    *,
+    several: bool,
+    again: bool,
+) -> bool:
+    """Print one kind; whether there was anything."""
+    wide, place = args.output == "wide", not cluster.namespace and named.resource.namespaced
+    prefix = f"{named.full_name}/" if several else ""
+    columns: Columns | None = None
+    first: Object = {}
+    for name in names:
+        path = named.resource.path(cluster.place(named), name)
+        query = {} if name else {"labelSelector": args.selector}
+        table = orjson.loads(await cluster.client.request("GET", path, params=query, accept=TABLE))
+        found = rows(table, table, wide=wide, place=place, prefix=prefix)
+        if columns is None:
+            first = table
+            columns = Columns(() if args.no_headers else titles(table, wide=wide, place=place))
+            sys.stdout.write("\n" if again and found else "")
+        sys.stdout.write(columns.text(found) if found else "")
+    if args.watch and columns is not None:
+        await _watch(args, cluster, named, names[0], columns, first)
+    return bool(first.get("rows"))
+
+
+async def _watch(
+    args: argparse.Namespace, cluster: Cluster, named: Named, name: str, columns: Columns, first: Object
+) -> None:
+    """Print the rows of all that changes, until interrupted."""
+    wide, place = args.output == "wide", not cluster.namespace and named.resource.namespaced
+    version = first["metadata"]["resourceVersion"]
+    while True:
+        query = {"watch": "1", "resourceVersion": version, "labelSelector": args.selector}
+        query["allowWatchBookmarks"] = "true"  # A watch without any news is not dead.
+        if name:
+            query["fieldSelector"] = f"metadata.name={name}"
+        path = named.resource.path(cluster.place(named))
+        async with cluster.client.stream(path, query, accept=TABLE) as lines:
+            async for line in lines:
+                event = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    raise Unusable(event["object"].get("message", "the watch has ended"))
+                sys.stdout.write(columns.text(rows(event["object"], first, wide=wide, place=place)))
+                sys.stdout.flush()
+                version = _version(event["object"]) or version
+
+
+def _version(table: Mapping[str, Any]) -> str:
+    found = table["rows"] or []
+    metadata = found[-1]["object"]["metadata"] if found else table.get("metadata") or {}
+    return str(metadata.get("resourceVersion", ""))

@@ -1,0 +1,248 @@
+"""``get``, ``describe``, ``logs``, ``delete`` and ``exec`` against a site: what they print, and how they end."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from api.meta import PODS, Resource
+from controller.cli import main
+from controller.crds import all_crds
+from controller.kube.client import Client
+from controller.local.site import Site, site
+
+pytestmark = pytest.mark.looptime(False)
+
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+JOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Awaitable[Ended]]
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Site]:
+    async with site(all_crds(), tmp_path / "site", isolation="loopback") as made:
+        yield made
+
+
+@pytest.fixture
+def run(here: Site, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs a command; what it prints goes through the descriptors, as bytes."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(dict(here.kubeconfig)))
+
+    async def run(command: str, *arguments: str) -> Ended:
+        given = [command, "--kubeconfig", str(kubeconfig), *arguments]
+        status = await asyncio.to_thread(main, given)
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return Ended(status, out.decode(), err.decode())
+
+    return run
+
+
+async def create(client: Client, resource: Resource, manifest: dict[str, Any]) -> None:
+    await client.create(resource, "default", orjson.dumps(manifest))
+
+
+async def pod(client: Client, name: str, script: str, *, until: str = "Running", **metadata: Any) -> None:
+    container = {"name": "main", "image": "none", "command": ["sh", "-c", script]}
+    spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
+    await create(client, PODS, {"metadata": {"name": name, **metadata}, "spec": spec})
+    async with asyncio.timeout(30):
+        phase = ""
+        while phase != until:
+            found = orjson.loads(await client.get(PODS, "default", name))
+            phase = str((found.get("status") or {}).get("phase"))
+            await asyncio.sleep(0.02)
+
+
+async def test_get_in_the_servers_columns(here: Site, run: Run) -> None:
+    await pod(here.client, "p", "exec sleep 100")
+    shown = await run("get", "pods")
+    wide = await run("get", "po", "p", "-o", "wide")
+
+    title, row = shown.out.splitlines()
+    assert title.split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    assert row.split()[:4] == ["p", "1/1", "Running", "0"]
+    assert row.index("1/1") == title.index("READY")
+    assert "NODE" in wide.out
+    assert shown.status == wide.status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        pytest.param(["cm/c"], "c", id="a short name"),
+        pytest.param(["ConfigMap", "c"], "c", id="a kind"),
+        pytest.param(["configmaps.v1", "c"], "c", id="with its version"),
+        pytest.param(["configmap", "-l", "a=b"], "c", id="by its labels"),
+        pytest.param(["configmaps", "-A"], "default", id="everywhere"),
+        pytest.param(["cm,svc"], "configmap/c", id="of several kinds"),
+    ],
+)
+async def test_get_by_the_names_that_people_use(here: Site, run: Run, words: list[str], told: str) -> None:
+    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": "b"}}})
+    shown = await run("get", "--no-headers", *words)
+
+    assert shown.status == 0
+    assert shown.out.split()[0] == told
+
+
+async def test_get_whole(here: Site, run: Run) -> None:
+    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    one = await run("get", "cm/c", "-o", "yaml")
+    many = await run("get", "cm", "-o", "json")
+    name = await run("get", "cm", "-o", "name")
+
+    assert yaml.safe_load(one.out)["data"] == {"a": "b"}
+    assert json.loads(many.out)["kind"] == "List"
+    assert json.loads(many.out)["items"][0]["kind"] == "ConfigMap"
+    assert name.out == "configmap/c\n"
+
+
+async def test_what_is_not_there(run: Run) -> None:
+    nothing = await run("get", "cm")
+    missing = await run("get", "pod", "none")
+    unknown = await run("get", "spaceships")
+
+    assert (nothing.status, nothing.err) == (0, "No resources found in default namespace.\n")
+    assert (missing.status, missing.err) == (1, 'Error from server (NotFound): pods "none" not found\n')
+    assert (unknown.status, unknown.err) == (
+        1,
+        'error: the server doesn\'t have a resource type "spaceships"\n',
+    )
+
+
+async def test_describe_a_job(here: Site, run: Run) -> None:
+    container = {"name": "pytorch", "image": "none", "command": ["true"]}
+    template = {"spec": {"containers": [container]}}
+    spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}
+    await create(
+        here.client,
+        JOBS,
+        {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}, "spec": spec},
+    )
+    condition = {"type": "Created", "status": "True", "reason": "New", "message": "is new"}
+    status = {"conditions": [condition], "replicaStatuses": {"Worker": {"active": 1}}}
+    await here.client.patch(JOBS, "default", "j", orjson.dumps({"status": status}), subresource="status")
+    await pod(
+        here.client, "j-worker-0", "exit 3", until="Failed", labels={"training.kubeflow.org/job-name": "j"}
+    )
+    shown = await run("describe", "pytorchjob", "j")
+    lines = [line.split() for line in shown.out.splitlines()]
+
+    assert shown.status == 0
+    assert ["Name:", "j"] in lines
+    assert ["Worker", "2", "1", "0", "0"] in lines
+    assert ["j-worker-0", "Failed", "0", "local"] in lines
+    assert ["Created", "True", "<none>", "New", "is", "new"] in lines
+
+
+async def test_describe_a_pod(here: Site, run: Run) -> None:
+    await pod(here.client, "p", "exit 3", until="Failed")
+    async with asyncio.timeout(20):
+        shown = await run("describe", "pod/p")
+        while "Scheduled" not in shown.out:
+            shown = await run("describe", "pod/p")
+    lines = [line.split() for line in shown.out.splitlines()]
+
+    assert ["main", "Terminated", "Error", "(exit", "code", "3)", "0", "<none>"] in lines
+
+
+async def test_logs(here: Site, run: Run) -> None:
+    for name in ("a", "b"):
+        await pod(here.client, name, f"echo from {name}; echo last", until="Succeeded", labels={"x": "y"})
+    one = await run("logs", "a")
+    tail = await run("logs", "pod/a", "--tail", "1")
+    many = await run("logs", "-l", "x=y", "--prefix")
+    followed = await run("logs", "-f", "b")
+    previous = await run("logs", "--previous", "a")
+
+    assert one.out == "from a\nlast\n"
+    assert tail.out == "last\n"
+    assert "[pod/a/main] from a\n" in many.out
+    assert "[pod/b/main] from b\n" in many.out
+    assert followed.out == "from b\nlast\n"
+    assert previous.status == 1
+    assert 'previous terminated container "main" in pod "a" not found' in previous.err
+
+
+async def test_delete(here: Site, run: Run, tmp_path: Path) -> None:
+    await pod(here.client, "p", "exec sleep 100")
+    manifest = tmp_path / "c.yaml"
+    manifest.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
+    await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c"}})
+    gone = await run("delete", "pod", "p")
+    listed = await run("get", "pods")
+    by_file = await run("delete", "-f", str(manifest))
+    again = await run("delete", "-f", str(manifest))
+    forgiven = await run("delete", "-f", str(manifest), "--ignore-not-found")
+    unnamed = await run("delete", "cm")
+
+    assert (gone.status, gone.out) == (0, 'pod "p" deleted from default namespace\n')
+    assert "No resources found" in listed.err
+    assert by_file.out == 'configmap "c" deleted from default namespace\n'
+    assert (again.status, again.err) == (1, 'Error from server (NotFound): configmaps "c" not found\n')
+    assert (forgiven.status, forgiven.err) == (0, "")
+    assert unnamed.status == 1
+
+
+async def test_exec(here: Site, run: Run) -> None:
+    await pod(here.client, "p", "exec sleep 100")
+    said = await run("exec", "p", "--", "sh", "-c", "echo $HOSTNAME; echo problem >&2; exit 7")
+    nothing = await run("exec", "p", "--", "no-such-program")
+    nowhere = await run("exec", "p", "-c", "other", "--", "true")
+
+    assert (said.status, said.out) == (7, "p\n")
+    assert said.err == "problem\ncommand terminated with exit code 7\n"
+    assert nothing.status == 1
+    assert "executable file not found in $PATH" in nothing.err
+    assert (nowhere.status, nowhere.err) == (1, "error: container other is not valid for pod p\n")
+
+
+async def test_exec_with_input(here: Site, run: Run, tmp_path: Path) -> None:
+    """All of it arrives, and its end is seen; a process of its own, as input is one's own."""
+    await pod(here.client, "p", "exec sleep 100")
+    command = "import sys; from controller.cli import main; sys.exit(main())"
+    given = bytes(range(256)) * 4096
+    arguments = ["exec", "--kubeconfig", str(tmp_path / "kubeconfig"), "-i", "p", "--", "cat"]
+    ended = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", command, *arguments],
+        input=given,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout == given
+
+
+async def test_a_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {"clusters": [cluster], "contexts": [context], "current-context": "c"}
+    (tmp_path / "kubeconfig").write_text(
+        yaml.safe_dump({**config, "users": [{"name": "u", "user": {"token": "t"}}]})
+    )
+    status = await asyncio.to_thread(main, ["get", "pods", "--kubeconfig", str(tmp_path / "kubeconfig")])
+
+    assert status == 1
+    assert "the server does not answer" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""Kubeconfig files that need no loader, and those that are left to it."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.kube.plain import plain
+from controller.local.apiserver import ApiServer
+from controller.local.apiserver.certificates import identity
+
+pytestmark = pytest.mark.looptime(False)
+
+
+def config(cluster: dict[str, Any], user: dict[str, Any], **context: Any) -> dict[str, Any]:
+    return {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", **context}}],
+        "current-context": "x",
+    }
+
+
+def written(folder: Path, content: Any) -> str:
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+async def test_a_file_of_ours(tmp_path: Path) -> None:
+    server = ApiServer()
+    shown = identity(datetime.now(UTC))
+    await server.start(tls=shown.tls, authority=shown.authority)
+    found = plain(written(tmp_path, server.kubeconfig()))
+    url = server.url
+    await server.stop()
+
+    assert found is not None
+    assert (found.server, found.token(), found.namespace) == (url, server.token, "default")
+    assert isinstance(found.tls(), ssl.SSLContext)
+
+
+def test_another_context(tmp_path: Path) -> None:
+    content = config({"server": "http://a"}, {"token": "t"}, namespace="n")
+    content["contexts"].append({"name": "y", "context": {"cluster": "c", "user": "u", "namespace": "m"}})
+    path = written(tmp_path, content)
+    usual, other = plain(path), plain(path, "y")
+
+    assert usual is not None
+    assert other is not None
+    assert (usual.namespace, other.namespace) == ("n", "m")
+    assert plain(path, "z") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("no kubeconfig", id="something else"),
+        pytest.param(config({"server": "http://a"}, {"exec": {"command": "login"}}), id="a plugin"),
+        pytest.param(config({"server": "http://a"}, {"token": "t", "as": "b"}), id="in another's name"),
+        pytest.param(
+            config({"server": "https://a", "certificate-authority": "f"}, {"token": "t"}), id="another file"
+        ),
+        pytest.param(config({"server": "https://a"}, {"token": "t"}), id="the system's authorities"),
+        pytest.param(
+            config({"server": "https://a", "certificate-authority-data": "?"}, {"token": "t"}),
+            id="a bad authority",
+        ),
+        pytest.param(
+            {**config({"server": "http://a"}, {"token": "t"}), "current-context": "z"}, id="no context"
+        ),
+    ],
+)
+def test_files_that_are_left_to_the_loader(tmp_path: Path, content: Any) -> None:
+    assert plain(written(tmp_path, content)) is None
+    assert plain(str(tmp_path / "missing")) is None
