@@ -1,10 +1,12 @@
 """The controller's process is killed with SIGKILL at any of its calls to a real API server: each job's life ends as if nothing had been.
 
-A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all.
+A door in front of the server holds many jobs at once, each at another call, before it or after it; then one kill cuts them all. The
+controller that comes next is killed as well, where it takes them up.
 tests/controller/test_killed_anywhere.py does the same to more lives on the embedded server.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -28,6 +30,8 @@ AT_ONCE = 16
 """Jobs that are cut by one kill."""
 EVENTS_AT_ONCE = 3
 """Of these, jobs that are held at an event: the controller sends four at once, and the others need a way."""
+SECOND = [Hold(Cut(number, moment)) for number in (1, 2, 3) for moment in Moment]
+"""Where jobs are cut that have been cut before: among the first calls of the next controller."""
 HELD_SECONDS = 120.0
 """Much more than all of them need to get there."""
 
@@ -93,21 +97,26 @@ async def test_killed_at_any_call(control_plane: ControlPlane, namespace: str, c
                 begin("cut-0")
                 await lives["cut-0"]
         calls, events = door.calls["cut-0", False], door.calls["cut-0", True]
-        for holds in rounds(calls, events):
-            now = {f"cut-{len(lives) + at}": hold for at, hold in enumerate(holds)}
-            async with Door(connection, now) as door:
+        again: dict[str, Hold] = {}
+        held_again = 0
+        for holds in [*rounds(calls, events), []]:
+            new = {f"cut-{len(lives) + at}": hold for at, hold in enumerate(holds)}
+            async with Door(connection, {**again, **new}) as door:
                 with controller(control_plane, namespace, door.url) as process:
-                    for name in now:
+                    for name in new:
                         begin(name)
                     async with asyncio.timeout(HELD_SECONDS):
-                        await asyncio.gather(*(is_held(door, name) for name in now))
+                        await asyncio.gather(*(is_held(door, name) for name in [*again, *new]))
                     os.kill(process.pid, signal.SIGKILL)
+            held_again += sum(door.held[name].is_set() for name in again)
+            again = dict(zip(new, itertools.cycle(SECOND), strict=False))
         async with Door(connection) as door:
             with controller(control_plane, namespace, door.url) as process:
                 await asyncio.gather(*lives.values())
                 log = process.log.read_text()
 
     assert calls >= 15  # pods, Services, statuses, deletes: this was no empty life
+    assert held_again > len(lives) / 2
     endings = {name: Ending.of(name, history) for name in lives}
     assert endings == dict.fromkeys(lives, WHOLE.ending)
     assert "Traceback" not in log
