@@ -6,6 +6,7 @@ The controller under test is another client of the same server. Everything happe
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,9 @@ TESTER = "test"
 """The user agent of the test's own client, which meets no faults."""
 QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,))
 """Settings of a controller of one kind, the one that ``stage`` defines, that serves nothing itself."""
+
+UNWARMED = replace(QUIET, kube_api_qps=1e6, kube_api_burst=1_000_000)
+"""With a limit, which nothing meets, no connection is kept warm: in long lives that would be most of all calls."""
 
 
 @cache

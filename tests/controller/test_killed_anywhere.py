@@ -15,7 +15,7 @@ from api.meta import EVENTS
 from controller.testing.history import History, recorded
 from controller.testing.killing import Cut, Killer, Moment, undying
 from controller.testing.plays import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Actors, Ending, Play
-from controller.testing.stage import daytime, stage
+from controller.testing.stage import UNWARMED, daytime, stage
 
 JOB = "train"
 PLAYS = [
@@ -41,9 +41,9 @@ async def live(play: Play, killer: Killer) -> tuple[History, set[str]]:
                 }
                 owed.update(unsent, await actors.owed(JOB))
 
-            async with undying(on, killer, between=look):
+            async with undying(on, killer, UNWARMED, between=look):
                 await actors.perform(play, JOB)
-                await on.settled(60)
+                await on.settled(20)
     return history, owed
 
 

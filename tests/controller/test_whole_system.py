@@ -7,7 +7,6 @@ and nothing must move any more. See controller/testing/laws.py.
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import looptime
@@ -30,7 +29,7 @@ from controller.testing.faults import Cut as CutWatch
 from controller.testing.faults import Delay, Fault, Refuse, Reset, Rule
 from controller.testing.killing import Cut, Killer, Moment, undying
 from controller.testing.laws import FOREIGN, Laws, has, is_finished, pod_names, replica_statuses
-from controller.testing.stage import QUIET, TESTER, Stage, daytime, stage
+from controller.testing.stage import TESTER, UNWARMED, Stage, daytime, stage
 
 T = TypeVar("T")
 
@@ -40,8 +39,6 @@ MOST_KILLS, MOST_FAULTS, MOST_INTERFERENCE = 3, 3, 2
 """A controller that is hindered all the time never gets to make a mistake."""
 CALM_SECONDS = 40.0
 """Longer than a deadline and a TTL of these jobs take."""
-UNWARMED = replace(QUIET, kube_api_qps=1e6, kube_api_burst=1_000_000)
-"""With a limit, which nothing meets, no connection is kept warm: that would be most of all calls."""
 
 NAMES = st.sampled_from(["one", "two"])
 POLICIES = st.sampled_from(["Never", "OnFailure", "OnFailure", "Always", "ExitCode", "ExitCode"])
