@@ -12,10 +12,16 @@ from typing import Any
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.local.apiserver.server import ApiServer
+from controller.local.batch.jobs import Jobs
 from controller.local.node import podexec, podlog
 from controller.local.node.choice import Chosen, Wanted, choose
 from controller.local.node.node import Node
 from controller.runtime import clock
+
+NOTICES = {
+    "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
+}
+"""What whoever creates such objects is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ async def site(
         Unusable: ``data`` cannot be used.
         OSError: the door's port is taken.
     """
-    server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True, data=data)
+    server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True, data=data, notices=NOTICES)
     try:
         connection = await _open(server, door)
         async with (
@@ -70,11 +76,13 @@ async def site(
             server.answer_for_pods("log", partial(podlog.answer, node.logs))
             server.answer_for_pods("exec", partial(podexec.answer, node.enter))
             running = tasks.create_task(node.run())
+            jobs = tasks.create_task(Jobs(client).run())
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
                 yield Site(connection, client, node, server.kubeconfig(), chosen.spelled)
             finally:
+                jobs.cancel()  # Else it would replace what the node stops.
                 await node.stop(silently=data is not None)
                 running.cancel()
     finally:

@@ -131,9 +131,20 @@ def _refuse_conflicts(
         for manager, path in found
     ]
     plural = "s" if len(found) > 1 else ""
-    listed = "; ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-    message = f"Apply failed with {len(found)} conflict{plural}: {listed}"
+    message = f"Apply failed with {len(found)} conflict{plural}: {_told(found)}"
     raise Refusal(409, "Conflict", message, {"causes": causes})
+
+
+def _told(found: list[tuple[str, tuple[str, ...]]]) -> str:
+    """Conflicts in words: one in a line, several by their managers."""
+    if len(found) == 1:
+        ((manager, path),) = found
+        return f'conflict with "{manager}": {_shown(path)}'
+    lines: list[str] = []
+    for manager in sorted({manager for manager, _ in found}):
+        lines.append(f'conflicts with "{manager}":')
+        lines += [f"- {_shown(path)}" for other, path in found if other == manager]
+    return "\n".join(lines)
 
 
 def fields(node: Node, value: Any) -> Json:

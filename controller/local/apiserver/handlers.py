@@ -15,6 +15,7 @@ from controller.local.apiserver import (
     discovery,
     openapi,
     patch,
+    protobuf,
     refusals,
     strategic,
     subresources,
@@ -32,6 +33,7 @@ from controller.local.apiserver.writing import Edit, Writer
 
 JSON = "application/json"
 YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -352,13 +354,24 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
         Refusal: 415, it is of another media type; 400, it cannot be parsed.
     """
     media = request.content_type if "Content-Type" in request.headers else JSON
+    if media == PROTOBUF and not found.served.custom:
+        return _unpacked(found, body)
     if media not in (JSON, YAML, "*/*"):
-        raise refusals.unknown_media_type((JSON, YAML, "application/vnd.kubernetes.protobuf"))
+        raise refusals.unknown_media_type((JSON, YAML, PROTOBUF))
     try:
         return yaml.load(body, Loader=yaml.CSafeLoader) if media == YAML else orjson.loads(body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
+        raise refusals.bad_request(message) from error
+
+
+def _unpacked(found: Target, body: bytes) -> Json:
+    try:
+        return protobuf.decode(body)
+    except protobuf.NotReadable as error:
+        kind = found.served.kind
+        message = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise refusals.bad_request(message) from error
 
 

@@ -114,9 +114,14 @@ def _default_volume(volume: Json) -> None:
 
 def default(pod: Json) -> Json:
     default_spec(pod.setdefault("spec", {}))
-    for condition in (pod.get("status") or {}).get("conditions") or ():
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for told in status.get(name) or ():
+            told.setdefault("state", {})
+            told.setdefault("lastState", {})
     pod["spec"].setdefault("enableServiceLinks", True)
     return pod
 

@@ -6,7 +6,7 @@ import contextlib
 import random
 import secrets
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from aiohttp import web
 
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.customresources import GROUP
+from controller.local.apiserver.expiry import forget_events
 from controller.local.apiserver.front import Front
 from controller.local.apiserver.garbage import Collector
 from controller.local.apiserver.handlers import Audit, Handlers, PodRequest
@@ -46,11 +47,13 @@ class ApiServer:
         front: Front | None = None,
         seed: int | None = None,
         data: Path | None = None,
+        notices: Mapping[str, str] | None = None,
     ) -> None:
         """``token`` is made up when it is not given; ``history`` is how many changes a resource remembers.
 
         With ``auto_namespaces`` a namespace is there as soon as something is created in it. With ``data``, a file,
-        the server goes on where the one before it ended, and nothing that it has acknowledged is lost.
+        the server goes on where the one before it ended, and nothing that it has acknowledged is lost. ``notices``
+        are warnings for those who create objects of a resource (``group/plural``).
 
         Raises:
             Unusable: ``data`` cannot be used.
@@ -58,11 +61,13 @@ class ApiServer:
         self.token = token or secrets.token_urlsafe(32)
         self.store = Store(history)
         rng = random.Random(seed) if seed is not None else random.SystemRandom()
-        self._writer = Writer(self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces)
+        self._writer = Writer(
+            self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces, notices=notices or {}
+        )
         self._collector = Collector(self._writer)
         self._handlers = Handlers(self._writer, self.token, clock, front)
         self._runner: web.AppRunner | None = None
-        self._collecting: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self._url = ""
         self._authority = b""
         self._journal = None if data is None else Journal(data)
@@ -141,21 +146,25 @@ class ApiServer:
         bound = self._runner.addresses[0]
         self._url = f"{'https' if tls is not None else 'http'}://{bound[0]}:{bound[1]}"
         self._authority = authority
-        self._collecting = asyncio.create_task(self._collector.run(), name="garbage collector")
+        self._beside = [
+            asyncio.create_task(self._collector.run(), name="garbage collector"),
+            asyncio.create_task(forget_events(self._writer), name="expiry of events"),
+        ]
 
     async def stop(self) -> None:
         """End all watches, then close the door."""
         self.store.close_watchers()
-        if self._collecting is not None:
-            self._collecting.cancel()
+        for task in self._beside:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._collecting
+                await task
         if self._runner is not None:
             await self._runner.cleanup()
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close)
             self.store.keeper = self._journal = None
-        self._runner = self._collecting = None
+        self._runner = None
+        self._beside = []
         self._url = ""
 
     def kubeconfig(self) -> Json:

@@ -5,7 +5,7 @@ here.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,12 +35,14 @@ class Writer:
         rng: random.Random,
         *,
         auto_namespaces: bool,
+        notices: Mapping[str, str],
     ) -> None:
         self.store = store
         self.catalog = catalog
         self.clock = clock
         self._rng = rng
         self._auto_namespaces = auto_namespaces
+        self._notices = notices
 
     def collection(self, served: Served) -> Collection:
         return self.store.collection(served.collection)
@@ -60,7 +62,7 @@ class Writer:
         self, target: Target, body: Any, options: WriteOptions, managed_fields: Sequence[Json] = ()
     ) -> Answer:
         served = target.served
-        warnings: list[str] = []
+        warnings = [self._notices[served.collection]] if served.collection in self._notices else []
         obj = admission.decode(served, body, options, warnings)
         given = obj["metadata"]
         self._check_place(target, given)

@@ -37,15 +37,15 @@ class Events:
             except (ApiError, aiohttp.ClientError, TimeoutError):
                 continue  # An event tells of something; it is not the thing itself.
 
-    def _event(self, pod: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
-        meta, moment = pod["metadata"], timestamp(self._now())
+    def _event(self, about: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
+        meta, moment = about["metadata"], timestamp(self._now())
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": meta["namespace"]},
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
+                "apiVersion": about.get("apiVersion") or "v1",
+                "kind": about.get("kind") or "Pod",
                 "name": meta["name"],
                 "namespace": meta["namespace"],
                 "uid": meta["uid"],

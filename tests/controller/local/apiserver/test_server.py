@@ -156,3 +156,15 @@ async def test_a_bad_definition() -> None:
         ApiServer(crds=[{"metadata": {"name": "x"}, "spec": {"group": "g", "names": {}, "versions": []}}])
 
     assert refused.value.code == 422
+
+
+async def test_a_notice_for_those_who_create() -> None:
+    server = ApiServer(notices={"/configmaps": "it has no effect here"})
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+        changed = await wire.send(Step("PATCH", f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, type=MERGE))
+    await server.stop()
+
+    assert made.warnings == ('299 - "it has no effect here"',)
+    assert changed.warnings == ()

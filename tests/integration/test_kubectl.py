@@ -1,0 +1,204 @@
+"""A session with kubectl on the embedded API server and on a real one: the same words, the same exit statuses.
+
+What a real one cannot show without a kubelet (logs, commands in pods) is shown on a site, beside what kubectl prints.
+"""
+
+import asyncio
+import os
+import re
+import shlex
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.crds import all_crds
+from controller.kube.client import Client
+from controller.kube.connect import Connection
+from controller.local.apiserver import ApiServer
+from controller.local.apiserver.certificates import identity
+from controller.local.batch.jobs import Jobs
+from controller.local.site import Door, site
+from controller.testing.controlplane import ControlPlane, binaries
+
+SCRIPT = yaml.safe_load(Path(__file__).with_name("kubectl.yaml").read_text())
+
+NORMAL = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
+    (re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w+ \d{4} \d\d:\d\d:\d\d \+\d{4}"), "<time>"),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
+    (re.compile(r"(?m)\b(\d+[smhd])+(?= |$|\))"), "<age>"),
+    (re.compile(r'(?i)(resource ?version: +)"?\d+"?'), r"\1<version>"),
+    (re.compile(r"(?m)^ *serviceAccount(Name)?: default\n|^Service Account: .*\n"), ""),
+    (re.compile(r"\(x\d+ over [^)]*\)"), "(several)"),
+    (re.compile(r"\bonce-[a-z0-9]{5}\b"), "once-<name>"),
+    (re.compile(r"(?m)^-+( +-+)*$"), "---"),
+    (re.compile(r" {2,}"), "  "),
+    (re.compile(r"(?m) +$"), ""),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    status: int
+    out: str
+    err: str
+
+
+class Kubectl:
+    """The real kubectl, for one cluster and one namespace."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path) -> None:
+        self._program = str(binaries.ensure(["kubectl"])["kubectl"])
+        self._namespace = namespace
+        self._folder = folder
+        # Names of its own for what it finds out about a server, so that nothing of another run is believed.
+        home = kubeconfig.parent / f"{kubeconfig.stem}-home"
+        self._env = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home), "TZ": "UTC"}
+
+    async def __call__(self, command: str, given: bytes | None = None) -> Said:
+        filled = command.replace("FILES", str(self._folder)).replace("NAMESPACE", self._namespace)
+        words = filled.split(" ") if '"' in filled else shlex.split(filled)
+        process = await asyncio.create_subprocess_exec(
+            *(self._program, "--namespace", self._namespace, *words),
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate(given)
+        assert process.returncode is not None
+        return Said(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, namespace: str) -> Path:
+    for name, manifest in SCRIPT["manifests"].items():
+        (tmp_path / name).write_text(yaml.safe_dump(manifest).replace("NAMESPACE", namespace))
+    return tmp_path
+
+
+@pytest.fixture
+async def embedded(tmp_path: Path, folder: Path, namespace: str) -> AsyncIterator[Kubectl]:
+    server = ApiServer(crds=all_crds(), auto_namespaces=True)
+    shown = identity(datetime.now(UTC))
+    await server.start(tls=shown.tls, authority=shown.authority)
+    path = tmp_path / "embedded.yaml"
+    path.write_text(yaml.safe_dump(server.kubeconfig()))
+    trusting = ssl.create_default_context(cadata=shown.authority.decode())
+    connection = Connection(server=server.url, token=lambda: server.token, tls=lambda: trusting)
+    async with Client(connection) as client:
+        jobs = asyncio.create_task(Jobs(client).run())
+        yield Kubectl(path, namespace, folder)
+        jobs.cancel()
+        await asyncio.gather(jobs, return_exceptions=True)
+    await server.stop()
+
+
+@pytest.fixture
+def real(control_plane: ControlPlane, crds: list[Path], folder: Path, namespace: str) -> Kubectl:
+    return Kubectl(control_plane.kubeconfig(), namespace, folder)
+
+
+async def test_the_session(embedded: Kubectl, real: Kubectl) -> None:
+    found: list[str] = []
+    for step in SCRIPT["session"]:
+        ours, theirs = await asyncio.gather(embedded(step["run"]), real(step["run"]))
+        wanted = 1 if step.get("fails") else 0
+        if theirs.status != wanted:
+            found.append(f"$ kubectl {step['run']}\n  a real one ends with {theirs.status}: {theirs.err}")
+        if ours.status != theirs.status:
+            found.append(f"$ kubectl {step['run']}\n  exit status {ours.status}: {ours.err}")
+        elif not step.get("silent"):
+            found += _differences(step, ours, theirs)
+
+    assert not found, "\n".join(found)
+
+
+def _differences(step: Mapping[str, Any], ours: Said, theirs: Said) -> list[str]:
+    told: list[str] = []
+    for name in ("out", "err"):
+        our, their = (_normal(getattr(said, name), step) for said in (ours, theirs))
+        if our != their:
+            lines = [f"  - {line}" for line in their if line not in our]
+            lines += [f"  + {line}" for line in our if line not in their]
+            told.append("\n".join([f"$ kubectl {step['run']}", *(lines or ["  in another order"])]))
+    return told
+
+
+def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
+    for pattern, name in NORMAL:
+        text = pattern.sub(name, text)
+    lines = text.splitlines()
+    return sorted(lines) if step.get("lines") == "sorted" else lines
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """kubectl on a site whose node runs pods."""
+    async with site(all_crds(), tmp_path / "site", isolation="loopback", door=Door(tls=True)) as made:
+        path = tmp_path / "site.yaml"
+        path.write_text(yaml.safe_dump(dict(made.kubeconfig)))
+        yield Kubectl(path, "default", tmp_path)
+
+
+async def until(kubectl: Kubectl, command: str, holds: Callable[[str], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds((await kubectl(command)).out):  # noqa: ASYNC110 - it happens elsewhere
+            await asyncio.sleep(0.1)
+
+
+def run(name: str, script: str, *, restart: str = "Never") -> str:
+    return f"run {name} --image=none --restart={restart} --labels=a={name} --command -- sh -c '{script}'"
+
+
+async def test_logs(here: Kubectl) -> None:
+    await here(run("talks", "echo one; echo two; echo three"))
+    await until(here, "get pod talks -o jsonpath={.status.phase}", lambda phase: phase == "Succeeded")
+
+    assert await here("logs talks") == Said(0, "one\ntwo\nthree\n", "")
+    assert await here("logs talks --tail=1") == Said(0, "three\n", "")
+    assert await here("logs -f talks") == Said(0, "one\ntwo\nthree\n", "")
+    assert await here("logs -l a=talks --prefix --tail=1") == Said(0, "[pod/talks/talks] three\n", "")
+    assert (await here("logs talks --timestamps --tail=1")).out.endswith("Z three\n")
+    previous = await here("logs talks --previous")
+    assert (previous.status, previous.out) == (1, "")
+    assert 'previous terminated container "talks" in pod "talks" not found' in previous.err
+    assert (await here("logs nobody")).status == 1
+
+
+async def test_the_log_of_the_run_before(here: Kubectl, tmp_path: Path) -> None:
+    script = f"if [ -e {tmp_path}/again ]; then echo second; exec sleep 1000; fi; touch {tmp_path}/again; echo first; exit 1"
+    await here(run("retries", script, restart="OnFailure"))
+    await until(here, "logs retries", lambda log: log == "second\n")
+
+    assert await here("logs retries --previous") == Said(0, "first\n", "")
+
+
+async def test_commands_in_a_pod(here: Kubectl) -> None:
+    await here(run("sleeps", "exec sleep 1000"))
+    await here("wait --for=condition=Ready pod/sleeps --timeout=30s")
+
+    assert await here("exec sleeps -- echo hello") == Said(0, "hello\n", "")
+    assert await here("exec sleeps -- sh -c 'echo out; echo err >&2; exit 7'") == Said(
+        7, "out\n", "err\ncommand terminated with exit code 7\n"
+    )
+    assert await here("exec -i sleeps -- cat", b"given") == Said(0, "given", "")
+    assert (await here("exec sleeps -- no-such-program")).status == 1
+    assert (await here("exec nobody -- true")).status == 1
+    assert (await here("exec sleeps -c other -- true")).status == 1
+
+
+async def test_a_job_from_beginning_to_end(here: Kubectl) -> None:
+    """A batch Job through the site's controller of Jobs, followed as people follow one."""
+    assert (await here("create job once --image=none -- echo done")).status == 0
+    assert (await here("wait --for=condition=Complete job/once --timeout=60s")).status == 0
+    assert await here("logs job/once") == Said(0, "done\n", "")
+    assert (await here("get job once -o jsonpath={.status.succeeded}")).out == "1"
+    assert (await here("delete job once")).status == 0
+    await until(here, "get pods -o name", lambda names: names == "")
