@@ -69,6 +69,7 @@ lock:
 	$(STEPS) "make lock" $(ENVIRONMENT) \
 		"runtime! $(LOCK) pyproject.toml -o requirements/runtime.txt" \
 		"build: $(LOCK) --group build -o requirements/build.txt" \
+		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
 		"dev: $(LOCK) pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt" \
 		$(foreach group,demo jax paddle tensorflow xgboost,\
 			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/runtime.txt -o requirements/$(group).txt")

@@ -1,0 +1,107 @@
+"""What a user of the kubeflow-training SDK does with a PyTorchJob; runs in an environment of its own.
+
+    python sdk.py KUBECONFIG
+
+Prints what the calls return, as one JSON document.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+from kubeflow.training import (  # type: ignore[import-not-found]
+    KubeflowOrgV1PyTorchJob,
+    KubeflowOrgV1PyTorchJobSpec,
+    KubeflowOrgV1ReplicaSpec,
+    KubeflowOrgV1RunPolicy,
+    TrainingClient,
+)
+from kubernetes import client, config, stream  # type: ignore[import-not-found]
+
+NAME = "from-the-sdk"
+
+
+def job(name: str, script: str, **run_policy: Any) -> KubeflowOrgV1PyTorchJob:
+    container = client.V1Container(name="pytorch", image="none", command=["sh", "-c", script])
+    template = client.V1PodTemplateSpec(spec=client.V1PodSpec(containers=[container]))
+    replicas = {
+        role: KubeflowOrgV1ReplicaSpec(replicas=1, restart_policy="OnFailure", template=template)
+        for role in ("Master", "Worker")
+    }
+    return KubeflowOrgV1PyTorchJob(
+        api_version="kubeflow.org/v1",
+        kind="PyTorchJob",
+        metadata=client.V1ObjectMeta(name=name),
+        spec=KubeflowOrgV1PyTorchJobSpec(
+            pytorch_replica_specs=replicas,
+            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None", **run_policy),
+        ),
+    )
+
+
+def train() -> None:
+    """What the SDK ships as a function."""
+    import os
+
+    print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")  # noqa: T201 - what the log is to say
+
+
+def main(kubeconfig: str) -> dict[str, Any]:
+    training = TrainingClient(config_file=kubeconfig, job_kind="PyTorchJob")
+    told: dict[str, Any] = {}
+    training.create_job(job(NAME, "echo rank $RANK of $WORLD_SIZE"))
+    finished = training.wait_for_job_conditions(NAME, timeout=120, polling_interval=1)
+    told["conditions"] = [one.type for one in finished.status.conditions if one.status == "True"]
+    told["pods"] = sorted(training.get_job_pod_names(NAME))
+    told["masters"] = training.get_job_pod_names(NAME, is_master=True)
+    logs, _ = training.get_job_logs(NAME)
+    told["logs"] = logs
+    told["succeeded"] = training.is_job_succeeded(NAME)
+
+    long = f"{NAME}-2"
+    training.create_job(job(long, "echo up; exec sleep 1000"))
+    training.wait_for_job_conditions(long, expected_conditions={"Running"}, timeout=120, polling_interval=1)
+    told["said"] = _exec(kubeconfig, f"{long}-master-0", ["sh", "-c", "echo here; echo there >&2"])
+    training.update_job(job(long, "echo up; exec sleep 1000", suspend=True), long)
+    told["suspended"] = _until_suspended(training, long)
+
+    shipped = f"{NAME}-3"
+    training.create_job(name=shipped, train_func=train, base_image="none", num_workers=1)
+    training.wait_for_job_conditions(shipped, timeout=120, polling_interval=1)
+    told["shipped"] = next(iter(training.get_job_logs(shipped)[0].values()))
+
+    told["listed"] = sorted(one.metadata.name for one in training.list_jobs())
+    for name in (NAME, long, shipped):
+        training.delete_job(name)
+    told["left"] = [one.metadata.name for one in training.list_jobs()]
+    return told
+
+
+def _until_suspended(training: TrainingClient, name: str) -> bool:
+    """The SDK waits for no such condition."""
+    for _ in range(60):
+        conditions = training.get_job_conditions(name)
+        if any(one.type == "Suspended" and one.status == "True" for one in conditions):
+            return True
+        time.sleep(1)
+    return False
+
+
+def _exec(kubeconfig: str, pod: str, command: list[str]) -> str:
+    config.load_kube_config(kubeconfig)
+    said: str = stream.stream(
+        client.CoreV1Api().connect_get_namespaced_pod_exec,
+        pod,
+        "default",
+        command=command,
+        stdout=True,
+        stderr=True,
+        stdin=False,
+        tty=False,
+    )
+    return said
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(sys.argv[1])) + "\n")

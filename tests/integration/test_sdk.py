@@ -1,0 +1,61 @@
+"""The public kubeflow-training SDK against ``rallypoint up``: what its users call works without a cluster."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("sdk.py")
+UP = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "up"]
+LONGEST_SECONDS = 300
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """The interpreter of an environment that has the SDK, made when it is missing or follows another lock."""
+    folder = ROOT / ".venv-sdk"
+    make = [sys.executable, "tools/venv.py", str(folder), "requirements/sdk.txt"]
+    subprocess.run(make, cwd=ROOT, check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of a site that is up."""
+    path = tmp_path / "kubeconfig"
+    with subprocess.Popen(
+        [*UP, "--kubeconfig-out", str(path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any(line == f"export KUBECONFIG={path}\n" for line in process.stdout)
+        yield path
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+
+
+def test_a_session_with_the_sdk(python: Path, kubeconfig: Path) -> None:
+    ended = subprocess.run(
+        [str(python), str(SCRIPT), str(kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout.splitlines()[-1])
+
+    assert told["conditions"] == ["Created", "Succeeded"]
+    assert told["pods"] == ["from-the-sdk-master-0", "from-the-sdk-worker-0"]
+    assert told["masters"] == ["from-the-sdk-master-0"]
+    assert told["logs"] == {"from-the-sdk-master-0": "rank 0 of 2\n"}
+    assert told["succeeded"] is True
+    assert sorted(told["said"].split()) == ["here", "there"]
+    assert told["suspended"] is True
+    assert "rank 0 of 1" in told["shipped"]
+    assert told["listed"] == ["from-the-sdk", "from-the-sdk-2", "from-the-sdk-3"]
+    assert told["left"] == []
