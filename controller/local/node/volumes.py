@@ -36,11 +36,17 @@ def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
 
 
 def unknown(pod: Mapping[str, Any]) -> str:
-    """Why a volume of this pod cannot be made here; empty when all can."""
+    """Why a volume of this pod cannot be had here; empty when all can."""
     for volume in pod["spec"].get("volumes") or ():
         sources = [key for key in volume if key != "name"] or ["emptyDir"]
         if sources[0] not in KNOWN:
             return f'volume "{volume["name"]}" is a {sources[0]}, which local mode does not provide'
+    there = {volume["name"] for volume in pod["spec"].get("volumes") or ()}
+    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+        for mount in container.get("volumeMounts") or ():
+            if mount["name"] not in there:
+                name = container["name"]
+                return f'container "{name}" mounts volume "{mount["name"]}", which the pod does not have'
     return ""
 
 

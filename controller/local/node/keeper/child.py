@@ -61,7 +61,7 @@ def _become(order: Order, report: int) -> NoReturn:
         except OSError as error:
             raise not_executed(order.argv[0], error) from error
     except (CannotStart, OSError) as error:
-        os.write(report, str(error).encode())
+        os.write(report, system.spell(error).encode())
     except BaseException:  # noqa: BLE001 - this process must not go on as a second keeper
         os.write(report, f"the process could not begin: {sys.exception()!r}".encode())
     os._exit(1)

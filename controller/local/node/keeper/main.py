@@ -79,7 +79,7 @@ def _serve(control: socket.socket, address: str) -> None:
 
 def _fail(control: socket.socket, error: Exception) -> None:
     """Tell the node why there will be no namespaces here."""
-    reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else repr(error)
+    reason = system.spell(error)
     if RESTRICTED.exists() and RESTRICTED.read_text().strip() == "1":
         reason += " (sysctl kernel.apparmor_restrict_unprivileged_userns is 1)"
     control.send(json.dumps({"failed": reason}).encode())

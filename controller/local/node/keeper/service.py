@@ -99,7 +99,7 @@ class Service:
         try:
             made = do(number, given, **request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the node is told, and the next request is served
-            self._send({"request": number, "error": str(error) or repr(error)})
+            self._send({"request": number, "error": system.spell(error)})
             return
         if made is not None:
             self._send({"request": number}, made)
@@ -118,7 +118,8 @@ class Service:
         mounts: list[list[Any]],
         memory: list[list[str]],
     ) -> tuple[int, ...]:
-        """Make a pod's namespaces, with what its containers see alike."""
+        """Make a pod's namespaces, with what its containers see alike; anew when it was not done to the end."""
+        self.do_drop(_number, _given, pod=pod)
         with system.away(POD_KINDS):
             socket.sethostname(host_name)
             inside = links.inside()

@@ -46,7 +46,8 @@ def enter(namespace: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    _call("mount", *(text.encode() for text in (source, target, kind)), ctypes.c_ulong(flags), data.encode())
+    texts = (text.encode() for text in (source, target, kind))
+    _call("mount", *texts, ctypes.c_ulong(flags), data.encode(), about=f"mount {target}")
 
 
 def make_read_only(target: str) -> None:
@@ -91,7 +92,14 @@ def here(kind: int) -> int:
     return os.open(f"/proc/self/ns/{NAMES[kind]}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _call(name: str, *arguments: object) -> None:
+def _call(name: str, *arguments: object, about: str = "") -> None:
     if getattr(_libc, name)(*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
+        raise OSError(number, os.strerror(number), about or name)
+
+
+def spell(error: Exception) -> str:
+    """What went wrong, for people."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or repr(error)

@@ -39,6 +39,11 @@ class View:
         wanted = sorted(mounts, key=lambda one: Path(one.target).parts)
         if any(_nearest(Path(os.path.realpath(one.target))) == Path("/") for one in wanted):
             self._mirror("/")
+        for one in wanted:
+            if not Path(
+                one.source
+            ).exists():  # A folder of a volume in memory: only here does one see inside.
+                Path(one.source).mkdir(parents=True)
         # Opened before anything is mounted over them, and after the root has changed: what is let go with the old one
         # can no longer be mounted.
         sources = [os.open(one.source, os.O_PATH | os.O_CLOEXEC) for one in wanted]
