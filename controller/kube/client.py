@@ -19,7 +19,6 @@ from controller.kube.connect import Connection
 from controller.kube.gate import WIDEST, Gate, Lane
 from controller.kube.limiter import TokenBucket
 from controller.kube.transport import (
-    CALL_TIMEOUT_SECONDS,
     NO_ANSWER,
     NOT_ACCEPTED,
     UNOBSERVED,
@@ -56,8 +55,8 @@ def always() -> float:
 class Client:
     """A client of one API server. Use as an async context manager; close it last.
 
-    ``permit`` gives the seconds for which a write may still be under way. It is asked right before each write is sent, after all
-    waiting, and the write is given up when they are over.
+    ``permit`` gives the seconds for which a write may still be under way. It is asked after all waiting and again right
+    before each write is sent, and the write is given up when they are over.
     """
 
     def __init__(
@@ -287,14 +286,4 @@ class Client:
         async with self.gate.pass_(lane, group):
             if self._is_limited:
                 self._observer.limited(call.method, time() - asked)
-            return await self._transport.send(call, self._allowed_seconds(call.method))
-
-    def _allowed_seconds(self, method: str) -> float:
-        if method == "GET":
-            return CALL_TIMEOUT_SECONDS
-        seconds = self._permit()
-        if seconds <= 0:
-            raise errors.NotLeading(
-                "the write was not sent: this process does not lead, or may not lead much longer"
-            )
-        return min(seconds, CALL_TIMEOUT_SECONDS)
+            return await self._transport.send(call, None if call.method == "GET" else self._permit)

@@ -8,10 +8,13 @@ import contextlib
 import io
 import socket
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
+from typing_extensions import override
 from yarl import URL
 
 from controller.kube import errors
@@ -96,23 +99,33 @@ class Transport:
         await self._calls.close()
         await self._streams.close()
 
-    async def send(self, call: Call, limit_seconds: float) -> bytes:
-        """One try, which takes ``limit_seconds`` at most.
+    async def send(self, call: Call, permit: Callable[[], float] | None = None) -> bytes:
+        """One try.
+
+        Args:
+            permit: the seconds that it may take at most; asked now, and again when its bytes go out.
 
         Raises:
             ApiError: the server refused.
+            NotLeading: by the permit nothing was sent.
             aiohttp.ClientError, TimeoutError: there was no answer; a write may have been done all the same.
         """
         started, code, answer, body = time.monotonic(), NO_ANSWER, b"", call.body or b""
         options = self._options(call)
-        if limit_seconds < CALL_TIMEOUT_SECONDS:
+        if permit and (limit_seconds := _permitted(permit)) < CALL_TIMEOUT_SECONDS:
             options["timeout"] = _within(limit_seconds)
-        if body:
-            options["data"] = io.BytesIO(body) if len(body) >= LARGE_BYTES else body
+        if len(body) >= LARGE_BYTES:
+            options["data"] = io.BytesIO(body)
+        elif body:
+            options["data"] = _Permitted(body, permit) if permit else body
         try:
             async with self._calls.request(call.method, self._url(call), **options) as response:
                 answer = await response.read()
                 code = str(response.status)
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(error.__cause__, errors.NotLeading):
+                raise error.__cause__ from None
+            raise
         finally:
             took = time.monotonic() - started
             self._observer.answered(call.method, call.resource, code, took, len(body), len(answer))
@@ -217,6 +230,32 @@ class Transport:
             proxy=self._connection.proxy or None,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+
+
+class _Permitted(BytesPayload):
+    """A body that asks once more, when it and the headers before it are about to be written.
+
+    Between the first question and the write lies a turn of the event loop, which takes milliseconds in a burst: long enough for a
+    process to be stopped in it, and to go on when another leads.
+    """
+
+    def __init__(self, body: bytes, permit: Callable[[], float]) -> None:
+        super().__init__(body)
+        self._permit = permit
+
+    @override
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        _permitted(self._permit)
+        await super().write_with_length(writer, content_length)
+
+
+def _permitted(permit: Callable[[], float]) -> float:
+    seconds = permit()
+    if seconds <= 0:
+        raise errors.NotLeading(
+            "the write was not sent: this process does not lead, or may not lead much longer"
+        )
+    return seconds
 
 
 def _within(seconds: float) -> aiohttp.ClientTimeout:

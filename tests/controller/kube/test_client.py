@@ -278,6 +278,17 @@ async def test_a_write_without_a_permit_is_not_sent() -> None:
     assert [one.method for one in server.seen] == ["GET"]
 
 
+async def test_the_permit_is_asked_again_when_the_bytes_go_out() -> None:
+    """A process may have been stopped in between."""
+    answers = iter([5.0, 0.0])
+    async with calling(permit=lambda: next(answers)) as (client, server):
+        with pytest.raises(errors.NotLeading, match="not sent"):
+            await client.create(PODS, "default", b"{}")
+
+        assert server.seen == []
+        assert list(answers) == []
+
+
 async def test_the_permit_is_asked_after_all_waiting() -> None:
     """A write whose turn comes too late is not sent, nor is one that was told to come back later."""
     later = answer_json(refusal(429, "Busy"), 429, Retry_After="5")
