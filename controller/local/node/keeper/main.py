@@ -6,6 +6,7 @@ ends, everything inside is killed, the folder of volumes is removed, and this pr
 first process along.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -82,7 +83,8 @@ def _fail(control: socket.socket, error: Exception) -> None:
     reason = system.spell(error)
     if RESTRICTED.exists() and RESTRICTED.read_text().strip() == "1":
         reason += " (sysctl kernel.apparmor_restrict_unprivileged_userns is 1)"
-    control.send(json.dumps({"failed": reason}).encode())
+    with contextlib.suppress(ConnectionError):  # The node may be gone already.
+        control.send(json.dumps({"failed": reason}).encode())
 
 
 if __name__ == "__main__":

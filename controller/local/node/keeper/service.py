@@ -73,13 +73,11 @@ class Service:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._selector.register(woken, selectors.EVENT_READ, lambda: self._reap(woken))
         self._selector.register(self._control, selectors.EVENT_READ, self._receive)
-        self._send({"ready": True})
-        while True:
-            for key, _ in self._selector.select():
-                try:
+        with suppress(EOFError, ConnectionError):
+            self._send({"ready": True})
+            while True:
+                for key, _ in self._selector.select():
                     key.data()
-                except (EOFError, ConnectionError):
-                    return
 
     def _receive(self) -> None:
         data, given, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES, MOST_DESCRIPTORS)
