@@ -44,9 +44,10 @@ async def choose(wanted: Wanted, folder: Path, *, egress: bool = False) -> Chose
             raise NoNamespaces(NOT_LINUX)
         return Chosen(await Namespaces.open(own, egress=egress), _remark(egress=egress))
     except NoNamespaces as error:
+        why = f"namespaces cannot be used here: {error}"
         if wanted == "namespaces":
-            raise
-        return Chosen(await Loopback.open(own), f"namespaces cannot be used here: {error}")
+            raise NoNamespaces(f"{why}; --isolation loopback does without") from error
+        return Chosen(await Loopback.open(own), why)
 
 
 def _remark(*, egress: bool) -> str:

@@ -87,4 +87,5 @@ def test_without_namespaces_they_are_refused_with_the_reason(
 ) -> None:
     said = forbidden("namespaces", tmp_path, isolations)
 
-    assert said.startswith(f"{NoNamespaces.__name__} unshare: ")
+    assert said.startswith(f"{NoNamespaces.__name__} namespaces cannot be used here: unshare: ")
+    assert said.endswith("; --isolation loopback does without\n")
