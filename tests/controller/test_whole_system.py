@@ -78,18 +78,14 @@ REFUSED = (
 CREATES = [("create", "pods"), ("create", "services"), ("create", "events")]
 DELETES = [("delete", "pods"), ("delete", "services")]
 STATUS = ("patch", RESOURCE.plural)
-WATCHES = st.sampled_from(["", "pods", "services", RESOURCE.plural])
+WATCHES = st.sampled_from([RESOURCE.plural, "pods", "services"])
+BREAKS = st.sampled_from([Refuse(503), Refuse(503), Refuse(410, "Expired")])
 
 
 def failing(faults: Sequence[Fault], calls: Sequence[tuple[str, str]]) -> st.SearchStrategy[tuple[Rule, ...]]:
     """A rule, made anew each time it is drawn, because it counts."""
     drawn = st.tuples(st.sampled_from(faults), st.sampled_from(calls), st.integers(1, 4))
     return drawn.map(lambda one: (Rule(one[0], *one[1], times=one[2]),))
-
-
-def outage(plural: str, refusal: Refuse, times: int) -> tuple[Rule, ...]:
-    """A watch breaks at its next event. It comes back after 1 s to 20 s, or has lost its place."""
-    return Rule(CutWatch(), "watch", plural, times=1), Rule(refusal, "watch", plural, times=times)
 
 
 FAULTS = st.one_of(
@@ -99,7 +95,6 @@ FAULTS = st.one_of(
     # A conflict would say that another object has the name by now.
     failing([*LOST, *REFUSED[1:]], DELETES),
     failing(LOST, [("get", ""), ("list", "")]),
-    st.builds(outage, WATCHES, st.sampled_from([Refuse(503), Refuse(410, "Expired")]), st.integers(1, 4)),
 )
 
 
@@ -204,10 +199,10 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs())
     @rule(name=NAMES, change=CHANGES)
     def a_job_is_changed(self, name: str, change: dict[str, Any] | None) -> None:
-        """Scaled, suspended, resumed, or deleted if it is not the only one."""
+        """Scaled, suspended, resumed or deleted."""
         if change is not None:
             self.change_job(name, {"spec": change})
-        elif len(self.jobs()) == 2:
+        else:
             self.try_to(self.on.delete(RESOURCE, name))
 
     @precondition(lambda self: self.own(PODS))
@@ -298,6 +293,17 @@ class World(RuleBasedStateMachine):
     @rule(failure=FAULTS)
     def something_fails(self, failure: tuple[Rule, ...]) -> None:
         self.front.rules += failure
+
+    @precondition(
+        lambda self: not any(isinstance(one.fault, CutWatch) and not one.met for one in self.front.rules)
+    )
+    @rule(plural=WATCHES, refusal=BREAKS, times=st.integers(1, 4))
+    def a_watch_breaks(self, plural: str, refusal: Refuse, times: int) -> None:
+        """At its next event. It comes back after 1 s to 20 s, or has lost its place."""
+        self.front.rules += [
+            Rule(CutWatch(), "watch", plural, times=1),
+            Rule(refusal, "watch", plural, times=times),
+        ]
 
     @precondition(lambda self: self.front.killed < MOST_KILLS)
     @rule(
@@ -442,7 +448,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 World.TestCase.settings = settings(
-    max_examples=120,
+    max_examples=160,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
