@@ -448,7 +448,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 
 
 World.TestCase.settings = settings(
-    max_examples=160,
+    max_examples=140,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
