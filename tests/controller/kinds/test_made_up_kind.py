@@ -229,7 +229,7 @@ def test_it_runs_on_this_machine(product: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "RelayJob default/relay: Succeeded" in done.stdout
     for place in ("head 0", "worker 0", "worker 1"):
-        assert re.search(rf"{place} of 3, 4 laps, from 127\.[0-9.]+:\d+\n", done.stdout)
+        assert re.search(rf"{place} of 3, 4 laps, from \S+:\d+\n", done.stdout)
 
 
 def test_on_this_machine_it_is_checked_before_it_runs(product: Path, tmp_path: Path) -> None:

@@ -232,10 +232,11 @@ async def test_flushing_nothing_takes_no_time() -> None:
 
 
 async def test_who_may_not_write_any_more_tells_nothing() -> None:
-    permitted = [5.0, 0.0, 5.0]
-    async with recording(permit=lambda: permitted.pop(0), senders=1) as stage:
-        for message in ("led", "led no more", "led again"):
+    permitted = 0.0
+    async with recording(permit=lambda: permitted, senders=1) as stage:
+        for permitted, message in ((5.0, "led"), (0.0, "led no more"), (5.0, "led again")):
             stage.tell(message)
+            await stage.recorder.flushed()
 
         assert sorted(await stage.counts()) == ["led", "led again"]
         assert stage.recorder.dropped == 1
