@@ -232,9 +232,10 @@ async def test_flushing_nothing_takes_no_time() -> None:
 
 
 async def test_who_may_not_write_any_more_tells_nothing() -> None:
-    permitted = 0.0
-    async with recording(permit=lambda: permitted, senders=1) as stage:
-        for permitted, message in ((5.0, "led"), (0.0, "led no more"), (5.0, "led again")):
+    seconds = [0.0]
+    async with recording(permit=lambda: seconds[0], senders=1) as stage:
+        for message, permitted in (("led", 5.0), ("led no more", 0.0), ("led again", 5.0)):
+            seconds[0] = permitted
             stage.tell(message)
             await stage.recorder.flushed()
 
