@@ -1,6 +1,6 @@
-"""What a server on loopback needs for TLS: an authority that lives as long as the process, and a certificate by it.
+"""Certificates for servers on loopback: an authority that lives as long as the process, and what it signs.
 
-kubectl sends no token without TLS, so a server that it is to talk to needs this. The only module that imports
+kubectl sends no token without TLS, so a server that it is to talk to needs this. The only module of the product that imports
 ``cryptography``; nothing imports it before it is needed.
 """
 
@@ -8,6 +8,7 @@ import datetime
 import ipaddress
 import ssl
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,53 @@ LIFETIME = datetime.timedelta(days=365)
 CLOCK_SKEW = datetime.timedelta(minutes=5)
 NAMES = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 
+Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+"""A certificate, and the key that belongs to it."""
+
+
+class Authority:
+    """Signs certificates that are valid from ``now`` on for ``lifetime``. Its key never leaves this object."""
+
+    def __init__(self, name: str, now: datetime.datetime, lifetime: datetime.timedelta) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name(name)
+        self._lifetime = lifetime
+        self._key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        certificate = (
+            self._builder(self._name, self._key, now)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs=True), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.pem = certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(self, name: str, usages: Sequence[x509.ObjectIdentifier], now: datetime.datetime) -> Signed:
+        """A certificate of that name for servers on loopback, and whatever else the usages say."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            self._builder(_name(name), key, now)
+            .add_extension(self._key_id, critical=False)
+            .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(_usage(signs=False), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        return certificate, key
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime.datetime
+    ) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - CLOCK_SKEW)
+            .not_valid_after(now + self._lifetime)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -31,25 +79,9 @@ class Identity:
 
 def identity(now: datetime.datetime) -> Identity:
     """A new one. Its private key is on the disk only while it is loaded, in a folder that nobody else can enter."""
-    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    issuer = _name("rallypoint local authority")
-    authority = (
-        _builder(issuer, issuer, authority_key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    certificate = (
-        _builder(_name("rallypoint"), issuer, key.public_key(), now)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-        )
-        .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_usage(signs=False), critical=True)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return Identity(_context(certificate, key), authority.public_bytes(serialization.Encoding.PEM))
+    authority = Authority("rallypoint local authority", now, LIFETIME)
+    signed = authority.issue("rallypoint", [ExtendedKeyUsageOID.SERVER_AUTH], now)
+    return Identity(_context(*signed), authority.pem)
 
 
 def _context(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
@@ -68,21 +100,6 @@ def _context(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> 
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
