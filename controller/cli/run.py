@@ -2,22 +2,20 @@
 
 import argparse
 import asyncio
-import contextlib
 import os
 import re
-import secrets
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO, get_args
+from typing import TextIO
 
 import orjson
 from rich.console import Console
 
 from api.meta import Resource
 from controller import app
+from controller.cli.here import SETTINGS, add_isolation, end_by_signal, greeting, loop_factory, run_folder
 from controller.crds import all_crds
 from controller.local import documents, screen
 from controller.local.documents import Document, Problem, Refused
@@ -29,13 +27,10 @@ from controller.local.progress import Job, Progress, Replica
 from controller.local.screen import Plain, Screen, Terminal
 from controller.local.site import Site, site
 from controller.runtime import clock
-from controller.settings import Settings
 from controller.telemetry import logs
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "Unread": 141}
 """Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""
-SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0")
-"""The controller's own defaults, but no ports."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
 
@@ -72,21 +67,6 @@ def add_parser(
     parser.set_defaults(execute=execute)
 
 
-def add_isolation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--isolation",
-        choices=get_args(Wanted),
-        default="auto",
-        help="what separates pods: Linux namespaces, or nothing but addresses on loopback "
-        "(default: auto, namespaces where they can be had)",
-    )
-    parser.add_argument(
-        "--egress",
-        action="store_true",
-        help="give pods in namespaces a way out of the machine: an HTTP proxy, in the usual variables",
-    )
-
-
 def seconds(text: str) -> float:
     """A time as people write it, in seconds."""
     match = _DURATION.match(text)
@@ -120,36 +100,6 @@ def execute(args: argparse.Namespace) -> int:
     return EXIT[outcome]
 
 
-def run_folder(wanted: Path | None) -> Path:
-    """The folder of this run, made now: in the working directory, or in the person's state where that is read-only.
-
-    Absolute: processes of pods work elsewhere, and get paths in it.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    choices = (
-        [wanted] if wanted else [Path(".rallypoint") / "runs" / name, state / "rallypoint" / "runs" / name]
-    )
-    for choice in choices[:-1]:
-        with contextlib.suppress(OSError):
-            choice.mkdir(parents=True, exist_ok=True)
-            return choice.resolve()
-    choices[-1].mkdir(parents=True, exist_ok=True)
-    return choices[-1].resolve()
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: a thread less for each process."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
 class Run:
     """One call of the command: from parsed documents to an outcome, one of the keys of ``EXIT``."""
 
@@ -169,8 +119,7 @@ class Run:
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
         async with site(all_crds(), self._folder, isolation=self._isolation, egress=self._egress) as here:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, self._interrupt, here)
+            end_by_signal(here, self._stop)
             try:
                 matched = await documents.match(here.client, found)
                 _require_jobs(matched)
@@ -183,7 +132,7 @@ class Run:
         jobs = [resource for _, resource in matched if _is_job(resource)]
         self._progress = Progress(several=len(jobs) > 1)
         with self._screen(self._progress) as shown:
-            self._greet(shown, here)
+            shown.note(greeting(here))
             follow = Follow(self._progress, shown)
             follow.listen(here.node.logs)
             async with asyncio.TaskGroup() as tasks:
@@ -215,12 +164,6 @@ class Run:
         if not self._progress.finished:
             return unfinished
         return "Succeeded" if self._progress.succeeded else "Failed"
-
-    def _interrupt(self, here: Site) -> None:
-        """The first signal asks; a second one kills."""
-        if self._stop.is_set():
-            here.node.kill()
-        self._stop.set()
 
     def _write(self, text: str, stream: TextIO | None = None) -> None:
         """To stdout unless another stream is given, at once. When nobody reads any more, the run stops."""
@@ -264,12 +207,6 @@ class Run:
             return Plain(partial(self._write, stream=sys.stderr))
         console = Console(highlight=False, soft_wrap=True)
         return Terminal(console, progress, clock.now) if console.is_terminal else Plain(self._write)
-
-    def _greet(self, shown: Screen, here: Site) -> None:
-        shown.note(
-            f"local node with {here.isolation}; images are not pulled: commands run on this "
-            f"machine, in this environment (python is {sys.executable})"
-        )
 
     def _logs_of(self, job: Job, replica: Replica, uid: str) -> Path:
         return self._logs / f"{job.namespace}_{replica.name}_{uid}"

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from controller import app
-from controller.cli.run import SETTINGS, add_isolation, loop_factory, run_folder
+from controller.cli.here import SETTINGS, add_isolation, end_by_signal, greeting, loop_factory, run_folder
 from controller.crds import all_crds
 from controller.local.apiserver.journal import Unusable
 from controller.local.node.addresses import NoAddresses
@@ -95,15 +94,7 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
         door=Door(args.port, tls=True),
         data=folder / "objects.sqlite" if args.data else None,
     ) as here:
-
-        def interrupt() -> None:
-            """The first signal asks; a second one kills."""
-            if stop.is_set():
-                here.node.kill()
-            stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        end_by_signal(here, stop)
         async with asyncio.TaskGroup() as tasks:
             controller = tasks.create_task(app.run(SETTINGS, here.connection))
             _write_kubeconfig(kubeconfig, here.kubeconfig)
@@ -114,10 +105,7 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
 
 def _greet(here: Site, folder: Path, kubeconfig: Path) -> None:
     sys.stdout.write(
-        f"{here.connection.server}: local node with {here.isolation}; images are not pulled: "
-        f"commands run on this machine, in this environment (python is {sys.executable})\n"
-        f"logs: {folder}\n"
-        f"export KUBECONFIG={kubeconfig}\n"
+        f"{here.connection.server}: {greeting(here)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n"
     )
     sys.stdout.flush()
 

@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from controller.cli import main
-from controller.cli.run import run_folder, seconds
+from controller.cli.here import run_folder
+from controller.cli.run import seconds
 from controller.local.node.choice import Wanted
 
 pytestmark = pytest.mark.looptime(False)
