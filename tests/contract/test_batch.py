@@ -178,33 +178,29 @@ async def fails_and_waits(hand: Hand) -> Json:
     return await hand.until(counts(active=0, failed=1))
 
 
-async def restarts_too_often(hand: Hand) -> Json:
-    await hand.submit("OnFailure", backoffLimit=2)
-    (pod,) = await hand.until_pods(1)
-    told = {
+def restarted(times: int) -> Json:
+    """The container of a pod that runs after so many restarts."""
+    return {
         "name": "c",
         "image": "none",
         "imageID": "",
         "ready": True,
-        "restartCount": 2,
+        "restartCount": times,
         "state": {"running": {}},
     }
-    await hand.report(pod, **RUNNING, containerStatuses=[told])
+
+
+async def restarts_too_often(hand: Hand) -> Json:
+    await hand.submit("OnFailure", backoffLimit=2)
+    (pod,) = await hand.until_pods(1)
+    await hand.report(pod, **RUNNING, containerStatuses=[restarted(2)])
     return await hand.until(has("Failed"))
 
 
 async def restarts_now_and_then(hand: Hand) -> Json:
     await hand.submit("OnFailure", backoffLimit=2)
     (pod,) = await hand.until_pods(1)
-    told = {
-        "name": "c",
-        "image": "none",
-        "imageID": "",
-        "ready": True,
-        "restartCount": 1,
-        "state": {"running": {}},
-    }
-    await hand.report(pod, **RUNNING, containerStatuses=[told])
+    await hand.report(pod, **RUNNING, containerStatuses=[restarted(1)])
     return await hand.until(counts(active=1, ready=1))
 
 
