@@ -10,7 +10,7 @@ from controller.local.lines import Lines
 from controller.local.manifest import Manifest, Row, decode
 from controller.local.node import waiting
 from controller.local.node.logs import Logs
-from controller.local.progress import News, Progress
+from controller.local.progress import News, Progress, short_name
 from controller.local.screen import Screen
 from controller.runtime.informer import Informer
 
@@ -83,6 +83,6 @@ class Follow:
         init = next((one for one in spec.get("initContainers") or () if one["name"] == container), None)
         if init is not None and waiting.of(init) is not None:
             return  # The node's own words; the table says that the replica waits.
-        prefix = self._progress.prefix(job, pod["metadata"]["name"])
+        prefix = self._progress.prefix(job, short_name(job, pod))
         alone = init is None and len(spec["containers"]) == 1
         self._screen.output(prefix if alone else f"{prefix}/{container}", line)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from api.labels import JOB_NAME
 from controller.local.manifest import Manifest, Row
 
 HOPELESS = ("Refused", "NodeError")
@@ -188,7 +189,7 @@ class Progress:
             return []
         if replica is None:
             replica = job.replicas[row.name] = Replica(
-                row.name, short_name(job, row.name), row.manifest, [row.uid]
+                row.name, short_name(job, row.manifest), row.manifest, [row.uid]
             )
             old = ("", 0)
         else:
@@ -197,7 +198,7 @@ class Progress:
         new = _told(replica)
         if new == old:
             return []
-        text = f"{self.prefix(job, replica.name)}: {new[0]}{_times(replica.restarts)}"
+        text = f"{self.prefix(job, replica.short)}: {new[0]}{_times(replica.restarts)}"
         return [News(text, in_table=not (replica.phase == "Failed" or replica.hopeless))]
 
     def _replace(self, replica: Replica, row: Row) -> None:
@@ -208,20 +209,27 @@ class Progress:
         replica.pod = row.manifest
 
     def job_of(self, pod: Manifest) -> Job | None:
-        """The job that controls a pod, if it is one of ours."""
-        owners = pod["metadata"].get("ownerReferences") or ()
-        return next(
-            (self.jobs[o["uid"]] for o in owners if o.get("controller") and o["uid"] in self.jobs), None
+        """The job that controls a pod, itself or by a batch Job, if it is one of ours."""
+        meta = pod["metadata"]
+        owner: Manifest = next(
+            (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}
         )
+        if owner.get("kind") != "Job":
+            return self.jobs.get(owner.get("uid", ""))
+        name = (meta.get("labels") or {}).get(JOB_NAME)
+        ours = (one for one in self.jobs.values() if (one.namespace, one.name) == (meta["namespace"], name))
+        return next(ours, None)
 
-    def prefix(self, job: Job, pod: str) -> str:
+    def prefix(self, job: Job, short: str) -> str:
         """What a replica is called: ``worker-0``, with the job's name where there are several."""
-        short = short_name(job, pod)
         return f"{job.name}/{short}" if self._several else short
 
 
-def short_name(job: Job, pod: str) -> str:
-    return pod.removeprefix(f"{job.name}-")
+def short_name(job: Job, pod: Manifest) -> str:
+    """The pod's name without the job's, and without what the API server has made up."""
+    meta = pod["metadata"]
+    name: str = (meta.get("generateName") or meta["name"]).removesuffix("-")
+    return name.removeprefix(f"{job.name}-")
 
 
 def parse_time(text: str) -> datetime:

@@ -117,7 +117,7 @@ def replica_table(progress: Progress, now: datetime) -> Table:
     if len(rows) > MOST_ROWS:
         rows = sorted(rows, key=lambda row: row[1].phase == "Running" and not row[1].detail)
     for job, replica in rows[:MOST_ROWS]:
-        table.add_row(progress.prefix(job, replica.name), *_cells(replica, now))
+        table.add_row(progress.prefix(job, replica.short), *_cells(replica, now))
     if len(rows) > MOST_ROWS:
         table.add_row(f"… and {len(rows) - MOST_ROWS} more", style="dim")
     return table

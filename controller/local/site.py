@@ -1,22 +1,32 @@
 """A training site on this machine: the embedded API server and the local node, started and stopped together."""
 
 import asyncio
-import ssl
+import os
+import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.local.apiserver.server import ApiServer
 from controller.local.batch.jobs import Jobs
-from controller.local.node import podexec, podlog
+from controller.local.node import access, podexec, podgroups, podlog
+from controller.local.node.access import Access
+from controller.local.node.addresses import PRIVATE, Addresses
 from controller.local.node.choice import Chosen, Wanted, choose
+from controller.local.node.gpus import CUDA, found, nvml, usable
+from controller.local.node.isolation import Isolation
+from controller.local.node.machine import Machine, this_machine
+from controller.local.node.namespaces import NO_IMAGES
 from controller.local.node.node import Node
 from controller.runtime import clock
+
+if TYPE_CHECKING:
+    from controller.local.apiserver.certificates import Identity
 
 NOTICES = {
     "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
@@ -35,10 +45,25 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """What a site has for pods."""
+
+    gpus: str | None = None
+    """How many GPUs, or their UUIDs with commas between; None: all that the person may use."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the node, for pods that choose by them."""
+    gang_scheduler: str = ""
+    """The name of a scheduler for gangs beside the usual one; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     connection: Connection
+    """For the parts of this process."""
     client: Client
     node: Node
+    server: str
+    """The address for everybody else."""
     kubeconfig: Mapping[str, Any] = field(repr=False)
     isolation: str
     """What separates the pods, for people."""
@@ -51,28 +76,48 @@ async def site(
     *,
     isolation: Wanted = "auto",
     egress: bool = False,
+    images: Mapping[str, Path] = NO_IMAGES,
+    real_ssh: bool = False,
     door: Door = Door(),
+    offer: Offer = Offer(),
     data: Path | None = None,
 ) -> AsyncGenerator[Site]:
     """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
+
+    Containers of ``images`` have these folders as their file system. With ``real_ssh`` the sshd of MPI's workers is
+    one, and their launcher reaches it by the machine's ssh.
 
     With ``data``, a file, the objects outlive the site: pods that run when it is left go on in the next one, as after
     a reboot of their node.
 
     Raises:
         NoAddresses, NoNamespaces: this machine does not have what pods need with this isolation.
+        NoSuchGpu: this machine does not have the GPUs of the offer.
         Unusable: ``data`` cannot be used.
         OSError: the door's port is taken.
     """
-    server = ApiServer(crds=[dict(crd) for crd in crds], auto_namespaces=True, data=data, notices=NOTICES)
+    machine = await asyncio.to_thread(_machine, folder, offer)
+    definitions = [*map(dict, crds), *podgroups.definitions(offer.gang_scheduler)]
+    server = ApiServer(crds=definitions, auto_namespaces=True, data=data, notices=NOTICES)
     try:
-        connection = await _open(server, door)
+        connection, shown = await _open(server, door)
         async with (
-            _chosen(isolation, folder, egress=egress) as chosen,
+            _chosen(isolation, folder, egress=egress, images=images, real_ssh=real_ssh) as chosen,
             Client(connection, user_agent="rallypoint-local") as client,
             asyncio.TaskGroup() as tasks,
         ):
-            node = Node(client, folder, isolation=chosen.isolation)
+            told = await _let_pods_in(server, chosen.isolation, shown)
+            claims = None if data is None else data.parent / "claims"
+            node = Node(
+                client,
+                folder,
+                isolation=chosen.isolation,
+                access=told,
+                claims=claims,
+                machine=machine,
+                gang_scheduler=offer.gang_scheduler,
+                real_ssh=real_ssh,
+            )
             server.answer_for_pods("log", partial(podlog.answer, node.logs))
             server.answer_for_pods("exec", partial(podexec.answer, node.enter))
             running = tasks.create_task(node.run())
@@ -80,7 +125,7 @@ async def site(
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield Site(connection, client, node, server.kubeconfig(), chosen.spelled)
+                yield Site(connection, client, node, server.url, server.kubeconfig(), chosen.spelled)
             finally:
                 jobs.cancel()  # Else it would replace what the node stops.
                 await node.stop(silently=data is not None)
@@ -89,23 +134,52 @@ async def site(
         await server.stop()
 
 
+def _machine(folder: Path, offer: Offer) -> Machine:
+    folder.mkdir(parents=True, exist_ok=True)
+    there = found(nvml())
+    gpus = usable(there, os.environ.get(CUDA), offer.gpus)
+    return replace(this_machine(folder, gpus, offer.labels), hides_gpus=bool(there))
+
+
 @asynccontextmanager
-async def _chosen(wanted: Wanted, folder: Path, *, egress: bool) -> AsyncGenerator[Chosen]:
-    chosen = await choose(wanted, folder, egress=egress)
+async def _chosen(
+    wanted: Wanted, folder: Path, *, egress: bool, images: Mapping[str, Path], real_ssh: bool
+) -> AsyncGenerator[Chosen]:
+    chosen = await choose(wanted, folder, egress=egress, images=images, real_ssh=real_ssh)
     try:
         yield chosen
     finally:
         await asyncio.shield(chosen.isolation.close())
 
 
-async def _open(server: ApiServer, door: Door) -> Connection:
-    """Start the server; how the parts of this process reach it."""
+async def _open(server: ApiServer, door: Door) -> "tuple[Connection, Identity | None]":
+    """Start the server; how the parts of this process reach it, and how it shows itself to others.
+
+    The parts need no TLS, of which each connection costs half a megabyte here, where both its ends are.
+    """
+    await server.start(port=0 if door.tls else door.port)
+    connection = Connection(server=server.url, token=lambda: server.token)
     if not door.tls:
-        await server.start(port=door.port)
-        return Connection(server=server.url, token=lambda: server.token)
+        return connection, None
+    shown = await asyncio.to_thread(_identity)
+    await server.listen(port=door.port, tls=shown.tls, authority=shown.authority)
+    return connection, shown
+
+
+async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> Access:
+    """Serve in the network of the pods, too, if they have one; what they have to know."""
+    if not isolation.has_network:
+        return Access(server.token, b"" if shown is None else shown.authority, "")
+    if shown is None:
+        shown = await asyncio.to_thread(_identity)
+    listener = await isolation.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((isolation.node_address, access.PORT))
+    await server.listen_on(listener, shown.tls)
+    return Access(server.token, shown.authority, isolation.node_address)
+
+
+def _identity() -> "Identity":
     from controller.local.apiserver.certificates import identity
 
-    shown = identity(clock.now())
-    await server.start(port=door.port, tls=shown.tls, authority=shown.authority)
-    trusting = ssl.create_default_context(cadata=shown.authority.decode())
-    return Connection(server=server.url, token=lambda: server.token, tls=lambda: trusting)
+    return identity(clock.now(), Addresses(PRIVATE).node, access.NAMES)

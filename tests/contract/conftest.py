@@ -12,21 +12,23 @@ from controller.local.apiserver import ApiServer
 from controller.testing.controlplane import ControlPlane
 from controller.testing.wire import Step, Wire, comparable, differences
 
-DEFINITION = yaml.safe_load(Path(__file__).with_name("trains.yaml").read_text())
+DEFINITIONS = [
+    yaml.safe_load(Path(__file__).with_name(name).read_text()) for name in ("trains.yaml", "wagons.yaml")
+]
 
 
 @pytest.fixture(scope="session")
 def real_server(control_plane: ControlPlane) -> dict[str, Any]:
-    """The kubeconfig of the real server, once it serves trains."""
-    control_plane.apply(DEFINITION)
+    """The kubeconfig of the real server, once it serves trains and wagons."""
+    control_plane.apply(*DEFINITIONS)
     config: dict[str, Any] = yaml.safe_load(control_plane.kubeconfig().read_text())
     return config
 
 
 @pytest.fixture
 async def embedded_server(namespace: str) -> AsyncIterator[ApiServer]:
-    """The embedded server with trains, and with the namespace of the test."""
-    server = ApiServer(crds=[DEFINITION])
+    """The embedded server with trains and wagons, and with the namespace of the test."""
+    server = ApiServer(crds=DEFINITIONS)
     await server.start()
     async with Wire(server.url, server.token) as wire:
         made = await wire.send(Step("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}))

@@ -10,6 +10,7 @@ PODS = "/api/v1/namespaces/{ns}/pods"
 SERVICES = "/api/v1/namespaces/{ns}/services"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
 SECRETS = "/api/v1/namespaces/{ns}/secrets"
+CLAIMS = "/api/v1/namespaces/{ns}/persistentvolumeclaims"
 JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
@@ -118,10 +119,18 @@ TAKEN = {
     ),
     "a service account": post("/api/v1/namespaces/{ns}/serviceaccounts", named("a")),
     "a claim": post(
-        "/api/v1/namespaces/{ns}/persistentvolumeclaims",
+        CLAIMS,
         {**named("c"), "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
-        ignore=("metadata.finalizers",),
     ),
+    "a claim of a class": post(
+        CLAIMS,
+        {**named("c"), "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "x", "volumeName": "v", "resources": {"requests": {"storage": "1.5Gi"}}}},
+    ),
+    "a volume": post(
+        "/api/v1/persistentvolumes",
+        {**named("{ns}"), "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1024Mi"}, "hostPath": {"path": "/data"}}},
+    ),
+    "a storage class": post("/apis/storage.k8s.io/v1/storageclasses", {**named("{ns}"), "provisioner": "a.b/c"}),
     "a role": post(
         "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
         {**named("launcher:x"), "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
@@ -205,6 +214,9 @@ REFUSED = {
     "an autoscaler without maximum": post(
         AUTOSCALERS, {**named("h"), "spec": {"maxReplicas": 0, "scaleTargetRef": {"kind": "PyTorchJob", "name": "x"}}}, 422
     ),
+    "a claim of nothing": post(CLAIMS, {**named("c"), "spec": {}}, 422),
+    "a volume of nothing": post("/api/v1/persistentvolumes", {**named("{ns}"), "spec": {}}, 422),
+    "a storage class of nobody": post("/apis/storage.k8s.io/v1/storageclasses", named("{ns}"), 422),
     "a namespace with capitals": post("/api/v1/namespaces", named("X"), 422),
     "an event about another namespace": post(
         "/api/v1/namespaces/{ns}/events", {**named("e"), "involvedObject": {"kind": "Pod", "name": "x", "namespace": "other"}}, 422
@@ -261,3 +273,28 @@ async def test_generated_names(both: Both) -> None:
             Step("GET", f"{PODS}/$1.metadata.name", ignore=("metadata.name",)),
         ]
     )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(container(resources={"requests": {"cpu": "abc"}}), id="a request"),
+        pytest.param(pod(overhead={"cpu": "1.5.5"}), id="overhead"),
+        pytest.param(
+            pod(volumes=[{"name": "v", "emptyDir": {"sizeLimit": "zzz"}}]), id="the size of a volume"
+        ),
+    ],
+)
+async def test_what_is_no_quantity(both: Both, body: dict[str, Any]) -> None:
+    await both.agree([post(PODS, body, 400)])
+
+
+async def test_a_claim_of_no_quantity(both: Both) -> None:
+    resources = {"requests": {"storage": "lots"}}
+    claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
+    await both.agree([post(CLAIMS, claim, 400)])
+
+
+async def test_a_job_whose_pods_ask_for_no_quantity(both: Both) -> None:
+    template = {"spec": {**container(resources={"limits": {"cpu": "abc"}})["spec"], "restartPolicy": "Never"}}
+    await both.agree([post(JOBS, {**named("j"), "spec": {"template": template}}, 400)])

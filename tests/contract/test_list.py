@@ -193,6 +193,14 @@ TABLES: dict[str, tuple[str, list[Step]]] = {
         "/api/v1/namespaces/{ns}/persistentvolumeclaims",
         [Step("POST", "/api/v1/namespaces/{ns}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}, 201)],
     ),
+    "volumes": (
+        "/api/v1/persistentvolumes/{ns}",
+        [Step("POST", "/api/v1/persistentvolumes", {"metadata": {"name": "{ns}"}, "spec": {"accessModes": ["ReadWriteMany", "ReadWriteOnce"], "capacity": {"storage": "2Gi"}, "storageClassName": "x", "hostPath": {"path": "/d"}, "claimRef": {"namespace": "a", "name": "b"}}}, 201)],
+    ),
+    "storage classes": (
+        "/apis/storage.k8s.io/v1/storageclasses/{ns}",
+        [Step("POST", "/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "{ns}", "annotations": {"storageclass.kubernetes.io/is-default-class": "false"}}, "provisioner": "a/b"}, 201)],
+    ),
     "autoscalers": (
         "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
         [Step("POST", "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers", {"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "a/v1", "kind": "K", "name": "x"}}}, 201)],
@@ -228,6 +236,15 @@ async def test_table(
     }
 
 
+SIDECAR = {
+    "name": "s",
+    "ready": False,
+    "restartCount": 3,
+    "image": "i",
+    "imageID": "",
+    "state": {"running": {}},
+}
+GATES_COLUMN = 8
 STATES: dict[str, dict[str, Any]] = {
     "running": {"phase": "Running", "podIP": "10.9.8.7", "containerStatuses": [{"name": "c", "ready": True, "restartCount": 2, "image": "i", "imageID": "", "state": {"running": {}}}]},
     "completed": {"phase": "Succeeded", "containerStatuses": [{"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]},
@@ -236,6 +253,11 @@ STATES: dict[str, dict[str, Any]] = {
     "crash loop": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": False, "restartCount": 7, "image": "i", "imageID": "", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]},
     "evicted": {"phase": "Failed", "reason": "Evicted"},
     "waiting": {"phase": "Pending", "initContainerStatuses": [{"name": "w", "ready": False, "restartCount": 1, "image": "i", "imageID": "", "state": {"running": {}}}]},
+    "beside a sidecar": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "True"}, {"type": "g", "status": "True"}], "initContainerStatuses": [SIDECAR | {"started": True, "ready": True}], "containerStatuses": [{"name": "c", "ready": True, "restartCount": 2, "image": "i", "imageID": "", "state": {"running": {}}}]},
+    "sidecar not ready": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}, {"type": "g", "status": "False"}], "initContainerStatuses": [SIDECAR | {"started": True}], "containerStatuses": [{"name": "c", "ready": True, "restartCount": 0, "image": "i", "imageID": "", "state": {"running": {}}}]},
+    "sidecar starting": {"phase": "Pending", "initContainerStatuses": [SIDECAR | {"started": False}]},
+    "sidecar crashing": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}], "initContainerStatuses": [SIDECAR | {"started": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}], "containerStatuses": [{"name": "c", "ready": True, "restartCount": 0, "image": "i", "imageID": "", "state": {"running": {}}}]},
+    "sidecar outlives": {"phase": "Running", "conditions": [{"type": "Initialized", "status": "True"}], "initContainerStatuses": [SIDECAR | {"started": True, "ready": True}], "containerStatuses": [{"name": "c", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]},
     "init failed": {"phase": "Pending", "initContainerStatuses": [{"name": "w", "ready": False, "restartCount": 1, "image": "i", "imageID": "", "state": {"terminated": {"exitCode": 2, "reason": "Error"}}}]},
 }  # fmt: skip
 
@@ -248,7 +270,11 @@ async def test_pod_states_in_a_table(
     spec = {
         "nodeName": "n",
         "containers": [{"name": "c", "image": "i"}],
-        "initContainers": [{"name": "w", "image": "i"}],
+        "initContainers": [
+            {"name": "w", "image": "i"},
+            {"name": "s", "image": "i", "restartPolicy": "Always"},
+        ],
+        "readinessGates": [{"conditionType": "g"}],
     }
     rows = []
     for wire in (embedded, real):
@@ -259,7 +285,8 @@ async def test_pod_states_in_a_table(
             ]
         )
         assert [reply.code for reply in made] == [201, 200]
-        rows.append(ageless((await table(wire, pods))["rows"])[0][:4])
+        (cells,) = ageless((await table(wire, pods))["rows"])
+        rows.append([*cells[:4], cells[GATES_COLUMN]])
 
     assert rows[0] == rows[1]
 

@@ -87,9 +87,7 @@ def _check_types(served: Served, body: Json) -> None:
     else:
         wrong = mistyped(served.schema, body)
     if wrong is not None:
-        place = f"{wrong.holder}.{wrong.path}" if wrong.holder else wrong.path
-        why = f"json: cannot unmarshal {wrong.given} into Go struct field {place} of type {wrong.wanted}"
-        raise bad_request(_unfit(served, served.kind, why))
+        raise bad_request(_unfit(served, served.kind, str(wrong)))
 
 
 def check(served: Served, new: Json, old: Json | None = None, part: str = "") -> None:

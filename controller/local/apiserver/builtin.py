@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-from controller.local.apiserver import batch, names, pods, refusals, services
+from controller.local.apiserver import batch, names, pods, refusals, services, storage
 from controller.local.apiserver.columns import BUILTIN as COLUMNS
 from controller.local.apiserver.refusals import FieldError, Json
 from controller.local.apiserver.resources import Rules, Served
@@ -94,16 +94,6 @@ def _about_its_namespace(obj: Json) -> Iterator[FieldError]:
     expected = involved or "default"
     if obj["metadata"].get("namespace") != expected:
         yield refusals.bad_value("involvedObject.namespace", involved, "does not match event.namespace")
-
-
-def _claim(obj: Json) -> Json:
-    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-    return obj
-
-
-def _new_claim(obj: Json) -> Json:
-    obj["status"] = {"phase": "Pending"}
-    return obj
 
 
 CPU_AT_80 = {
@@ -223,7 +213,11 @@ def resources() -> list[Served]:
                 fields={"spec.unschedulable": path_reader("spec.unschedulable")}),
         _served("", "v1", "ServiceAccount", "serviceaccounts", short="sa", rules=Rules(shown_when_deleted=True)),
         _served("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
-                rules=Rules(default=_claim, prepare=_new_claim, shown_when_deleted=True)),
+                rules=storage.CLAIMS),
+        _served("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
+                rules=storage.VOLUMES),
+        _served("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
+                rules=storage.CLASSES),
         _served("", "v1", "Endpoints", "endpoints", short="ep", rules=PLAIN),
         _served("batch", "v1", "Job", "jobs", status=True, category="all", rules=batch.RULES,
                 fields={"status.successful": path_reader("status.succeeded")}),

@@ -1,10 +1,14 @@
 """What the server serves: the built-in resources, and those of the custom resource definitions in the store."""
 
+import re
 from collections.abc import Iterator
 
 from controller.local.apiserver import builtin, customresources
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.resources import Served
+
+VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?")
+STAGES = ("", "beta", "alpha")
 
 
 class Catalog:
@@ -32,7 +36,7 @@ class Catalog:
             versions = groups.setdefault(served.group, [])
             if served.version not in versions:
                 versions.append(served.version)
-        return groups
+        return {group: sorted(versions, key=_rank) for group, versions in groups.items()}
 
     def of_kind(self, group: str, kind: str) -> Served | None:
         return next(
@@ -59,6 +63,17 @@ class Catalog:
     def _rebuild(self) -> None:
         custom = {_place(served): served for made in self._custom.values() for served in made}
         self._all = {**self._builtin, **custom}
+
+
+def _rank(version: str) -> tuple[int, int, int, str]:
+    """Where a version stands among others: releases before betas before alphas, the newest of each first, then other names.
+
+    Source: apimachinery, pkg/version/helpers.go.
+    """
+    found = VERSION.fullmatch(version)
+    if found is None:
+        return len(STAGES), 0, 0, version
+    return STAGES.index(found["stage"] or ""), -int(found["major"]), -int(found["minor"] or 0), ""
 
 
 def _place(served: Served) -> tuple[str, str, str]:

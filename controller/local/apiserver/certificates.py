@@ -41,13 +41,21 @@ class Authority:
         )
         self.pem = certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, usages: Sequence[x509.ObjectIdentifier], now: datetime.datetime) -> Signed:
-        """A certificate of that name for servers on loopback, and whatever else the usages say."""
+    def issue(
+        self,
+        name: str,
+        usages: Sequence[x509.ObjectIdentifier],
+        now: datetime.datetime,
+        *,
+        also: Sequence[x509.GeneralName] = (),
+    ) -> Signed:
+        """A certificate of that name for servers on loopback and those that are ``also`` named, and whatever else the
+        usages say."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
             self._builder(_name(name), key, now)
             .add_extension(self._key_id, critical=False)
-            .add_extension(x509.SubjectAlternativeName(NAMES), critical=False)
+            .add_extension(x509.SubjectAlternativeName([*NAMES, *also]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(_usage(signs=False), critical=True)
             .sign(self._key, hashes.SHA256())
@@ -77,10 +85,12 @@ class Identity:
     authority: bytes
 
 
-def identity(now: datetime.datetime) -> Identity:
-    """A new one. Its private key is on the disk only while it is loaded, in a folder that nobody else can enter."""
+def identity(now: datetime.datetime, address: str = "", names: Sequence[str] = ()) -> Identity:
+    """A new one, for loopback and for this address and these names. Its private key is on the disk only while it is loaded, in a folder that nobody else can enter."""
     authority = Authority("rallypoint local authority", now, LIFETIME)
-    signed = authority.issue("rallypoint", [ExtendedKeyUsageOID.SERVER_AUTH], now)
+    also = [x509.IPAddress(ipaddress.ip_address(one)) for one in (address,) if one]
+    named = [*also, *map(x509.DNSName, names)]
+    signed = authority.issue("rallypoint", [ExtendedKeyUsageOID.SERVER_AUTH], now, also=named)
     return Identity(_context(*signed), authority.pem)
 
 

@@ -3,6 +3,7 @@
 Source: kubernetes, pkg/printers/internalversion/printers.go.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from controller.local.apiserver.refusals import Json
@@ -43,16 +44,29 @@ def _statuses(pod: Json) -> list[Json]:
     return statuses
 
 
+def _sidecars(pod: Json) -> set[str]:
+    inits = pod["spec"].get("initContainers") or ()
+    return {c["name"] for c in inits if c.get("restartPolicy") == "Always"}
+
+
 def _ready(pod: Json) -> str:
-    ready = sum(1 for status in _statuses(pod) if status.get("ready"))
-    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
+    sidecars = _sidecars(pod)
+    inits = pod.get("status", {}).get("initContainerStatuses") or ()
+    ready = [
+        one["name"] for one in inits if one["name"] in sidecars and one.get("started") and one.get("ready")
+    ]
+    if not _init_status(pod) or _initialized(pod):
+        ready += [
+            one["name"]
+            for one in _statuses(pod)
+            if one.get("ready") and "running" in (one.get("state") or {})
+        ]
+    return f"{len(ready)}/{len(pod['spec'].get('containers') or ()) + len(sidecars)}"
 
 
 def _restarts(pod: Json) -> str:
     counts = [status.get("restartCount", 0) for status in _statuses(pod)]
-    sidecars = {
-        c["name"] for c in pod["spec"].get("initContainers") or () if c.get("restartPolicy") == "Always"
-    }
+    sidecars = _sidecars(pod)
     counts += [
         status.get("restartCount", 0)
         for status in pod.get("status", {}).get("initContainerStatuses") or ()
@@ -69,8 +83,13 @@ def _initialized(pod: Json) -> bool:
 def _pod_status(pod: Json) -> str:
     """One word for the state of a pod: its phase, or what holds it up."""
     status = pod.get("status", {})
-    word = status.get("reason") or status.get("phase", "")
-    word = _init_status(pod) or _container_status(pod, word)
+    word: str = status.get("reason") or status.get("phase", "")
+    if any(one.get("reason") == "SchedulingGated" for one in status.get("conditions") or ()):
+        word = "SchedulingGated"
+    initializing = _init_status(pod)
+    word = initializing or word
+    if not initializing or _initialized(pod):
+        word = _container_status(pod, word)
     if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
         return "Terminating"
     return word
@@ -78,7 +97,7 @@ def _pod_status(pod: Json) -> str:
 
 def _init_status(pod: Json) -> str:
     inits = pod["spec"].get("initContainers") or ()
-    sidecars = {c["name"] for c in inits if c.get("restartPolicy") == "Always"}
+    sidecars = _sidecars(pod)
     for i, status in enumerate(pod.get("status", {}).get("initContainerStatuses") or ()):
         state = status.get("state") or {}
         if state.get("terminated", {}).get("exitCode") == 0 or (
@@ -124,7 +143,9 @@ def _is_ready(pod: Json) -> bool:
 
 def _gates(pod: Json) -> str:
     gates = pod["spec"].get("readinessGates") or ()
-    return f"0/{len(gates)}" if gates else NONE
+    conditions = pod.get("status", {}).get("conditions") or ()
+    there = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+    return f"{sum(gate['conditionType'] in there for gate in gates)}/{len(gates)}" if gates else NONE
 
 
 def _ports(service: Json) -> str:
@@ -230,15 +251,34 @@ def _node_address(kind: str) -> Any:
     return cell
 
 
-def _modes(claim: Json) -> str:
-    short = {
-        "ReadWriteOnce": "RWO",
-        "ReadOnlyMany": "ROX",
-        "ReadWriteMany": "RWX",
-        "ReadWriteOncePod": "RWOP",
-    }
-    modes: list[str] = claim.get("status", {}).get("accessModes") or []
-    return ",".join(short.get(mode, mode) for mode in modes)
+MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(given: Iterable[str]) -> str:
+    there = set(given)
+    return ",".join(short for mode, short in MODES.items() if mode in there)
+
+
+def _phase(obj: Json) -> str:
+    return (
+        "Terminating" if obj["metadata"].get("deletionTimestamp") else obj.get("status", {}).get("phase", "")
+    )
+
+
+def _of_bound(cell: Callable[[Json], Any]) -> Callable[[Json], Any]:
+    """What is shown of a claim that has a volume."""
+    return lambda claim: cell(claim) if claim["spec"].get("volumeName") else ""
+
+
+def _claimed_by(volume: Json) -> str:
+    claim = volume["spec"].get("claimRef")
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
+
+
+def _class_name(storage_class: Json) -> str:
+    marks = storage_class["metadata"].get("annotations") or {}
+    chosen = marks.get("storageclass.kubernetes.io/is-default-class") == "true"
+    return f"{storage_class['metadata']['name']}{' (default)' if chosen else ''}"
 
 
 def _subjects(kind: str) -> Any:
@@ -266,6 +306,9 @@ def _count(*fields: str) -> Any:
 
 def _info(field: str) -> Any:
     return _at("status", "nodeInfo", field, missing="<unknown>")
+
+
+NAME_OF_CLASS = Column("Name", _class_name, format="name")
 
 
 BUILTIN: dict[str, tuple[Column, ...]] = {
@@ -321,14 +364,37 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
     "ServiceAccount": (NAME, AGE),
     "PersistentVolumeClaim": (
         NAME,
-        Column("Status", _at("status", "phase")),
+        Column("Status", _phase),
         Column("Volume", _at("spec", "volumeName")),
-        Column("Capacity", _at("status", "capacity", "storage")),
-        Column("Access Modes", _modes),
+        Column("Capacity", _of_bound(_at("status", "capacity", "storage", missing="0"))),
+        Column(
+            "Access Modes", _of_bound(lambda claim: _modes(claim.get("status", {}).get("accessModes") or ()))
+        ),
         Column("StorageClass", _at("spec", "storageClassName")),
         Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", missing="<unset>")),
         AGE,
         Column("VolumeMode", _at("spec", "volumeMode"), priority=1),
+    ),
+    "PersistentVolume": (
+        NAME,
+        Column("Capacity", _at("spec", "capacity", "storage", missing="0")),
+        Column("Access Modes", lambda volume: _modes(volume["spec"].get("accessModes") or ())),
+        Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy")),
+        Column("Status", _phase),
+        Column("Claim", _claimed_by),
+        Column("StorageClass", _at("spec", "storageClassName")),
+        Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", missing="<unset>")),
+        Column("Reason", _at("status", "reason")),
+        AGE,
+        Column("VolumeMode", _at("spec", "volumeMode", missing="<unset>"), priority=1),
+    ),
+    "StorageClass": (
+        NAME_OF_CLASS,
+        Column("Provisioner", _at("provisioner")),
+        Column("ReclaimPolicy", _at("reclaimPolicy", missing="Delete")),
+        Column("VolumeBindingMode", _at("volumeBindingMode", missing="Immediate")),
+        Column("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+        AGE,
     ),
     "Endpoints": (NAME, Column("Endpoints", _endpoints), AGE),
     "Job": (

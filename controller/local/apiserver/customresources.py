@@ -4,7 +4,7 @@ Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apise
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +49,26 @@ def prepare(definition: Json) -> Json:
     return definition
 
 
+def settle(definition: Json) -> Json:
+    """A changed definition: the version that is stored from now on is remembered beside those that were."""
+    status, storage = definition.get("status") or {}, _storage(definition)
+    stored = status.get("storedVersions") or []
+    if storage in stored:
+        return definition
+    return {**definition, "status": {**status, "storedVersions": [*stored, storage]}}
+
+
+def _storage(definition: Json) -> str:
+    """The version in which objects are stored; "" where none is, which is refused."""
+    versions = definition["spec"].get("versions") or []
+    return next((version["name"] for version in versions if version.get("storage")), "")
+
+
+def collection(definition: Json) -> str:
+    """The name under which the objects of a definition are stored."""
+    return f"{definition['spec']['group']}/{definition['spec']['names']['plural']}"
+
+
 def _condition(kind: str, now: str, reason: str, message: str) -> Json:
     return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
 
@@ -71,6 +91,19 @@ def validate(definition: Json) -> Iterator[FieldError]:
         yield refusals.bad_value("spec.versions", versions, detail)
     for i, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{i}]")
+    yield from _stored_versions(definition, [version["name"] for version in versions])
+
+
+def _stored_versions(definition: Json, names: list[str]) -> Iterator[FieldError]:
+    """Objects may be stored in every version that is listed, so all of them must be known."""
+    for i, name in enumerate((definition.get("status") or {}).get("storedVersions") or ()):
+        if name not in names:
+            detail = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
+                f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+                "status.storedVersions"
+            )
+            yield refusals.bad_value(f"status.storedVersions[{i}]", name, detail)
 
 
 def _version(version: Json, path: str) -> Iterator[FieldError]:
@@ -92,7 +125,7 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
         yield refusals.bad_value(f"{path}.schema.openAPIV3Schema", "", str(error))
 
 
-RULES = Rules(default=default, prepare=prepare, validate=validate, counts_generation=True)
+RULES = Rules(default=default, prepare=prepare, settle=settle, validate=validate, counts_generation=True)
 
 
 def resource(schema: Node) -> Served:
@@ -116,15 +149,18 @@ def resource(schema: Node) -> Served:
 def resources(definition: Json, metadata: Node) -> list[Served]:
     """The resources that a definition makes, one per served version; ``metadata`` is the schema of ObjectMeta."""
     spec, names = definition["spec"], definition["spec"]["names"]
-    storage = next(version["name"] for version in spec["versions"] if version.get("storage"))
+    schemas = {
+        version["name"]: _schema(version["schema"]["openAPIV3Schema"], metadata)
+        for version in spec["versions"]
+    }
     return [
-        _resource(spec, names, version, storage, metadata)
+        _resource(spec, names, version, _storage(definition), schemas)
         for version in spec["versions"]
         if version.get("served")
     ]
 
 
-def _resource(spec: Json, names: Json, version: Json, storage: str, metadata: Node) -> Served:
+def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Mapping[str, Node]) -> Served:
     subresources = version.get("subresources") or {}
     return Served(
         group=spec["group"],
@@ -136,7 +172,7 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, metadata: No
         namespaced=spec["scope"] == "Namespaced",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
-        schema=_schema(version["schema"]["openAPIV3Schema"], metadata),
+        schema=schemas[version["name"]],
         rules=Rules(counts_generation=True, status_owns_metadata=False, needs_version=True),
         subresources=tuple(name for name in ("status", "scale") if name in subresources),
         scale=_scale(subresources.get("scale")),
@@ -148,6 +184,7 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, metadata: No
         custom=True,
         source=version["schema"]["openAPIV3Schema"],
         storage_version=storage,
+        forms={f"{spec['group']}/{name}": schema for name, schema in schemas.items()},
     )
 
 

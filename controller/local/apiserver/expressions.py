@@ -5,13 +5,20 @@ changes and is asked only where there is an old value to compare with.
 """
 
 import re
+import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
-import cel
-from cel.stdlib import add_stdlib_to_context
+# Its package imports its own command line, and with it 12 MiB of terminal toolkit that nobody here needs.
+sys.modules["cel.cli"] = ModuleType("cel.cli")
 
-from controller.local.apiserver.refusals import FieldError, Json, quoted
+import cel  # noqa: E402 - see above
+from cel.stdlib import add_stdlib_to_context  # noqa: E402
+
+from controller.local.apiserver.refusals import FieldError, Json, quoted  # noqa: E402
+
+del sys.modules["cel.cli"]
 
 MISSING: Any = object()
 """There is no old value."""

@@ -22,6 +22,13 @@ FIELDS = {
 
 MODED_VOLUMES = ("configMap", "secret", "projected", "downwardAPI")
 
+GATED = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "Scheduling is blocked due to non-empty scheduling gates",
+}
+
 NOT_READY_SECONDS = 300
 """How long a pod stays on a node that is not ready, when it does not say."""
 
@@ -129,8 +136,6 @@ def default(pod: Json) -> Json:
 def prepare(pod: Json) -> Json:
     """A new pod: Pending, with what the admission of a cluster adds."""
     spec = pod["spec"]
-    spec.setdefault("priority", 0)
-    spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     tolerations: list[Json] = list(spec.get("tolerations") or ())
     for name in ("not-ready", "unreachable"):
         key = f"node.kubernetes.io/{name}"
@@ -144,7 +149,11 @@ def prepare(pod: Json) -> Json:
                 }
             )
     spec["tolerations"] = tolerations
-    pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+    status: Json = {"phase": "Pending", "qosClass": quality(spec)}
+    if spec.get("schedulingGates"):
+        moment = {"lastProbeTime": None, "lastTransitionTime": pod["metadata"]["creationTimestamp"]}
+        status["conditions"] = [{**GATED, **moment}]
+    pod["status"] = status
     return pod
 
 

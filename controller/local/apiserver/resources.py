@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from controller.local.apiserver.names import subdomain
 from controller.local.apiserver.refusals import FieldError, Json
-from controller.local.apiserver.schema import Node
+from controller.local.apiserver.schema import Node, shape
 from controller.local.apiserver.selectors import FieldReader, path_reader
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -47,6 +47,8 @@ class Rules:
     """Whether a PUT must say which version it replaces."""
     created_by_update: bool = False
     """Whether a PUT of a missing object creates it."""
+    settle: Callable[[Json], Json] = _as_it_is
+    """The last word on what takes the place of another object, once what it may not change is as it was."""
     shown_when_deleted: bool = False
     """Whether a deletion answers with the object instead of a Status."""
     graceful: bool = False
@@ -115,6 +117,8 @@ class Served:
     source: Json = field(default_factory=dict[str, Any])
     """Of a custom resource, the schema as its definition gives it."""
     storage_version: str = ""
+    forms: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    """Of a custom resource, the schema of each API version in which objects may be stored."""
 
     @property
     def api_version(self) -> str:
@@ -125,6 +129,15 @@ class Served:
         """The API version of the stored objects; the same for all versions of a resource."""
         version = self.storage_version or self.version
         return f"{self.group}/{version}" if self.group else version
+
+    def read(self, obj: Json) -> Json:
+        """A stored object as it is read: by the schema of the version that it is stored in, whichever is asked for."""
+        form = self.forms.get(obj["apiVersion"])
+        return obj if form is None else shape(form, obj, [])
+
+    def read_back(self, obj: Json) -> Json:
+        """An object that has come through this version, once it is stored."""
+        return obj if self.api_version == self.stored_as else self.read(obj)
 
     @property
     def collection(self) -> str:

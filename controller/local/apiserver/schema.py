@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 from api import quantity
 from controller.local.apiserver.expressions import Rule
 from controller.local.apiserver.refusals import Json
@@ -164,6 +166,9 @@ EMBEDDED = ("apiVersion", "kind", "metadata")
 JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
+QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
 @dataclass(frozen=True, slots=True)
 class Mistyped:
     """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
@@ -173,9 +178,16 @@ class Mistyped:
     given: str
     wanted: str
 
+    @override
+    def __str__(self) -> str:
+        place = f"{self.holder}.{self.path}" if self.holder else self.path
+        return f"json: cannot unmarshal {self.given} into Go struct field {place} of type {self.wanted}"
 
-def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyped | None:
-    """The first value that does not fit its field; nothing else about it is asked."""
+
+def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyped | str | None:
+    """The first value that does not fit its field, or what is wrong with it; nothing else about it is asked."""
+    if node.format == "quantity" and value is not None and _is_no_quantity(value):
+        return QUANTITIES
     if value is None or node.int_or_string or not node.type:
         return None
     if not _fits(node, value):
@@ -193,6 +205,12 @@ def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyp
             if found := mistyped(node.items, item, path, holder):
                 return found
     return None
+
+
+def _is_no_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return True
+    return quantity.canonical(str(value)) is None
 
 
 def _fits(node: Node, value: Any) -> bool:

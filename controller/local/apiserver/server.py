@@ -5,6 +5,7 @@ import base64
 import contextlib
 import random
 import secrets
+import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -81,7 +82,7 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """``http://host:port``; empty until started."""
+        """``http://host:port``, of the address that it listens at since last; empty until started."""
         return self._url
 
     @property
@@ -121,6 +122,7 @@ class ApiServer:
         self.store.restore(journal.revision, journal.objects())
         for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
             self._writer.catalog.define(definition.object)
+            self._writer.reread(definition.object)
         self.store.keeper = journal
 
     async def start(
@@ -131,25 +133,42 @@ class ApiServer:
         tls: ssl.SSLContext | None = None,
         authority: bytes = b"",
     ) -> None:
-        """Serve; over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for.
-
-        kubectl sends no token without TLS; the clients of this package do.
-        """
+        """Serve, and listen at a first address."""
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handlers.handle)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=tls)
-        await site.start()
-        bound = self._runner.addresses[0]
-        self._url = f"{'https' if tls is not None else 'http'}://{bound[0]}:{bound[1]}"
-        self._authority = authority
+        await self.listen(host, port, tls=tls, authority=authority)
         self._beside = [
             asyncio.create_task(self._collector.run(), name="garbage collector"),
             asyncio.create_task(forget_events(self._writer), name="expiry of events"),
         ]
+
+    async def listen(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        authority: bytes = b"",
+    ) -> None:
+        """Listen at one more address, which is the server's from now on.
+
+        Over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for: kubectl sends no token without; the
+        clients of this package do.
+        """
+        assert self._runner is not None
+        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+        bound = self._runner.addresses[-1]
+        self._url = f"{'https' if tls is not None else 'http'}://{bound[0]}:{bound[1]}"
+        self._authority = authority
+
+    async def listen_on(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        """Listen on one more socket, over TLS; the server's address stays what it is."""
+        assert self._runner is not None
+        await web.SockSite(self._runner, listener, ssl_context=tls).start()
 
     async def stop(self) -> None:
         """End all watches, then close the door."""

@@ -24,12 +24,14 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 class Entry:
     """One version of one object; ``encoded`` keeps its JSON per served API version."""
 
-    __slots__ = ("encoded", "object", "revision")
+    __slots__ = ("encoded", "object", "revision", "stale")
 
     def __init__(self, obj: Json, revision: int) -> None:
         self.object = obj
         self.revision = revision
         self.encoded: dict[str, bytes] = {}
+        self.stale = False
+        """Whether a server's database would hold it otherwise than it is read, so that any write writes it anew."""
 
     @property
     def metadata(self) -> Json:
@@ -166,6 +168,11 @@ class Collection:
         while len(self.history) > keep:
             self.floor = self.history.popleft().revision
 
+    def close_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.lost = True
+            watcher.wake.set()
+
     def record(self, change: Change) -> None:
         self.history.append(change)
         self.compact(self.limit)
@@ -222,6 +229,20 @@ class Store:
         self._announce(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
         return entry
 
+    def reread(self, collection: Collection, read: Callable[[Json], Json], stored_as: str) -> None:
+        """Show every object as ``read`` makes it, at the revision that it has; who watches has to begin anew.
+
+        Objects that are not in the API version ``stored_as`` stay as they are until they are written.
+        """
+        for old in list(collection.entries.values()):
+            entry = Entry(read(old.object), old.revision)
+            entry.stale = (
+                old.stale or entry.object is not old.object or entry.object["apiVersion"] != stored_as
+            )
+            collection.entries[old.key] = collection.namespaces[old.key[0]][old.key] = entry
+        collection.compact()
+        collection.close_watchers()
+
     def remove(self, collection: Collection, obj: Json) -> Entry:
         """Take an object away; its last form carries the revision of its removal."""
         entry = self._next(obj)
@@ -247,9 +268,7 @@ class Store:
     def close_watchers(self) -> None:
         """End all watches, as a server that stops does."""
         for collection in self.collections.values():
-            for watcher in collection.watchers:
-                watcher.lost = True
-                watcher.wake.set()
+            collection.close_watchers()
 
     def _next(self, obj: Json) -> Entry:
         self.revision += 1

@@ -26,7 +26,7 @@ KEPT = (
 ROOTS = {
     "": {
         "Pod", "Service", "ConfigMap", "Secret", "Namespace", "Node", "ServiceAccount", "Event", "Endpoints",
-        "PersistentVolumeClaim", "Binding",
+        "PersistentVolume", "PersistentVolumeClaim", "Binding",
     },
     "batch": {"Job"},
     "autoscaling": {"HorizontalPodAutoscaler", "Scale"},
@@ -35,6 +35,7 @@ ROOTS = {
     "apiextensions.k8s.io": {"CustomResourceDefinition"},
     "rbac.authorization.k8s.io": {"Role", "RoleBinding"},
     "scheduling.k8s.io": {"PriorityClass"},
+    "storage.k8s.io": {"StorageClass"},
 }  # fmt: skip
 """The kinds whose schemas are kept, by group, with all that they refer to."""
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import orjson
 
-from controller.local.apiserver import admission, customresources, metadata, refusals
+from controller.local.apiserver import admission, customresources, metadata, priority, refusals
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.refusals import Json, Refusal
 from controller.local.apiserver.requests import Answer, Target, WriteOptions
 from controller.local.apiserver.resources import Served
 from controller.local.apiserver.store import Collection, Entry, Store
+
+PODS = "/pods"
 
 Edit = Callable[[Json], Json]
 """Makes the wanted object from the one that is there."""
@@ -77,6 +79,9 @@ class Writer:
         if served.custom and "status" in served.subresources:
             obj.pop("status", None)
         obj = served.rules.prepare(obj)
+        if served.collection == PODS:
+            classes = self.store.collection(priority.CLASSES).entries.values()
+            obj = priority.with_priority(obj, (entry.object for entry in classes))
         admission.check(served, obj)
         name = obj["metadata"]["name"]
         there = self.collection(served).entries.get((target.namespace, name))
@@ -134,9 +139,11 @@ class Writer:
             wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
             raise refusals.invalid(served.group, served.kind, target.name, wrong)
         new = _isolated(target, new, old)
+        if not target.subresource:
+            new = served.rules.settle(new)
         if managed_fields is not None:
             new = _managed(new, old, managed_fields)
-        if new == old:
+        if new == old and not entry.stale:
             return Answer(entry, 200, warnings)
         new = _counted(served, new, old)
         admission.check(served, new, old, target.subresource)
@@ -150,9 +157,12 @@ class Writer:
         """Store an object that needs no more questions, or take it away when its end has come."""
         if is_over(served, obj):
             return self.remove(served, obj)
-        entry = self.store.put(self.collection(served), obj)
         if served.group == customresources.GROUP:
-            self.catalog.define(entry.object)
+            return self._define(served, obj)
+        obj = obj if obj["apiVersion"] == served.stored_as else {**obj, "apiVersion": served.stored_as}
+        read = served.read_back(obj)
+        entry = self.store.put(self.collection(served), read)
+        entry.stale = read is not obj
         return entry
 
     def remove(self, served: Served, obj: Json) -> Entry:
@@ -162,12 +172,27 @@ class Writer:
         return entry
 
     def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
-        return obj if options.dry_run else self.put(served, obj)
+        return served.read_back(obj) if options.dry_run else self.put(served, obj)
+
+    def _define(self, served: Served, definition: Json) -> Entry:
+        """Serve what a definition makes; a changed one changes how the objects that are there are read."""
+        definitions = self.collection(served)
+        before = definitions.entries.get(("", definition["metadata"]["name"]))
+        entry = self.store.put(definitions, definition)
+        self.catalog.define(entry.object)
+        if before is not None and before.object["spec"] != entry.object["spec"]:
+            self.reread(entry.object)
+        return entry
+
+    def reread(self, definition: Json) -> None:
+        """Have the objects of a definition read as it says now, whatever it said when they were stored."""
+        made = self.catalog.of_collection(customresources.collection(definition))
+        if made is not None:
+            self.store.reread(self.collection(made), made.read, made.stored_as)
 
     def _undefine(self, entry: Entry) -> None:
         """What a definition has made goes with it."""
-        spec = entry.object["spec"]
-        instances = self.store.collection(f"{spec['group']}/{spec['names']['plural']}")
+        instances = self.store.collection(customresources.collection(entry.object))
         for instance in list(instances.entries.values()):
             self.store.remove(instances, instance.object)
         self.catalog.forget(entry.object)
@@ -258,7 +283,7 @@ def _counted(served: Served, new: Json, old: Json) -> Json:
     """The object with its generation counted up when what it asks for has changed."""
     if not served.rules.counts_generation:
         return new
-    ignored = {"metadata", "status"} if "status" in served.subresources else {"metadata"}
+    ignored = {"apiVersion", "metadata", *({"status"} & {*served.subresources})}
     wanted = {name: part for name, part in new.items() if name not in ignored}
     if wanted == {name: part for name, part in old.items() if name not in ignored}:
         return new

@@ -74,6 +74,10 @@ class Addresses:
             self._given[key] = self._next()
         return self._given[key]
 
+    def whose(self, address: str) -> tuple[str, str] | None:
+        """The namespace and name that an address was given to."""
+        return next((key for key, given in self._given.items() if given == address), None)
+
     def release(self, namespace: str, name: str) -> None:
         """The name's pod is gone; its address is given to another name when no fresh ones are left."""
         self._released[namespace, name] = None

@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -9,7 +10,7 @@ from typing import Literal, TypeAlias
 from controller.local.node.isolation import Isolation
 from controller.local.node.keeping import NoNamespaces
 from controller.local.node.loopback import Loopback
-from controller.local.node.namespaces import Namespaces
+from controller.local.node.namespaces import NO_IMAGES, Namespaces
 
 Wanted: TypeAlias = Literal["auto", "namespaces", "loopback"]
 NOT_LINUX = "only Linux has them"
@@ -27,27 +28,45 @@ class Chosen:
         return f"{self.isolation.name} isolation" + (f" ({self.remark})" if self.remark else "")
 
 
-async def choose(wanted: Wanted, folder: Path, *, egress: bool = False) -> Chosen:
+async def choose(
+    wanted: Wanted,
+    folder: Path,
+    *,
+    egress: bool = False,
+    images: Mapping[str, Path] = NO_IMAGES,
+    real_ssh: bool = False,
+) -> Chosen:
     """Begin the isolation; ``folder`` gets a folder for its volumes, of a name that no other one has.
 
-    ``egress`` is a way out of the machine, for pods that would not have one.
+    ``egress`` is a way out of the machine, for pods that would not have one. ``images``, folders by the names of
+    images, cannot be had without namespaces, nor can ``real_ssh``, an sshd in each pod.
 
     Raises:
-        NoNamespaces: they are wanted, and this machine has none.
+        NoNamespaces: they are wanted, or needed for a flag, and this machine has none.
         NoAddresses: loopback is wanted or left, and this machine has no addresses for pods.
     """
     own = folder / f"volumes-{secrets.token_hex(4)}"
+    for flag, why in _needs(images, real_ssh=real_ssh) if wanted == "loopback" else ():
+        raise NoNamespaces(f"{flag} needs --isolation namespaces: {why}")
     if wanted == "loopback":
         return Chosen(await Loopback.open(own))
     try:
         if sys.platform != "linux":
             raise NoNamespaces(NOT_LINUX)
-        return Chosen(await Namespaces.open(own, egress=egress), _remark(egress=egress))
+        return Chosen(await Namespaces.open(own, egress=egress, images=images), _remark(egress=egress))
     except NoNamespaces as error:
         why = f"namespaces cannot be used here: {error}"
+        for flag, _ in _needs(images, real_ssh=real_ssh):
+            raise NoNamespaces(f"{why}; {flag.split()[0]} needs them") from error
         if wanted == "namespaces":
             raise NoNamespaces(f"{why}; --isolation loopback does without") from error
         return Chosen(await Loopback.open(own), why)
+
+
+def _needs(images: Mapping[str, Path], *, real_ssh: bool) -> list[tuple[str, str]]:
+    """The flags that cannot be had without namespaces, and why."""
+    flags = [(f"--image {name}=...", "a plain process has one root") for name in images]
+    return [*flags, *([("--real-ssh", "an sshd has one port and one key for all pods else")] * real_ssh)]
 
 
 def _remark(*, egress: bool) -> str:

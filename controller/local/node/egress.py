@@ -43,7 +43,7 @@ class Egress:
         near = f"localhost,127.0.0.1,{network},.svc,.cluster.local"
         ours = dict.fromkeys(VARIABLES, own) | dict.fromkeys(DIRECT, near)
         return dict(env) | {
-            name: value for name, value in ours.items() if env.get(name) == self._person.get(name)
+            name: value for name, value in ours.items() if env.get(name) in (None, self._person.get(name))
         }
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 from typing_extensions import override
 
+from controller.local.node.pipes import Pipe
 from controller.local.node.process import Streams
 
 CHUNK_BYTES = 32 * 1024
@@ -63,9 +64,8 @@ class Ends:
     async def write(self, data: bytes) -> None:
         """To its standard input; waits while it does not read. Lost when it has closed it."""
         if self._writer is None:
-            file = os.fdopen(self._take(0), "wb", buffering=0)
-            loop = asyncio.get_running_loop()
-            self._writer, _ = await loop.connect_write_pipe(lambda: self._flow, file)
+            loop, pipe = asyncio.get_running_loop(), Pipe(self._take(0))
+            self._writer, _ = await loop.connect_write_pipe(lambda: self._flow, pipe)
             self._transports.append(self._writer)
         await self._flow.free.wait()
         if data and not self._writer.is_closing():
@@ -82,9 +82,8 @@ class Ends:
         if number >= len(self._ours):
             return
         reader = asyncio.StreamReader(limit=CHUNK_BYTES)
-        file = os.fdopen(self._take(number), "rb", buffering=0)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), file
+            lambda: asyncio.StreamReaderProtocol(reader), Pipe(self._take(number))
         )
         self._transports.append(transport)
         with contextlib.suppress(OSError):  # how a terminal says that nobody has it open any more

@@ -9,41 +9,17 @@ Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, TypeAlias
 
-from api import quantity
+from controller.local.node.downward import Place, field, resource
 from controller.local.node.expansion import expand
+from controller.local.node.objects import KINDS, Reference, Unresolved
 
-_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]\Z")
-_KINDS = {"configMap": "configmap", "secret": "secret"}
-
-
-class Unresolved(Exception):
-    """A variable cannot be given a value (yet). The text is what a kubelet says in the container's waiting message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A ConfigMap or a Secret that a container takes values from."""
-
-    kind: str
-    """``configmap`` or ``secret``."""
-    name: str
-
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_NO_LINKS: Mapping[str, str] = {}
 
 Sources: TypeAlias = Mapping[Reference, Mapping[str, str] | None]
 """The data of each reference; None where the object does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pod runs: what only the node can tell."""
-
-    node: str
-    host_ip: str
-    pod_ip: str
-    allocatable: Mapping[str, Fraction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +33,61 @@ class Variable:
 
 def references(container: Mapping[str, Any]) -> Iterator[Reference]:
     for source in container.get("envFrom") or ():
-        for kind, short in _KINDS.items():
+        for kind, short in KINDS.items():
             if chosen := source.get(f"{kind}Ref"):
                 yield Reference(short, chosen.get("name", ""))
     for entry in container.get("env") or ():
-        for kind, short in _KINDS.items():
+        for kind, short in KINDS.items():
             if chosen := (entry.get("valueFrom") or {}).get(f"{kind}KeyRef"):
                 yield Reference(short, chosen.get("name", ""))
 
 
 def variables(
-    pod: Mapping[str, Any], container: Mapping[str, Any], place: Place, sources: Sources
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    place: Place,
+    sources: Sources,
+    links: Mapping[str, str] = _NO_LINKS,
 ) -> dict[str, Variable]:
     """The container's variables; a later entry of the same name wins, and each sees those before it.
+
+    ``links`` are what Services say; they can be referred to, and everything else goes before them.
 
     Raises:
         Unresolved: an object, a key or a field that is needed does not exist.
     """
-    found: dict[str, Variable] = {}
+    found = {name: Variable(name, value, written=False) for name, value in links.items()}
+    values = dict(links)
     for entry in container.get("envFrom") or ():
         for name, value in _all_of(entry, pod, sources).items():
-            found[name] = Variable(name, value)
+            if _is_name(name):
+                found[name], values[name] = Variable(name, value), value
     for entry in container.get("env") or ():
-        variable = _variable(entry, pod, container, place, sources, found)
+        variable = _variable(entry, pod, container, place, sources, values)
         if variable is not None:
-            found[variable.name] = variable
+            found[variable.name], values[variable.name] = variable, variable.value
     return found
+
+
+def skipped(pod: Mapping[str, Any], container: Mapping[str, Any], sources: Sources) -> Iterator[str]:
+    """A message for each ``envFrom`` that has keys which are no names of variables.
+
+    Raises:
+        Unresolved: an object that is needed does not exist.
+    """
+    for entry in container.get("envFrom") or ():
+        bad = sorted(name for name in _all_of(entry, pod, sources) if not _is_name(name))
+        kind = next((kind for kind in KINDS if entry.get(f"{kind}Ref")), "")
+        if bad:
+            yield (
+                f"Keys [{', '.join(bad)}] from the EnvFrom {kind} {pod['metadata']['namespace']}/"
+                f"{entry[f'{kind}Ref']['name']} were skipped since they are considered invalid environment variable names."
+            )
+
+
+def _is_name(word: str) -> bool:
+    """Source: apimachinery, pkg/util/validation/validation.go, IsEnvVarName."""
+    return _NAME.fullmatch(word) is not None and word != "." and not word.startswith("..")
 
 
 def _variable(
@@ -91,17 +96,17 @@ def _variable(
     container: Mapping[str, Any],
     place: Place,
     sources: Sources,
-    found: Mapping[str, Variable],
+    known: Mapping[str, str],
 ) -> Variable | None:
     """None when the entry is optional and its source has nothing."""
     name, source = entry["name"], entry.get("valueFrom")
     if entry.get("value") or not source:
-        return Variable(name, expand(entry.get("value") or "", {n: v.value for n, v in found.items()}))
+        return Variable(name, expand(entry.get("value") or "", known))
     if chosen := source.get("fieldRef"):
         return Variable(name, field(pod, place, chosen["fieldPath"]), written=False)
     if chosen := source.get("resourceFieldRef"):
         return Variable(name, resource(pod, container, place, chosen), written=False)
-    for kind, short in _KINDS.items():
+    for kind, short in KINDS.items():
         if chosen := source.get(f"{kind}KeyRef"):
             value = _key(short, chosen, pod, sources)
             return None if value is None else Variable(name, value)
@@ -110,7 +115,7 @@ def _variable(
 
 def _all_of(entry: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> dict[str, str]:
     prefix = entry.get("prefix") or ""
-    for kind, short in _KINDS.items():
+    for kind, short in KINDS.items():
         if chosen := entry.get(f"{kind}Ref"):
             data = _data(short, chosen, pod, sources) or {}
             return {prefix + key: value for key, value in data.items()}
@@ -136,55 +141,3 @@ def _data(
     if data is None and not chosen.get("optional"):
         raise Unresolved(f'{short} "{chosen.get("name", "")}" not found')
     return data
-
-
-def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
-    """The value of a ``fieldRef``.
-
-    Raises:
-        Unresolved: pods have no such field to give.
-    """
-    meta, spec = pod["metadata"], pod["spec"]
-    if match := _SUBSCRIPT.match(path):
-        return str((meta.get(match.group(1)) or {}).get(match.group(2), ""))
-    fields = {
-        "metadata.name": meta["name"],
-        "metadata.namespace": meta["namespace"],
-        "metadata.uid": meta["uid"],
-        "spec.nodeName": place.node,
-        "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
-        "status.hostIP": place.host_ip,
-        "status.hostIPs": place.host_ip,
-        "status.podIP": place.pod_ip,
-        "status.podIPs": place.pod_ip,
-    }
-    if path not in fields:
-        raise Unresolved(f"unsupported fieldPath: {path}")
-    return str(fields[path])
-
-
-def resource(
-    pod: Mapping[str, Any], container: Mapping[str, Any], place: Place, chosen: Mapping[str, Any]
-) -> str:
-    """The value of a ``resourceFieldRef``; a limit that is not set is what the node has.
-
-    Raises:
-        Unresolved: another container is named that does not exist, or the resource is of no known form.
-    """
-    if other := chosen.get("containerName"):
-        everyone = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
-        named = next((c for c in everyone if c["name"] == other), None)
-        if named is None:
-            raise Unresolved(f"container {other} not found")
-        container = named
-    side, _, name = str(chosen["resource"]).partition(".")
-    resources = container.get("resources") or {}
-    amount = (resources.get(side) or {}).get(name)
-    if side not in ("limits", "requests") or not name:
-        raise Unresolved(f"unsupported container resource: {chosen['resource']}")
-    if amount is None and side == "requests":
-        amount = (resources.get("limits") or {}).get(name)
-    nothing = place.allocatable.get(name, Fraction(0)) if side == "limits" else Fraction(0)
-    given = nothing if amount is None else quantity.parse(amount)
-    divisor = quantity.parse(chosen.get("divisor") or "1")
-    return str(quantity.times(given, divisor or Fraction(1)))

@@ -1,6 +1,10 @@
-"""Events about pods, written behind the node's back: they are never waited for, and may be lost."""
+"""Events about pods, written behind the node's back: they are never waited for, and may be lost.
+
+What is told again is counted in the event that tells of it, as client-go's recorder does.
+"""
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -15,6 +19,8 @@ from controller.kube.errors import ApiError
 from controller.local.node.status import timestamp
 
 MOST_WAITING = 1000
+MOST_REMEMBERED = 1000
+"""Events that can still be counted on; then the one that was told longest ago is forgotten."""
 
 
 class Events:
@@ -23,6 +29,7 @@ class Events:
         self._source = {"component": component, "host": node}
         self._now = now
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WAITING)
+        self._written: dict[tuple[str, str, str], dict[str, Any]] = {}
 
     def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, warning: bool = False) -> None:
         if not self._waiting.full():
@@ -32,10 +39,23 @@ class Events:
         """Write events until cancelled."""
         while True:
             event = await self._waiting.get()
-            try:
-                await self._client.create(EVENTS, event["metadata"]["namespace"], orjson.dumps(event))
-            except (ApiError, aiohttp.ClientError, TimeoutError):
-                continue  # An event tells of something; it is not the thing itself.
+            # An event tells of something; it is not the thing itself.
+            with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+                await self._write(event)
+
+    async def _write(self, event: dict[str, Any]) -> None:
+        key = event["involvedObject"]["uid"], event["reason"], event["message"]
+        before = self._written.pop(key, None)
+        if before is None:
+            await self._client.create(EVENTS, event["metadata"]["namespace"], orjson.dumps(event))
+        else:
+            again = {"count": before["count"] + 1, "lastTimestamp": event["lastTimestamp"]}
+            meta = before["metadata"]
+            await self._client.patch(EVENTS, meta["namespace"], meta["name"], orjson.dumps(again))
+            event = before | again
+        self._written[key] = event
+        if len(self._written) > MOST_REMEMBERED:
+            del self._written[next(iter(self._written))]
 
     def _event(self, about: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
         meta, moment = about["metadata"], timestamp(self._now())

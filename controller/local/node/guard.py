@@ -14,6 +14,8 @@ import time
 
 MARK = "RALLYPOINT_NODE"
 """The environment variable that says which node a process belongs to."""
+CONTAINER = "RALLYPOINT_CONTAINER"
+"""The one that says which container."""
 ROUNDS = 10
 
 
@@ -28,7 +30,7 @@ def main(node: str, folder: str) -> int:
         (groups.add if line.startswith("+") else groups.discard)(group)
     for group in groups:
         kill_group(group)
-    sweep(node)
+    sweep(MARK, node)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
 
@@ -40,27 +42,31 @@ def kill_group(group: int) -> None:
         return
 
 
-def sweep(node: str) -> None:
-    """Kill what carries the node's mark, until a look finds nothing: a process may fork while we look."""
+def sweep(mark: str, value: str) -> None:
+    """Kill what carries a mark, and what that has started, until a look finds nothing: a process may fork while we look.
+
+    What was started may have another environment: MPI's daemons give their ranks the launcher's.
+    """
     import psutil
 
     for _ in range(ROUNDS):
-        found = [process for process in psutil.process_iter() if _belongs(process, node)]
-        if not found:
+        marked = [process for process in psutil.process_iter() if _carries(process, mark, value)]
+        if not marked:
             return
-        for process in found:
+        for process in marked:
             try:
-                process.kill()
+                for one in (*process.children(recursive=True), process):
+                    one.kill()
             except psutil.Error:
-                continue
+                continue  # One was faster; the next look finds who is left.
         time.sleep(0.02)
 
 
-def _belongs(process, node: str) -> bool:  # type: ignore[no-untyped-def]
+def _carries(process, mark: str, value: str) -> bool:  # type: ignore[no-untyped-def]
     import psutil
 
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == node)
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.environ().get(mark) == value)
     except psutil.Error:
         return False
 

@@ -6,14 +6,14 @@ A file keeps its identity while its text changes, because pods have it mounted.
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.local.manifest import Manifest
 from controller.local.node.launch import host_name
 from controller.local.node.names import CLUSTER_DOMAIN
-from controller.local.node.network import Network
+from controller.local.node.network import Network, searched
 
 ITSELF = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 SHARE = 10
@@ -27,23 +27,29 @@ class _File:
     path: Path
     namespace: str
     own: str
+    searched: tuple[str, ...]
+    """Domains whose names have a short form here."""
 
 
 class Hosts:
     """The files of one node's pods."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, fixed: str = "") -> None:
+        """``fixed`` is in all files."""
         self._network = network
+        self._fixed = fixed
         self._files: dict[str, _File] = {}
-        self._names: dict[str, str] = {}
-        """What the network says to a namespace; made anew when it is asked for after a change."""
+        self._names: dict[tuple[str, tuple[str, ...]], str] = {}
+        """What the network says to a namespace with its searched domains; made anew when it is asked for after a
+        change."""
         self._next: asyncio.TimerHandle | None = None
         self._pause_seconds = PAUSE_SECONDS
         network.listen(self._changed)
 
     def add(self, pod: Manifest, address: str, path: Path) -> None:
         """Write the file of a pod from now on."""
-        file = _File(path, pod["metadata"]["namespace"], ITSELF + f"{address}\t{_itself(pod)}\n")
+        own = ITSELF + self._fixed + f"{address}\t{_itself(pod)}\n"
+        file = _File(path, pod["metadata"]["namespace"], own, tuple(searched(pod)))
         self._files[pod["metadata"]["uid"]] = file
         self._write(file)
 
@@ -72,7 +78,7 @@ class Hosts:
         self._pause_seconds = max(PAUSE_SECONDS, SHARE * (time.monotonic() - began))
 
     def _write(self, file: _File) -> None:
-        text = file.own + self._of(file.namespace)
+        text = file.own + self._of(file.namespace, file.searched)
         descriptor = os.open(file.path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, text.encode(), 0)
@@ -80,19 +86,23 @@ class Hosts:
         finally:
             os.close(descriptor)
 
-    def _of(self, namespace: str) -> str:
-        if namespace not in self._names:
-            self._names[namespace] = spell(self._network.records(), namespace)
-        return self._names[namespace]
+    def _of(self, namespace: str, domains: tuple[str, ...]) -> str:
+        key = namespace, domains
+        if key not in self._names:
+            self._names[key] = spell(self._network.records(), namespace, domains)
+        return self._names[key]
 
 
-def spell(records: Mapping[tuple[str, str], list[str]], namespace: str) -> str:
-    """Lines for (namespace, name) → addresses; the short name only of what is in the same namespace."""
+def spell(records: Mapping[tuple[str, str], list[str]], namespace: str, domains: Sequence[str] = ()) -> str:
+    """Lines for (namespace, name) → addresses; the short name only of what is in the same namespace or searched for."""
     lines: list[str] = []
     for (owner, name), addresses in records.items():
-        full = f"{name}.{owner}.svc.{CLUSTER_DOMAIN} {name}.{owner}.svc {name}.{owner}"
-        names = f"{full} {name}" if owner == namespace else full
-        lines.extend(f"{address}\t{names}\n" for address in addresses)
+        full = f"{name}.{owner}.svc.{CLUSTER_DOMAIN}"
+        names = [full, f"{name}.{owner}.svc", f"{name}.{owner}"]
+        if owner == namespace:
+            names.append(name)
+        names.extend(full.removesuffix(f".{domain}") for domain in domains if full.endswith(f".{domain}"))
+        lines.extend(f"{address}\t{' '.join(names)}\n" for address in addresses)
     return "".join(lines)
 
 

@@ -4,6 +4,7 @@
 the one that works here.
 """
 
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +33,16 @@ class Isolation(Protocol):
     def network(self) -> Network: ...
 
     @property
+    def has_network(self) -> bool:
+        """Whether pods are in a network of their own, where the node can listen at its address."""
+        ...
+
+    @property
     def node_address(self) -> str: ...
+
+    def image(self, name: str) -> Path | None:
+        """The folder that stands for an image; None where containers run on the machine's own file system."""
+        ...
 
     def pod_address(self, pod: Manifest) -> str: ...
 
@@ -56,6 +66,18 @@ class Isolation(Protocol):
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
         """A text of the manifest with the mounts' paths as the process sees them."""
+        ...
+
+    def port(self, pod: Manifest, port: int) -> int:
+        """The port that the pod was told in place of one of its own."""
+        ...
+
+    async def socket(self) -> socket.socket:
+        """A TCP socket from which the node reaches its pods; it does not block.
+
+        Raises:
+            OSError: there is none.
+        """
         ...
 
     async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:

@@ -66,6 +66,12 @@ class Log:
             self._file.close()
             self._wake()
 
+    def tail(self, lines: int, size_bytes: int) -> bytes:
+        """The end of it: at most so many lines, and so many bytes."""
+        with self.path.open("rb") as file:
+            file.seek(max(self._last_lines(lines), self._size - size_bytes))
+            return file.read()
+
     async def read(self, selection: Selection) -> AsyncIterator[bytes]:
         """The selected part; with ``follow`` until the container ends."""
         left = selection.limit_bytes

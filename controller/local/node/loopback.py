@@ -6,8 +6,11 @@ listen on with all addresses, they cannot share, and the second one is told so b
 not spelled in the manifest it cannot be provided, and the pod is refused.
 """
 
+import asyncio
+import signal
 import socket
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +19,13 @@ from typing import Self
 import psutil
 
 from controller.local.manifest import Manifest
-from controller.local.node import names, volumes
+from controller.local.node import guard, names, volumes
 from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Variable
 from controller.local.node.network import Network
 from controller.local.node.ports import Ports
 from controller.local.node.process import Group, Guard, Launch, Process, Streams
+from controller.local.node.remote.reach import is_equipped
 from controller.local.node.volumes import Mount
 
 HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
@@ -34,9 +38,21 @@ Paddle's launcher serves only at an address that it takes for its own: that one,
 It listens on all addresses, so that the others find it at the pod's.
 """
 
+OPEN_MPI = {
+    "OMPI_MCA_btl": "^vader",
+    "PMIX_MCA_gds": "hash",
+    "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",  # A daemon's folder is its own, not the launcher's.
+}
+FIRST_PORT = 1024
+"""Below that, what stands behind a host in the files of MPI is its number of slots."""
+INJECTED = ("ssh-auth", "mpi-job-config", "mpi-job-kubectl")
+"""Volumes that MPI's operators add. What reads them is told where by variables and files, which name the real places, or
+is not needed here."""
+
 
 class Loopback:
     name = "loopback"
+    has_network = False
 
     def __init__(self, addresses: Addresses, guard: Guard, folder: Path) -> None:
         self.folder = folder
@@ -45,6 +61,8 @@ class Loopback:
         self.ports = Ports()
         self._interface = loopback_interface()
         self.network = Network(addresses)
+        self._visited: set[str] = set()
+        """The marks of containers that something was started in beside their own process."""
 
     @classmethod
     async def open(cls, folder: Path) -> Self:
@@ -62,6 +80,9 @@ class Loopback:
     def node_address(self) -> str:
         return self._addresses.node
 
+    def image(self, name: str) -> Path | None:
+        return None
+
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
@@ -71,6 +92,9 @@ class Loopback:
         )
 
     def rewrite(self, pod: Manifest, text: str) -> str:
+        return self._rewrite(pod, self.paths(text, _mounts_of_all(pod, self.folder)))
+
+    def _rewrite(self, pod: Manifest, text: str) -> str:
         return names.replace(text, lambda name, port: self._find(pod, name, port))
 
     def variables(
@@ -83,7 +107,7 @@ class Loopback:
             elif port := self._port_variable(pod, variable, found):
                 values[name] = str(port)
             else:
-                values[name] = self.rewrite(pod, self.paths(variable.value, mounts))
+                values[name] = self._rewrite(pod, self.paths(variable.value, mounts))
                 if name in NEEDS_LOCALHOST:
                     values[name] = values[name].replace(f"{self.pod_address(pod)}:", "127.0.0.1:")
         return values
@@ -95,18 +119,34 @@ class Loopback:
     def place(self, pod: Manifest, launch: Launch) -> Launch:
         return replace(
             launch,
-            argv=[self.rewrite(pod, part) for part in launch.argv],
-            env={**self._hints(self.pod_address(pod)), **launch.env},
+            argv=[self._rewrite(pod, part) for part in launch.argv],
+            env={**self._hints(pod), **launch.env},
         )
+
+    def port(self, pod: Manifest, port: int) -> int:
+        return self.ports.known(_job(pod), self.pod_address(pod), port)
+
+    async def socket(self) -> socket.socket:
+        own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        own.setblocking(False)
+        return own
 
     async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
         """Containers share nothing but what they are told."""
+        if is_equipped(pod):
+            _scratch(pod, self.folder).mkdir(parents=True, exist_ok=True)
 
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
-        return await Group.start(launch, self._guard, streams)
+        mark = _mark(pod, container)
+        _provide(launch)
+        if is_equipped(pod):
+            self._visited.add(mark)
+        return _Host(await Group.start(_marked(launch, mark), self._guard, streams), mark, self._visited)
 
     async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
-        return await Group.start(launch, self._guard, streams)
+        mark = _mark(pod, container)
+        self._visited.add(mark)
+        return await Group.start(_marked(launch, mark), self._guard, streams, is_guest=True)
 
     def release(self, pod: Manifest) -> None:
         """Nothing is held for it."""
@@ -124,7 +164,8 @@ class Loopback:
         address = name if is_itself else self.network.address_of(pod, name)
         if address is None:
             return None
-        if port is not None and (is_itself or self.network.is_sibling(pod, name)):
+        is_port = port is not None and not (port < FIRST_PORT and is_equipped(pod))
+        if port is not None and is_port and (is_itself or self.network.is_sibling(pod, name)):
             port = self.ports.of(_job(pod), address, port)
         return address, port
 
@@ -144,14 +185,20 @@ class Loopback:
         self.ports.close()
         self._addresses.close()
 
-    def _hints(self, address: str) -> dict[str, str]:
-        """What torch needs to stay on the loopback interface; what the person or the manifest sets goes before it.
+    def _hints(self, pod: Manifest) -> dict[str, str]:
+        """What torch and MPI need to stay on the loopback interface; what the person or the manifest sets goes before it.
 
         gloo and TensorPipe otherwise look up the machine's host name, which need not resolve, and NCCL leaves the
-        loopback interface out; torchrun publishes its host name unless it is given an address.
+        loopback interface out; torchrun publishes its host name unless it is given an address. Open MPI names its
+        shared memory and files after the host and the rank on it, and here is one host for all pods; it leaves the
+        loopback interface out, too.
         """
-        interfaces = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-        return {**dict.fromkeys(interfaces, self._interface), "PET_LOCAL_ADDR": address}
+        interfaces = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+        mpi: dict[str, str] = {}
+        if is_equipped(pod):
+            interfaces += ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"]
+            mpi = {**OPEN_MPI, "OMPI_MCA_orte_tmpdir_base": str(_scratch(pod, self.folder))}
+        return {**dict.fromkeys(interfaces, self._interface), "PET_LOCAL_ADDR": self.pod_address(pod), **mpi}
 
     def _unseen(self, pod: Manifest, container: Manifest) -> str:
         """Why a mount of ``container`` cannot be seen by a process that shares the machine's file system."""
@@ -159,6 +206,8 @@ class Loopback:
         texts = list(_texts(container))
         for mount in container.get("volumeMounts") or ():
             name, path = mount["name"], mount["mountPath"]
+            if name in INJECTED and is_equipped(pod):
+                continue
             if _is_shown(kinds[name], mount) or any(names.mentions_path(text, path) for text in texts):
                 continue
             return (
@@ -166,6 +215,48 @@ class Loopback:
                 "namespace a path is replaced where command, args, env or workingDir spell it, and none of them does"
             )
         return ""
+
+
+class _Host:
+    """The process of a container, and what others have started beside it, in groups of their own; a ``Process``."""
+
+    def __init__(self, group: Group, mark: str, visited: set[str]) -> None:
+        self._group = group
+        self._mark = mark
+        self._visited = visited
+
+    async def wait(self) -> int:
+        try:
+            return await self._group.wait()
+        finally:
+            if self._mark in self._visited:
+                self._visited.discard(self._mark)
+                await asyncio.to_thread(guard.sweep, guard.CONTAINER, self._mark)
+
+    def send(self, number: signal.Signals) -> None:
+        self._group.send(number)
+
+
+def _provide(launch: Launch) -> None:
+    """Make a working directory that is missing, where that is in a volume of the pod's own."""
+    folder = Path(launch.folder)
+    if any(
+        folder.is_relative_to(one.place) and not one.read_only for one in launch.mounts if one.place.is_dir()
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _scratch(pod: Manifest, folder: Path) -> Path:
+    """Where Open MPI keeps its files, which it names after the host: there is one host for all pods."""
+    return folder / str(pod["metadata"]["uid"]) / ".mpi"
+
+
+def _mark(pod: Manifest, container: str) -> str:
+    return f"{pod['metadata']['uid']}/{container}"
+
+
+def _marked(launch: Launch, mark: str) -> Launch:
+    return replace(launch, env={**launch.env, guard.CONTAINER: mark})
 
 
 def loopback_interface() -> str:
@@ -191,6 +282,23 @@ def _is_there(mount: Mount) -> bool:
 
 def _containers(pod: Manifest) -> list[Manifest]:
     return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+
+
+def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
+    """The mounts of a pod's own volumes that mean the same in each of its containers: what a file in one may name."""
+    kept = {
+        volume["name"]
+        for volume in pod["spec"].get("volumes") or ()
+        if not any(kind in volume for kind in ("hostPath", *volumes.CLAIMED))
+    }
+    found: dict[str, set[Mount]] = defaultdict(set)
+    for container in _containers(pod):
+        for mount in container.get("volumeMounts") or ():
+            name, path = mount["name"], mount["mountPath"]
+            if name in kept and not mount.get("subPathExpr"):
+                place = folder / pod["metadata"]["uid"] / name / (mount.get("subPath") or "")
+                found[path].add(Mount(name, path, place))
+    return [next(iter(mounts)) for mounts in found.values() if len(mounts) == 1]
 
 
 def _texts(container: Manifest) -> Iterable[str]:

@@ -5,6 +5,7 @@ work is done by the keeper, a process apart, so that everything ends when it end
 done in a user namespace; a process stays what it was, with the same user.
 """
 
+import itertools
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -14,54 +15,74 @@ from typing import Any, Self
 
 from api import quantity
 from controller.local.manifest import Manifest
-from controller.local.node import volumes
+from controller.local.node import access, payload, volumes
 from controller.local.node.addresses import PRIVATE, Addresses
 from controller.local.node.egress import Egress
 from controller.local.node.environment import Variable
 from controller.local.node.hosts import Hosts
-from controller.local.node.keeping import Keeper, Kept
+from controller.local.node.keeping import Keeper, Kept, NoNamespaces
 from controller.local.node.launch import host_name
 from controller.local.node.network import Network
 from controller.local.node.process import Launch, Process, Streams
 from controller.local.node.program import CannotStart
 from controller.local.node.volumes import Mount
 
-READ_ONLY = ("configMap", "secret", "projected", "downwardAPI")
-"""Volumes that no container may write to."""
 SHARED_MEMORY = "/dev/shm"
 ANYONE = "mode=1777"
+RESOLVER = "/etc/resolv.conf"
+NO_IMAGES: Mapping[str, Path] = {}
 
 
 class Namespaces:
     name = "namespaces"
+    has_network = True
 
-    def __init__(self, keeper: Keeper, addresses: Addresses, folder: Path, egress: Egress | None) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        addresses: Addresses,
+        folder: Path,
+        egress: Egress | None,
+        images: Mapping[str, Path],
+    ) -> None:
         self.folder = folder
+        self._images = {named(name): place for name, place in images.items()}
         self._egress = egress
         self.network = Network(addresses)
         self._keeper = keeper
         self._addresses = addresses
-        self._hosts = Hosts(self.network)
+        self._hosts = Hosts(self.network, f"{addresses.node}\t{' '.join(access.NAMES)}\n")
         self._runs: dict[tuple[str, str], Kept] = {}
+        self._begun = itertools.count(1)
 
     @classmethod
-    async def open(cls, folder: Path, *, egress: bool = False) -> Self:
-        """``egress``: give pods a way out of the machine.
+    async def open(
+        cls, folder: Path, *, egress: bool = False, images: Mapping[str, Path] = NO_IMAGES
+    ) -> Self:
+        """``egress``: give pods a way out of the machine. ``images``: the folders that stand for images.
 
         Raises:
-            NoNamespaces: this machine does not let us have any.
+            NoNamespaces: this machine does not let us have any, or none with these images.
         """
         addresses = Addresses(PRIVATE)
         keeper = await Keeper.start(folder, addresses.node)
+        try:
+            await _try(keeper, folder, images)
+        except NoNamespaces:
+            await keeper.stop()
+            raise
         way_out = None
         if egress:
             (listener,) = await keeper.call("socket")
             way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
-        return cls(keeper, addresses, folder, way_out)
+        return cls(keeper, addresses, folder, way_out, images)
 
     @property
     def node_address(self) -> str:
         return self._addresses.node
+
+    def image(self, name: str) -> Path | None:
+        return self._images.get(named(name)) if self._images else None
 
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -79,9 +100,7 @@ class Namespaces:
 
     def place(self, pod: Manifest, launch: Launch) -> Launch:
         unwritable = {
-            volume["name"]
-            for volume in pod["spec"].get("volumes") or ()
-            if any(kind in volume for kind in READ_ONLY)
+            volume["name"] for volume in pod["spec"].get("volumes") or () if payload.is_filled(volume)
         }
         mounts = [
             replace(mount, read_only=mount.read_only or mount.volume in unwritable) for mount in launch.mounts
@@ -91,6 +110,19 @@ class Namespaces:
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
         return text
+
+    def port(self, pod: Manifest, port: int) -> int:
+        return port
+
+    async def socket(self) -> socket.socket:
+        """Of the network that the bridge is in: what a node has besides its pods."""
+        try:
+            (descriptor,) = await self._keeper.call("socket")
+        except CannotStart as error:
+            raise OSError(str(error)) from error
+        own = socket.socket(fileno=descriptor)
+        own.setblocking(False)
+        return own
 
     async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
         own = self.folder / pod["metadata"]["uid"] / ".pod"
@@ -111,9 +143,19 @@ class Namespaces:
 
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         self._hosts.refresh(pod)
-        mounts = [[str(mount.place), mount.path, mount.read_only] for mount in launch.mounts]
+        mounts: list[list[Any]] = [
+            [str(mount.place), mount.path, mount.read_only, str(mount.within or mount.place)]
+            for mount in launch.mounts
+        ]
         uid = pod["metadata"]["uid"]
-        run = await self._keeper.run("start", _all(streams), pod=uid, mounts=mounts, **_program(launch))
+        image: list[str] = []
+        if launch.image is not None:
+            own = self.folder / uid / ".pod"
+            mounts += [[f"{own}/{file}", f"/etc/{file}"] for file in ("hosts", "hostname")] + _resolver()
+            image = [str(launch.image), str(own / f"image-{next(self._begun)}")]
+        run = await self._keeper.run(
+            "start", _all(streams), pod=uid, mounts=mounts, image=image, **_program(launch)
+        )
         self._runs[uid, container] = run
         return run
 
@@ -121,6 +163,7 @@ class Namespaces:
         run = self._runs.get((pod["metadata"]["uid"], container))
         if run is None:
             raise CannotStart(f"container {container} is not running")
+        self._hosts.refresh(pod)
         return await self._keeper.run(
             "enter", _all(streams), beside=run.number, terminal=streams.terminal, **_program(launch)
         )
@@ -140,6 +183,29 @@ class Namespaces:
         if self._egress is not None:
             self._egress.close()
         await self._keeper.stop()
+
+
+def _resolver() -> list[list[str]]:
+    """What looks up names is the machine's own, in images, too."""
+    return [[RESOLVER, RESOLVER]] if Path(RESOLVER).exists() else []
+
+
+def named(image: str) -> str:
+    """An image's name with its tag."""
+    last = image.rpartition("/")[2]
+    return image if ":" in last or "@" in last else f"{image}:latest"
+
+
+async def _try(keeper: Keeper, folder: Path, images: Mapping[str, Path]) -> None:
+    staging = folder / ".try" / "root"
+    for number, (name, place) in enumerate(images.items()):
+        staging.mkdir(parents=True, exist_ok=True)
+        try:
+            await keeper.call(
+                "try", image=[str(place), str(folder / ".try" / str(number))], staging=str(staging)
+            )
+        except CannotStart as error:
+            raise NoNamespaces(f"{place} cannot be the file system of image {name}: {error}") from error
 
 
 def _program(launch: Launch) -> dict[str, Any]:

@@ -5,84 +5,46 @@ The task ends when the pod is over, and its processes are gone when it ends, how
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import structlog
 
 from controller.local.manifest import Manifest
 from controller.local.node import containers as records
-from controller.local.node import lifecycle, status
+from controller.local.node import ending, lastwords, lifecycle, probes, status
+from controller.local.node.attending import Attendant
 from controller.local.node.containers import Container, Waiting
-from controller.local.node.environment import Unresolved
-from controller.local.node.isolation import Isolation
-from controller.local.node.logs import Log, Logs
+from controller.local.node.ending import Grace, Hook, Run
+from controller.local.node.handlers import Handlers
+from controller.local.node.lifecycle import Kill
+from controller.local.node.logs import Log
+from controller.local.node.objects import Unresolved
+from controller.local.node.probes import Health
 from controller.local.node.process import START_ERROR, Process
 from controller.local.node.program import CannotStart
+from controller.local.node.surroundings import Surroundings
 
 log = structlog.get_logger()
 
 RETRY_SECONDS = 5.0
 """How often a start that was not possible (a ConfigMap is missing) is tried again."""
-DEFAULT_GRACE_SECONDS = 30
-
-
-class Surroundings(Protocol):
-    """What a pod needs of the node."""
-
-    isolation: Isolation
-    logs: Logs
-
-    def now(self) -> datetime: ...
-
-    def refusal(self, pod: Manifest) -> str:
-        """Why the pod can never run here; empty when it can."""
-        ...
-
-    async def prepare(self, pod: Manifest) -> None:
-        """Make the pod's volumes.
-
-        Raises:
-            Unresolved: something that they need does not exist.
-        """
-        ...
-
-    async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
-        """Start what runs in a container.
-
-        Raises:
-            Unresolved: something that it needs does not exist.
-            CannotStart: it can never start.
-        """
-        ...
-
-    async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
-        """Write the pod's status; a pod that is gone is no error."""
-        ...
-
-    def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
-        """Emit an event about the pod."""
-        ...
-
-    def forget(self, pod: Manifest) -> None:
-        """The pod's volumes are no longer needed."""
-        ...
 
 
 class PodTask:
     """A pod that is bound to this node and has not ended."""
 
     def __init__(self, pod: Manifest, node: Surroundings) -> None:
-        self._pod = pod
+        self._pod: Manifest = pod
         self._node = node
+        self._handlers = Handlers(pod, node)
         before: dict[str, Any] = pod.get("status") or {}
         started = datetime.fromisoformat(before["startTime"]) if "startTime" in before else node.now()
         self._facts = status.Facts(node.isolation.node_address, node.isolation.pod_address(pod), started)
         self._containers = {c.name: c for c in records.left_by_another(pod, node.now())}
-        self._processes: dict[str, Process] = {}
+        self._runs: dict[str, Run] = {}
         self._changed = asyncio.Event()
         self._deletion: datetime | None = None
         self._prepared = False
@@ -92,16 +54,25 @@ class PodTask:
     def delete(self, deadline: datetime) -> None:
         """The pod is to go; what still runs at ``deadline`` is killed."""
         self._deletion = deadline if self._deletion is None else min(self._deletion, deadline)
+        for run in self._runs.values():
+            if run.grace is not None:
+                run.grace.shorten(self._seconds_until(self._deletion))
         self._changed.set()
+
+    def see(self, pod: Manifest) -> None:
+        """The pod's object has changed; others may have opened one of its readiness gates."""
+        self._pod = {**self._pod, "status": pod.get("status")}
+        if self._pod["spec"].get("readinessGates"):
+            self._changed.set()
 
     def runs(self, container: str) -> bool:
         """Whether something runs in a container."""
-        return container in self._processes
+        return container in self._runs
 
     async def run(self) -> None:
         """Bring the pod to its end."""
         try:
-            refusal = self._node.refusal(self._pod)
+            refusal = probes.refusal(self._pod) or self._node.refusal(self._pod)
             if refusal:
                 await self._refuse("Refused", refusal)
                 return
@@ -139,6 +110,8 @@ class PodTask:
             if step.over:
                 await self._end(expired=step.expired)
                 return
+            for kill in step.kill:
+                tasks.create_task(self._kill(kill))
             if step.start and await self._can_start(step.start):
                 for name in step.start:
                     await self._start(name, tasks)
@@ -185,7 +158,7 @@ class PodTask:
             process = await self._node.start(self._pod, container, output)
         except Unresolved as error:
             self._node.logs.close(self._pod, name, log)
-            self._put_off(name, "CreateContainerConfigError", str(error))
+            self._put_off(name, error.reason, str(error))
             return
         except CannotStart as error:
             output(f"{error}\n".encode())
@@ -196,17 +169,53 @@ class PodTask:
             )
             return
         self._containers[name] = begun
-        self._processes[name] = process
-        tasks.create_task(self._watch(name, process, log))
+        self._runs[name] = self._begun(begun, process)
+        tasks.create_task(self._follow(self._runs[name], log))
 
-    async def _watch(self, name: str, process: Process, log: Log) -> None:
+    def _begun(self, container: Container, process: Process) -> Run:
+        def see(health: Health) -> None:
+            self._containers[container.name] = records.with_health(self._containers[container.name], health)
+            self._changed.set()
+
+        tell = partial(self._node.tell, self._pod, warning=True)
+        return Run(container, process, Attendant(container.spec, self._handlers, see, tell))
+
+    async def _follow(self, run: Run, log: Log) -> None:
+        """Attend to a run until it ends, and note how."""
+        name = run.container.name
         try:
-            code = await process.wait()
+            async with asyncio.TaskGroup() as beside:
+                attending = beside.create_task(run.attendant.attend())
+                code = await run.process.wait()
+                attending.cancel()
         finally:
             self._node.logs.close(self._pod, name, log)
-            self._processes.pop(name, None)
-        self._containers[name] = records.terminated(self._containers[name], code, self._node.now())
+            self._runs.pop(name, None)
+        spec = run.container.spec
+        words = lastwords.message(self._pod, spec, self._node.last_words(self._pod, spec), code, log)
+        self._containers[name] = records.terminated(
+            self._containers[name], code, self._node.now(), message=words
+        )
+        run.ended.set()
         self._changed.set()
+
+    async def _kill(self, kill: Kill) -> None:
+        """End one container of a pod that goes on."""
+        run = self._runs.get(kill.name)
+        if run is not None:
+            self._node.tell(self._pod, "Killing", kill.message)
+            await ending.end(run, Grace(kill.grace_seconds), self._pre_stop(run))
+
+    def _pre_stop(self, run: Run) -> Hook | None:
+        hook = (run.container.spec.get("lifecycle") or {}).get("preStop")
+        if not hook:
+            return None
+
+        async def pre_stop() -> None:
+            if await self._handlers.hook(run.container.spec, hook):
+                self._node.tell(self._pod, "FailedPreStopHook", "PreStopHook failed", warning=True)
+
+        return pre_stop
 
     async def _end(self, *, expired: bool) -> None:
         """Stop what runs, then report the last state."""
@@ -222,22 +231,23 @@ class PodTask:
         await self._report(phase, reason, message)
 
     async def _stop(self) -> None:
-        """TERM to all process groups, KILL to those that are left when the grace period is over."""
-        for name, process in self._processes.items():
-            self._node.tell(self._pod, "Killing", f"Stopping container {name}")
-            process.send(signal.SIGTERM)
-        grace = self._pod["spec"].get("terminationGracePeriodSeconds")
-        latest = self._node.now() + timedelta(seconds=DEFAULT_GRACE_SECONDS if grace is None else grace)
-        while self._processes and (seconds := self._seconds_until(self._deletion or latest)) > 0:
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+        """End all that runs: the main containers together, then the sidecars, the last one first."""
+        seconds = lifecycle.grace_seconds(self._pod)
+        if self._deletion is not None:
+            seconds = self._seconds_until(self._deletion)
+        runs = [self._runs[name] for name in self._containers if name in self._runs]
+        async with asyncio.TaskGroup() as stopping:
+            for run in runs:
+                if run.grace is None:
+                    self._node.tell(self._pod, "Killing", f"Stopping container {run.container.name}")
+                later = ending.before(run, runs)
+                stopping.create_task(ending.end(run, Grace(seconds), self._pre_stop(run), later))
+            while self._runs:
+                self._changed.clear()
+                # A phase that is final is told when nothing runs any more.
+                await self._report(self._reported["phase"])
+                if self._runs:
                     await self._changed.wait()
-        for process in self._processes.values():
-            process.send(signal.SIGKILL)
-        while self._processes:
-            self._changed.clear()
-            await self._changed.wait()
 
     def _seconds_until(self, moment: datetime) -> float:
         return (moment - self._node.now()).total_seconds()
@@ -245,10 +255,11 @@ class PodTask:
     async def _report(self, phase: str = "", reason: str = "", message: str = "") -> None:
         now, everyone = self._node.now(), list(self._containers.values())
         current = status.pod_status(
-            {**self._pod, "status": self._reported or self._pod.get("status")},
+            self._pod,
             everyone,
             self._facts,
             now,
+            told=self._reported,
             final_phase=phase,
             reason=reason,
             message=message,
@@ -263,4 +274,5 @@ class PodTask:
             state, run = container.state, (container.name, container.restarts)
             if isinstance(state, Waiting) and state.reason == "CrashLoopBackOff" and run not in self._told:
                 self._told.add(run)
-                self._node.tell(self._pod, "BackOff", state.message, warning=True)
+                words = f"Back-off restarting failed container {container.name} in pod {lifecycle.spell(self._pod)}"
+                self._node.tell(self._pod, "BackOff", words, warning=True)

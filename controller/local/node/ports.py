@@ -37,6 +37,10 @@ class Ports:
                 return port
         return self._given[key][0]
 
+    def known(self, job: str, address: str, port: int) -> int:
+        """As ``of``, and nothing is claimed: a port that nobody has asked for stays what it is."""
+        return self._given[job, address, port][0] if (job, address, port) in self._given else port
+
     def release(self, job: str) -> None:
         """No pod of the job is left."""
         for key in [key for key in self._given if key[0] == job]:

@@ -18,6 +18,7 @@ from typing import Protocol, Self
 from typing_extensions import override
 
 from controller.local.node import guard
+from controller.local.node.pipes import Pipe
 from controller.local.node.program import find_program, not_executed
 from controller.local.node.volumes import Mount
 
@@ -36,6 +37,8 @@ class Launch:
     folder: str
     """The working directory."""
     mounts: Sequence[Mount] = ()
+    image: Path | None = None
+    """A folder that is its root, where it is not the machine's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +112,22 @@ class _Exit(asyncio.SubprocessProtocol):
 
 
 class Group:
-    """A process and everything in its group; the group ends with its first process, as a container does."""
+    """A process and everything in its group; the group ends with its first process, as a container does.
 
-    def __init__(self, transport: asyncio.SubprocessTransport, end: _Exit, watch: Guard) -> None:
+    A guest's does not: what it leaves behind is the container's.
+    """
+
+    def __init__(
+        self, transport: asyncio.SubprocessTransport, end: _Exit, watch: Guard, *, is_guest: bool
+    ) -> None:
         self.pid = transport.get_pid()
+        self._is_guest = is_guest
         self._transport = transport
         self._end = end
         self._guard = watch
 
     @classmethod
-    async def start(cls, launch: Launch, watch: Guard, streams: Streams) -> Self:
+    async def start(cls, launch: Launch, watch: Guard, streams: Streams, *, is_guest: bool = False) -> Self:
         """Start it.
 
         Raises:
@@ -140,14 +149,15 @@ class Group:
         except OSError as error:
             raise not_executed(launch.argv[0], error) from error
         watch.began(transport.get_pid())
-        return cls(transport, end, watch)
+        return cls(transport, end, watch, is_guest=is_guest)
 
     async def wait(self) -> int:
         """The exit code; when this is cancelled, the group is killed first."""
         try:
             await self._end.exited.wait()
         finally:
-            guard.kill_group(self.pid)
+            if not (self._is_guest and self._end.exited.is_set()):
+                guard.kill_group(self.pid)
             await self._end.exited.wait()
             self._transport.close()
             self._guard.ended(self.pid)
@@ -197,7 +207,7 @@ class Captured:
         read, write = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         transport, reading = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: _Output(output), os.fdopen(read, "rb", buffering=0)
+            lambda: _Output(output), Pipe(read)
         )
         try:
             return cls(await start(Streams(nothing, write, write)), transport, reading)

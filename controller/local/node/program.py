@@ -12,6 +12,14 @@ class CannotStart(Exception):
     """The process does not begin. The text is what a container runtime says."""
 
 
+NO_FOLDER = "chdir to cwd"
+
+
+def is_about_folder(error: CannotStart) -> bool:
+    """Whether it is the working directory that is missing."""
+    return str(error).startswith(NO_FOLDER)
+
+
 def find_program(name: str, folder: str, search: str) -> str:
     """The absolute path of ``name``; ``folder`` is the working directory, ``search`` the container's PATH.
 
@@ -19,7 +27,7 @@ def find_program(name: str, folder: str, search: str) -> str:
         CannotStart: it or the working directory does not exist.
     """
     if not Path(folder).is_dir():
-        raise CannotStart(f'chdir to cwd ("{folder}"): no such file or directory')
+        raise CannotStart(f'{NO_FOLDER} ("{folder}"): no such file or directory')
     if "/" not in name:
         found = shutil.which(name, path=search)
         if found is None:

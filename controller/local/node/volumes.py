@@ -1,18 +1,37 @@
-"""The files of a pod's volumes, made in a folder of its own. Where a process sees them belongs to ``isolation``."""
+"""The volumes of a pod, made in a folder of its own. Where a process sees them belongs to ``isolation``.
 
-import base64
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+What is in those that objects fill is ``payload``'s matter; the places of claims are given by ``storage``.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from controller.local.node.environment import Reference, Unresolved
+from controller.local.node import atomic, payload
+from controller.local.node.hostpath import host_path
+from controller.local.node.objects import Reference
+from controller.local.node.payload import Given
 
-KNOWN = ("emptyDir", "configMap", "secret", "hostPath")
+CLAIMED = ("persistentVolumeClaim", "ephemeral")
+KNOWN = ("emptyDir", "hostPath", *payload.FILLED, *CLAIMED)
+PROJECTED = ("configMap", "secret", "downwardAPI", "serviceAccountToken")
+MEDIA = ("", "Memory")
 
-Contents: TypeAlias = Mapping[Reference, Mapping[str, bytes] | None]
-"""The files of each ConfigMap and Secret; None where the object does not exist."""
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Where a volume is, and what it is like."""
+
+    path: Path
+    read_only: bool = False
+    is_filled: bool = False
+    in_memory: bool = False
+    """Its files are in memory where the isolation has a file system for that; then nobody outside sees them."""
+
+
+Places: TypeAlias = Mapping[str, Volume]
+"""The volumes of a pod by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,140 +44,76 @@ class Mount:
     place: Path
     """Where it is."""
     read_only: bool = False
+    within: Path | None = None
+    """The volume that ``place`` must not leave, whatever links are in it."""
 
 
 def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
     for volume in pod["spec"].get("volumes") or ():
-        if chosen := volume.get("configMap"):
-            yield Reference("configmap", chosen.get("name", ""))
-        if chosen := volume.get("secret"):
-            yield Reference("secret", chosen.get("secretName", ""))
+        yield from payload.references(volume)
 
 
 def unknown(pod: Mapping[str, Any]) -> str:
     """Why a volume of this pod cannot be had here; empty when all can."""
-    for volume in pod["spec"].get("volumes") or ():
-        sources = [key for key in volume if key != "name"] or ["emptyDir"]
-        if sources[0] not in KNOWN:
-            return f'volume "{volume["name"]}" is a {sources[0]}, which local mode does not provide'
-    there = {volume["name"] for volume in pod["spec"].get("volumes") or ()}
+    volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
+    for volume in volumes.values():
+        if kind := _unknown_kind(volume):
+            return f'volume "{volume["name"]}" is a {kind}, which local mode does not provide'
     for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+        if devices := container.get("volumeDevices"):
+            name = devices[0]["name"]
+            return f'volume "{name}" is wanted as a block device, which local mode does not provide'
         for mount in container.get("volumeMounts") or ():
-            if mount["name"] not in there:
+            if mount["name"] not in volumes:
                 name = container["name"]
                 return f'container "{name}" mounts volume "{mount["name"]}", which the pod does not have'
+            if mount.get("mountPropagation") == "Bidirectional":
+                return (
+                    f'volume "{mount["name"]}" is mounted with mountPropagation Bidirectional, which local mode does not '
+                    "provide"
+                )
     return ""
 
 
-def make(
-    pod: Mapping[str, Any], folder: Path, contents: Contents, rewrite: Callable[[str], str]
-) -> dict[str, Path]:
-    """Make the pod's volumes below ``folder``; ``rewrite`` is applied to the texts of ConfigMaps.
+def _unknown_kind(volume: Mapping[str, Any]) -> str:
+    kind = next((key for key in volume if key != "name"), "emptyDir")
+    if kind not in KNOWN:
+        return kind
+    medium = (volume.get("emptyDir") or {}).get("medium") or ""
+    if medium not in MEDIA:
+        return f"{kind} of medium {medium}"
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    return next((f"projected {key}" for source in sources for key in source if key not in PROJECTED), "")
+
+
+def make(pod: Mapping[str, Any], folder: Path, given: Given, claimed: Places) -> dict[str, Volume]:
+    """Make the pod's volumes below ``folder``; ``claimed`` are those of claims.
 
     Raises:
         Unresolved: a ConfigMap, a Secret or one of its keys does not exist, or a host path is not as it should be.
     """
     return {
-        volume["name"]: _make(volume, folder / volume["name"], contents, rewrite)
+        volume["name"]: claimed.get(volume["name"]) or _make(volume, folder / volume["name"], given)
         for volume in pod["spec"].get("volumes") or ()
     }
 
 
-def mounts(container: Mapping[str, Any], places: Mapping[str, Path]) -> list[Mount]:
-    """The mounts of a container; a missing folder of a ``subPath`` is made, as a kubelet does."""
-    found: list[Mount] = []
-    for mount in container.get("volumeMounts") or ():
-        place = places[mount["name"]]
-        if inside := mount.get("subPath"):
-            place = place / inside
-            if not place.exists():
-                place.mkdir(parents=True)
-        found.append(Mount(mount["name"], mount["mountPath"], place, bool(mount.get("readOnly"))))
-    return found
+def refill(pod: Mapping[str, Any], folder: Path, given: Given) -> bool:
+    """Bring what is in filled volumes up to date; whether anything has changed.
+
+    Raises:
+        Unresolved: something that they need does not exist any more; what follows in the pod is left as it was.
+    """
+    filled = [volume for volume in pod["spec"].get("volumes") or () if payload.is_filled(volume)]
+    changed = [atomic.write(folder / one["name"], payload.files(one, given)) for one in filled]
+    return any(changed)
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make(volume: Mapping[str, Any], folder: Path, contents: Contents, rewrite: Callable[[str], str]) -> Path:
+def _make(volume: Mapping[str, Any], folder: Path, given: Given) -> Volume:
     if chosen := volume.get("hostPath"):
-        return _host_path(volume["name"], chosen)
+        return Volume(host_path(volume["name"], chosen))
+    if payload.is_filled(volume):
+        atomic.write(folder, payload.files(volume, given))
+        return Volume(folder, read_only=True, is_filled=True)
     folder.mkdir(parents=True, exist_ok=True)
-    if (chosen := volume.get("configMap")) is not None:
-        reference = Reference("configmap", chosen.get("name", ""))
-        _fill(
-            folder,
-            chosen,
-            _files(volume, chosen, reference, contents),
-            lambda data: _rewritten(data, rewrite),
-        )
-    elif (chosen := volume.get("secret")) is not None:
-        reference = Reference("secret", chosen.get("secretName", ""))
-        _fill(folder, chosen, _files(volume, chosen, reference, contents), lambda data: data)
-    return folder
-
-
-def _files(
-    volume: Mapping[str, Any], chosen: Mapping[str, Any], reference: Reference, contents: Contents
-) -> Mapping[str, bytes]:
-    files = contents.get(reference)
-    if files is not None:
-        return files
-    if chosen.get("optional"):
-        return {}
-    name = volume["name"]
-    raise Unresolved(
-        f'MountVolume.SetUp failed for volume "{name}" : {reference.kind} "{reference.name}" not found'
-    )
-
-
-def _fill(
-    folder: Path, chosen: Mapping[str, Any], files: Mapping[str, bytes], finish: Callable[[bytes], bytes]
-) -> None:
-    default = int(chosen.get("defaultMode") or 0o644)
-    items = chosen.get("items") or [{"key": key, "path": key} for key in files]
-    for item in items:
-        if item["key"] not in files:
-            if chosen.get("optional"):
-                continue
-            raise Unresolved(f"references non-existent config key: {item['key']}")
-        if ".." in PurePosixPath(item["path"]).parts or item["path"].startswith("/"):
-            raise Unresolved(f"path {item['path']} leaves its volume")
-        file = folder / item["path"]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)  # A file that an earlier run left may be read-only.
-        file.write_bytes(finish(files[item["key"]]))
-        file.chmod(int(item.get("mode") or default))
-
-
-def _rewritten(data: bytes, rewrite: Callable[[str], str]) -> bytes:
-    try:
-        return rewrite(data.decode()).encode()
-    except UnicodeDecodeError:
-        return data
-
-
-def _host_path(name: str, chosen: Mapping[str, Any]) -> Path:
-    path, kind = Path(chosen["path"]), chosen.get("type") or ""
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True)
-    elif kind == "FileOrCreate":
-        path.touch(exist_ok=True)
-    elif (
-        (kind == "Directory" and not path.is_dir())
-        or (kind == "File" and not path.is_file())
-        or not path.exists()
-    ):
-        raise Unresolved(
-            f'MountVolume.SetUp failed for volume "{name}" : hostPath {path} is not a {kind or "path"}'
-        )
-    return path
-
-
-def decoded(reference: Reference, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """The files that a ConfigMap or a Secret holds."""
-    if reference.kind == "secret":
-        return {key: base64.b64decode(value) for key, value in (manifest.get("data") or {}).items()}
-    plain = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
-    return plain | {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}
+    return Volume(folder, in_memory=(volume.get("emptyDir") or {}).get("medium") == "Memory")

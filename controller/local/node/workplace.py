@@ -1,7 +1,9 @@
 """What the node gives to each pod: volumes, processes, reports to the API server. The ``Surroundings`` of ``pod``."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,24 +12,34 @@ import aiohttp
 import orjson
 import structlog
 
-from api.meta import PODS, Resource
+from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from controller.local.manifest import Manifest
-from controller.local.node import environment, volumes, waiting
+from controller.local.node import access, environment, lastwords, waiting
+from controller.local.node.access import Access
+from controller.local.node.allotment import Allotment
 from controller.local.node.capacity import Amounts
 from controller.local.node.containers import Container
-from controller.local.node.environment import Place, Reference, Unresolved
+from controller.local.node.downward import Place
+from controller.local.node.environment import Variable
 from controller.local.node.events import Events
+from controller.local.node.following import RESOURCES
 from controller.local.node.isolation import Isolation
-from controller.local.node.launch import launch, refusal
+from controller.local.node.launch import Ground, beside, launch, of_image, refusal
 from controller.local.node.logs import Logs
+from controller.local.node.objects import Contents, Reference, Uncreated, decoded
 from controller.local.node.process import Captured, Launch, Process, Streams
-from controller.local.node.program import CannotStart
+from controller.local.node.program import CannotStart, is_about_folder
+from controller.local.node.provisions import Provisions
+from controller.local.node.remote.reach import is_equipped
+from controller.local.node.remote.tools import Tools
+from controller.local.node.servicelinks import service_links
+from controller.local.node.volumes import Mount
 from controller.local.node.waiting import NameWait
+from controller.local.storage.storage import Storage
 
-CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
-SECRETS = Resource("", "v1", "Secret", "secrets")
+BY_SCHEMA = "application/strategic-merge-patch+json"
 RETRY_SECONDS = 1.0
 """Between two tries of a write that must arrive."""
 
@@ -44,9 +56,13 @@ class Workplace:
         name: str,
         folder: Path,
         isolation: Isolation,
+        tools: Tools,
+        storage: Storage,
+        access: Access,
         logs: Logs,
         events: Events,
         allocatable: Amounts,
+        gpus: Allotment,
         person: Mapping[str, str],
         now: Callable[[], datetime],
     ) -> None:
@@ -55,62 +71,105 @@ class Workplace:
         self.now = now
         self._client = client
         self._name = name
-        self._folder = folder
+        self._tools = tools
+        self._access = access
+        self._provisions = Provisions(
+            client,
+            folder,
+            isolation=isolation,
+            storage=storage,
+            access=access,
+            fetch=self._contents,
+            place=self._place,
+            failed=lambda pod, why: self.tell(pod, "FailedMount", why, warning=True),
+        )
         self._events = events
         self._allocatable = allocatable
-        self._person = person
-        self._places: dict[str, dict[str, Path]] = {}
+        self._gpus = gpus
+        self._machine = Ground(person, str(Path.cwd()))
+        self._launches: dict[tuple[str, str], Launch] = {}
+        """What each container that was started runs with: what enters it gets the same."""
         self._silent = False
 
     def fall_silent(self) -> None:
         """Report nothing of pods any more: they end because the node does."""
         self._silent = True
 
+    async def run(self) -> None:
+        """Keep up to date what pods have mounted, until cancelled."""
+        await self._provisions.run()
+
+    def see_pod(self, pod: Manifest) -> None:
+        """A pod has changed."""
+        self._provisions.see_pod(pod)
+
     def refusal(self, pod: Manifest) -> str:
         return refusal(pod) or self.isolation.refusal(pod)
 
     async def prepare(self, pod: Manifest) -> None:
-        contents = await self._contents(pod, volumes.references(pod))
-        places = volumes.make(
-            pod, self._volumes(pod), contents, lambda text: self.isolation.rewrite(pod, text)
-        )
-        try:
-            await self.isolation.prepare(pod, places)
-        except CannotStart as error:
-            raise Unresolved(f"Failed to create pod sandbox: {error}") from error
-        self._places[pod["metadata"]["uid"]] = places
+        self._tools.equip(pod)
+        await self._provisions.prepare(self._latest(pod))
+        self._tools.protect(pod, self._provisions.folder(pod))
 
     async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
         wait = waiting.of(container.spec) if container.is_init else None
         if wait is not None:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
             return NameWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
-        launch = await self._launch(pod, container.spec)
-        return await Captured.start(
-            lambda streams: self.isolation.start(pod, container.name, launch, streams), output
-        )
+        lastwords.clear(container.spec, self._provisions.folder(pod))
+        launch = await self._launch(pod, self._tools.in_place_of(pod, container.spec))
+        self._launches[pod["metadata"]["uid"], container.name] = launch
+        try:
+            return await Captured.start(
+                lambda streams: self.isolation.start(pod, container.name, launch, streams), output
+            )
+        except CannotStart as error:
+            if is_about_folder(error):
+                raise Uncreated(str(error)) from error
+            raise
 
     async def enter(
-        self, pod: Manifest, container: Manifest, command: Sequence[str], streams: Streams
+        self,
+        pod: Manifest,
+        container: Manifest,
+        command: Sequence[str],
+        streams: Streams,
+        *,
+        verbatim: bool = False,
     ) -> Process:
         """Run ``command`` in a container that runs, with its environment.
 
+        ``verbatim``: the command comes from another pod's program, which knows names and paths as they are here; a
+        person's has those of the manifest.
+
         Raises:
             CannotStart: it does not begin.
-            Unresolved: something that the environment needs does not exist any more.
         """
-        # Nothing of a command is expanded here; its first reader is the program itself.
-        written = [part.replace("$", "$$") for part in command]
-        launch = await self._launch(pod, {**container, "command": written, "args": []})
+        begun = self._launches.get((pod["metadata"]["uid"], container["name"]))
+        if begun is None:
+            raise CannotStart(
+                f"container {container['name']} is answered for by the node: nothing runs in it"
+            )
+        launch = beside(pod, begun, command, self.isolation)
+        if verbatim:
+            launch = replace(launch, argv=list(command))
         return await self.isolation.enter(pod, container["name"], launch, streams)
+
+    def last_words(self, pod: Manifest, container: Manifest) -> str:
+        return lastwords.read(container, self._provisions.folder(pod))
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
         if self._silent:
             return
         meta = pod["metadata"]
-        body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": pod_status})
+        # Conditions are merged one by one: others write theirs, and those stay.
+        conditions = [{"reason": None, "message": None, **one} for one in pod_status.get("conditions") or ()]
+        status = {**pod_status, "conditions": conditions}
+        body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
         await self._until_answered(
-            lambda: self._client.patch(PODS, meta["namespace"], meta["name"], body, subresource="status")
+            lambda: self._client.patch(
+                PODS, meta["namespace"], meta["name"], body, content_type=BY_SCHEMA, subresource="status"
+            )
         )
 
     async def finish_deletion(self, pod: Manifest) -> None:
@@ -127,12 +186,12 @@ class Workplace:
             self._events.tell(pod, reason, message, warning=warning)
 
     def forget(self, pod: Manifest) -> None:
-        self._places.pop(pod["metadata"]["uid"], None)
+        uid = pod["metadata"]["uid"]
+        for key in [key for key in self._launches if key[0] == uid]:
+            del self._launches[key]
         self.isolation.release(pod)
-        volumes.remove(self._volumes(pod))
-
-    def _volumes(self, pod: Manifest) -> Path:
-        return self._folder / str(pod["metadata"]["uid"])
+        self._tools.release(pod)
+        self._provisions.forget(pod)
 
     async def _until_answered(self, call: Callable[[], Any]) -> None:
         """Make a call until the API server has answered it; that the pod is gone or another one is an answer."""
@@ -148,31 +207,54 @@ class Workplace:
                 return
 
     async def _launch(self, pod: Manifest, container: Manifest) -> Launch:
+        latest = self._latest(pod)
         contents = await self._contents(pod, environment.references(container))
-        address = self.isolation.pod_address(pod)
-        return launch(
+        sources = {reference: _texts(files) for reference, files in contents.items()}
+        for message in environment.skipped(pod, container, sources):
+            self.tell(pod, "InvalidEnvironmentVariableNames", message, warning=True)
+        links = service_links(pod, self.isolation.network.services.values()) | self._access.variables()
+        found = environment.variables(latest, container, self._place(pod), sources, links)
+        launched = launch(
             pod,
             container,
-            place=Place(self._name, self.isolation.node_address, address, self._allocatable),
-            sources={reference: _texts(files) for reference, files in contents.items()},
-            mounts=volumes.mounts(container, self._places[pod["metadata"]["uid"]]),
-            person=self._person,
+            found,
+            self._mounts(pod, container, found),
+            ground=self._ground(container),
+            gpus=self._gpus.of(pod, container["name"]),
             isolation=self.isolation,
         )
+        return replace(launched, env=self._tools.on_path(pod, launched.env))
 
-    async def _contents(
-        self, pod: Manifest, references: Iterable[Reference]
-    ) -> dict[Reference, dict[str, bytes] | None]:
+    def _ground(self, container: Manifest) -> Ground:
+        image = self.isolation.image(container.get("image", ""))
+        return self._machine if image is None else of_image(image, os.geteuid())
+
+    def _mounts(self, pod: Manifest, container: Manifest, found: Mapping[str, Variable]) -> list[Mount]:
+        mounts = [*self._provisions.mounts(pod, container, found), *self._tools.mounts(pod)]
+        if is_equipped(pod) and self.isolation.image(container.get("image", "")) is not None:
+            mounts.append(Mount("", str(self._tools.folder), self._tools.folder))
+        return mounts
+
+    def _place(self, pod: Manifest) -> Place:
+        address = self.isolation.pod_address(pod)
+        return Place(self._name, self.isolation.node_address, address, self._allocatable)
+
+    def _latest(self, pod: Manifest) -> Manifest:
+        """The pod as it is now: its labels and annotations may have changed."""
+        meta = pod["metadata"]
+        now = self.isolation.network.pods.get((meta["namespace"], meta["name"]))
+        return now if now is not None and now["metadata"]["uid"] == meta["uid"] else pod
+
+    async def _contents(self, pod: Manifest, references: Iterable[Reference]) -> Contents:
         namespace = pod["metadata"]["namespace"]
         return {reference: await self._files(namespace, reference) for reference in set(references)}
 
     async def _files(self, namespace: str, reference: Reference) -> dict[str, bytes] | None:
-        resource = SECRETS if reference.kind == "secret" else CONFIG_MAPS
         try:
-            found = await self._client.get(resource, namespace, reference.name)
+            found = await self._client.get(RESOURCES[reference.kind], namespace, reference.name)
         except NotFound:
-            return None
-        return volumes.decoded(reference, orjson.loads(found))
+            return {"ca.crt": self._access.authority} if reference == access.ROOT_CA else None
+        return decoded(reference, orjson.loads(found))
 
 
 def _texts(files: Mapping[str, bytes] | None) -> dict[str, str] | None:

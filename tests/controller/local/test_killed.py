@@ -1,9 +1,11 @@
-"""``kill -9`` of a run at random moments: whatever it has started ends by itself, in both isolations.
+"""``kill -9`` at random moments: what has been started ends by itself, in both isolations; no answer was a lie.
 
 ``RALLYPOINT_KILLS`` says how many times (50 in a measurement), ``RALLYPOINT_SEED`` repeats a run.
 """
 
+import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -13,19 +15,25 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import psutil
+import pytest
 import yaml
 
 from controller.local.node.choice import Wanted
+from controller.testing.up import Up, has, up
+from controller.testing.wire import MERGE, Step, Wire
 
-ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "5"))
+ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
 SEED = int(os.environ.get("RALLYPOINT_SEED", random.randrange(2**32)))
 LONGEST_SECONDS = 4.0
 """By then all pods run; earlier kills meet the start of each part."""
 PATIENCE_SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "run"]
+JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 
 
 def job(folder: Path) -> str:
@@ -76,6 +84,83 @@ def test_a_killed_run_leaves_nothing(
         until(lambda: not left(), f"after {moment:.3f} s these are left: {left()}")
         until(partial(no_volumes, folder), f"after {moment:.3f} s volumes are left")
         assert machine() == before
+
+
+@pytest.mark.looptime(False)
+async def test_a_killed_site_has_lost_nothing(
+    tmp_path: Path, left: Callable[[], list[str]], isolation: Wanted
+) -> None:
+    """Whatever was acknowledged is there in the next life, and every job still comes to its end."""
+    chance = random.Random(SEED)
+    print(f"RALLYPOINT_SEED={SEED}")  # noqa: T201 - shown when it fails
+    before, told = machine(), Told()
+    arguments = ["--data", str(tmp_path / "data"), "--isolation", isolation]
+    for number in range(ROUNDS):
+        async with up(*arguments, folder=tmp_path) as here:
+            await told.holds_for(here)
+            users = [asyncio.create_task(told.use(here.wire, f"r{number}u{user}")) for user in range(2)]
+            await asyncio.sleep(moment := chance.uniform(0, LONGEST_SECONDS))
+            await here.stop(signal.SIGKILL)
+            await asyncio.gather(*users)
+        until(lambda: not left(), f"after {moment:.3f} s these are left: {left()}")
+        assert machine() == before
+    async with up(*arguments, folder=tmp_path) as here:
+        await told.holds_for(here)
+        for name in told.there:
+            await here.until(f"{JOBS}/{name}", has("Succeeded"))
+        await here.stop()
+
+    assert told.there
+    assert not left()
+    assert machine() == before
+
+
+class Told:
+    """What users of a site were told: jobs that are there with their last change, and jobs that are gone."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, int] = {}
+        self.gone: set[str] = set()
+
+    async def use(self, wire: Wire, user: str) -> None:
+        """Create jobs, change each, delete every third; until nobody answers."""
+        with contextlib.suppress(aiohttp.ClientError):
+            for number in itertools.count():
+                name = f"{user}n{number}"
+                await self._say(wire, Step("POST", JOBS, quick_job(name), 201))
+                self.there[name] = 0
+                for change in (1, 2):
+                    patch = {"metadata": {"labels": {"change": str(change)}}}
+                    await self._say(wire, Step("PATCH", f"{JOBS}/{name}", patch, type=MERGE))
+                    self.there[name] = change
+                if number % 3 == 0:
+                    del self.there[name]  # What was asked and not acknowledged may be or not.
+                    await self._say(wire, Step("DELETE", f"{JOBS}/{name}"))
+                    self.gone.add(name)
+                await asyncio.sleep(0.2)
+
+    async def holds_for(self, here: Up) -> None:
+        listed = (await here.wire.send(Step("GET", JOBS))).body["items"]
+        changes = {one["metadata"]["name"]: int(one["metadata"]["labels"]["change"]) for one in listed}
+        assert not self.gone & set(changes)
+        lost = {name: change for name, change in self.there.items() if changes.get(name, -1) < change}
+        assert not lost
+
+    async def _say(self, wire: Wire, step: Step) -> None:
+        assert (await wire.send(step)).code == step.code
+
+
+def quick_job(name: str) -> dict[str, Any]:
+    """A pod that soon ends by itself, and has a child that does not."""
+    script = "setsid sleep 1000 & sleep 0.3"
+    container = {"name": "pytorch", "image": "none", "command": ["sh", "-c", script]}
+    master = {"template": {"spec": {"containers": [container]}}, "restartPolicy": "OnFailure"}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "labels": {"change": "0"}},
+        "spec": {"pytorchReplicaSpecs": {"Master": master}},
+    }
 
 
 def no_volumes(folder: Path) -> bool:

@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,10 @@ import pytest
 import yaml
 
 from controller.local.node.choice import Wanted
+from controller.testing.rootfs import build
+from controller.testing.somebody import ROOT, SOMEBODY, start
 
-ROOT = Path(__file__).parents[3]
 USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
-SOMEBODY = 65534
-
-BECOME_SOMEBODY = f"""
-import os, sys
-from pathlib import Path
-from controller.local.node.keeper import system
-from controller.local.node.keeper.view import View
-
-system.unshare(system.NEW_MOUNT)
-system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
-view = View("/nowhere")
-for needed in map(Path, (sys.base_prefix, {str(ROOT)!r}, sys.argv[1])):
-    for folder in reversed(needed.parents):
-        if not folder.stat().st_mode & 1:
-            view._mirror(str(folder))  # In this process's view alone others may pass.
-            folder.chmod(0o755)
-os.setgroups([])
-os.setgid({SOMEBODY})
-os.setuid({SOMEBODY})
-os.execv(sys.executable, [sys.executable, "-c", *sys.argv[2:]])
-"""
 RUN = "import sys; from controller.cli import main; sys.exit(main())"
 
 RENDEZVOUS = """
@@ -71,19 +50,26 @@ def job(name: str, script: str, workers: int = 2, **spec: Any) -> dict[str, Any]
     }
 
 
-def run(folder: Path, user: str, isolation: Wanted, *documents: dict[str, Any]) -> tuple[int, str]:
+def run(
+    folder: Path, user: str, isolation: Wanted, *documents: dict[str, Any], flags: Sequence[str] = ()
+) -> tuple[int, str]:
     """Exit status, and everything that was printed."""
     home = folder / "home"
     home.mkdir()
     file = home / "job.yaml"
     file.write_text(yaml.safe_dump_all(documents))
-    start = [sys.executable, "-c", RUN]
-    if user == "ordinary" and os.geteuid() == 0:
-        for path in (folder, home, file):
-            os.chown(path, SOMEBODY, SOMEBODY)
-        start = [sys.executable, "-c", BECOME_SOMEBODY, str(home), RUN]
     done = subprocess.run(
-        [*start, "run", str(file), "--isolation", isolation, "--run-dir", str(home / "run"), "--timeout=60"],
+        [
+            *start(home, RUN, ordinary=user == "ordinary"),
+            "run",
+            str(file),
+            "--isolation",
+            isolation,
+            "--run-dir",
+            str(home / "run"),
+            "--timeout=60",
+            *flags,
+        ],
         cwd=ROOT,
         env={**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -104,3 +90,52 @@ def test_two_jobs_at_once_with_one_port_find_their_own(
     assert f"[one/master-0] together 3 uid {uid}\n" in out
     assert f"[two/master-0] together 6 uid {uid}\n" in out
     assert left() == []
+
+
+ASK = """
+import os, ssl, urllib.request
+place = "/var/run/secrets/kubernetes.io/serviceaccount/"
+token, context = open(place + "token").read(), ssl.create_default_context(cafile=place + "ca.crt")
+asked = urllib.request.Request("https://kubernetes.default.svc/version", headers={"Authorization": "Bearer " + token})
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+print("server answers", opener.open(asked).status)
+open("/claimed/file", "w").write("kept")
+"""
+READ = "until cat /claimed/file 2>/dev/null; do sleep 0.1; done; echo; cat /etc/release; echo x > /tmp/x; mkdir -m 000 /tmp/closed"
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_claim_an_image_and_the_api_server(
+    tmp_path: Path, left: Callable[[], list[str]], user: str, isolations: list[Wanted]
+) -> None:
+    """One job writes into a claim, the other reads it, in an image."""
+    if "namespaces" not in isolations:
+        pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
+    asked = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": asked}
+    jobs = [
+        job("one", ASK, workers=0, volumeMounts=[{"name": "v", "mountPath": "/claimed"}]),
+        job(
+            "two",
+            "",
+            workers=0,
+            image="small",
+            command=["sh", "-c", READ],
+            volumeMounts=[{"name": "v", "mountPath": "/claimed"}],
+        ),
+    ]
+    for one in jobs:
+        pod = one["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+        pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+        one["spec"]["pytorchReplicaSpecs"].pop("Worker")
+    image = build(tmp_path / "small")
+    for place in (image, *image.rglob("*")) if user == "ordinary" and os.geteuid() == 0 else ():
+        os.chown(place, SOMEBODY, SOMEBODY, follow_symlinks=False)
+    status, out = run(tmp_path, user, "namespaces", claim, *jobs, flags=[f"--image=small={image}"])
+
+    assert status == 0, out
+    assert "[one/master-0] server answers 200\n" in out
+    assert "[two/master-0] kept\n" in out
+    assert "[two/master-0] small\n" in out
+    assert left() == []
+    assert sorted(path.name for path in (tmp_path / "home" / "run").iterdir()) == ["controller.log", "logs"]

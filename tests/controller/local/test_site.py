@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,87 +10,19 @@ import orjson
 import psutil
 import pytest
 
-from api.meta import EVENTS, PODS, SERVICES, Resource
+from api.meta import EVENTS, PODS, SERVICES
 from controller.kube.errors import ApiError, NotFound
-from controller.local.manifest import Manifest, Row, decode
+from controller.local.manifest import Manifest
 from controller.local.node.choice import Wanted
-from controller.local.node.node import NODES
-from controller.local.node.workplace import CONFIG_MAPS, SECRETS
-from controller.local.site import Site, site
-from controller.runtime.informer import Informer
+from controller.local.node.following import CONFIG_MAPS, SECRETS
+from controller.local.node.scheduler import NODES
+from controller.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
 
 PREFIX = {"loopback": "127.", "namespaces": "10.244."}
 IN_MEMORY = {"name": "m", "emptyDir": {"medium": "Memory"}}
 Left: TypeAlias = Callable[[], list[str]]
-
-PATIENCE_SECONDS = 60.0
-"""Far beyond what anything here takes; a hang ends as a failure."""
-
-
-class Bench:
-    """A site, and pods that a test can wait for."""
-
-    def __init__(self, here: Site) -> None:
-        self.client = here.client
-        self.node = here.node
-        self.pods = Informer(here.client, PODS, decode, self._changed)
-        self._change = asyncio.Event()
-
-    def _changed(self, before: Row | None, after: Row | None) -> None:
-        self._change.set()
-        self._change = asyncio.Event()
-
-    async def create(self, resource: Resource, manifest: dict[str, Any]) -> None:
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
-        await self.client.create(resource, "default", orjson.dumps(body))
-
-    async def pod(
-        self, name: str, *command: str, spec: dict[str, Any] | None = None, **container: Any
-    ) -> None:
-        main = {"name": "main", "image": "none", "command": list(command), **container}
-        metadata = {"name": name, "labels": {"app": name}}
-        await self.create(
-            PODS,
-            {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [main], **(spec or {})}},
-        )
-
-    async def until(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
-        """The pod, once ``holds`` says yes."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                change, row = self._change, self.pods.store.get("default", name)
-                if row is not None and holds(row.manifest):
-                    return row.manifest
-                await change.wait()
-
-    async def over(self, name: str) -> Manifest:
-        return await self.until(name, lambda pod: phase(pod) in ("Succeeded", "Failed"))
-
-    async def gone(self, name: str) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                change = self._change
-                if self.pods.store.get("default", name) is None:
-                    return
-                await change.wait()
-
-    async def log(self, name: str, **params: str) -> str:
-        async with self.client.stream(PODS.path("default", name, "log"), params) as stream:
-            return (await stream.read()).decode()
-
-    async def wrote(self, name: str, text: str) -> None:
-        """Wait until the pod has written ``text``."""
-        await self.until(name, lambda pod: phase(pod) == "Running")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
-                while text not in (await stream.readline()).decode():
-                    pass
-
-
-def phase(pod: Manifest) -> str:
-    return str((pod.get("status") or {}).get("phase"))
 
 
 def ended(pod: Manifest) -> dict[str, Any]:
@@ -103,16 +34,6 @@ def ended(pod: Manifest) -> dict[str, Any]:
 async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
-
-
-@asynccontextmanager
-async def opened(folder: Path, isolation: Wanted) -> AsyncIterator[Bench]:
-    async with site([], folder, isolation=isolation) as here:
-        bench = Bench(here)
-        watching = asyncio.create_task(bench.pods.run())
-        yield bench
-        watching.cancel()
-        await asyncio.wait([watching])
 
 
 async def test_the_node_is_there(bench: Bench) -> None:
@@ -211,7 +132,7 @@ async def test_what_cannot_be_mounted_is_refused_by_name(bench: Bench) -> None:
 
 
 async def test_a_pod_that_is_too_large_waits_until_there_is_room(bench: Bench) -> None:
-    cores = bench.node._capacity["cpu"]
+    cores = bench.node.machine.capacity["cpu"]
     large = {"requests": {"cpu": str(cores)}}
     await bench.pod("first", "sh", "-c", "sleep 1000", resources=large)
     await bench.until("first", lambda pod: phase(pod) == "Running")
@@ -350,3 +271,25 @@ def names(folder: Path) -> list[str]:
 def machine() -> tuple[str, list[str]]:
     """What pods could leave beside processes: mounts and links."""
     return Path("/proc/self/mounts").read_text(), sorted(psutil.net_if_addrs())
+
+
+async def test_a_working_directory_in_a_volume_is_made(bench: Bench) -> None:
+    await bench.pod(
+        *("a", "sh", "-c", "echo mine > x && cat /nowhere-else/deep/er/x"),
+        workingDir="/nowhere-else/deep/er",
+        volumeMounts=[{"name": "v", "mountPath": "/nowhere-else"}],
+        spec={"volumes": [{"name": "v", "emptyDir": {}}]},
+    )
+    await bench.over("a")
+
+    assert await bench.log("a") == "mine\n"
+
+
+async def test_a_working_directory_that_is_not_there_is_waited_for(bench: Bench) -> None:
+    await bench.pod("a", "pwd", workingDir="/nowhere-else")
+    pod = await bench.until(
+        "a", lambda pod: "CreateContainerError" in str(pod["status"].get("containerStatuses"))
+    )
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+
+    assert waiting["message"] == 'chdir to cwd ("/nowhere-else"): no such file or directory'

@@ -22,6 +22,8 @@ from typing import Any
 
 from controller.local.node.keeper import child, links, system
 from controller.local.node.keeper.child import Order
+from controller.local.node.keeper.devices import Devices
+from controller.local.node.keeper.image import Image
 from controller.local.node.keeper.view import Mount, View
 
 MOST_DESCRIPTORS = 8
@@ -49,7 +51,7 @@ class Run:
     view: int
     pid: int
     is_guest: bool
-    """Whether it entered the container of another run: it ends alone."""
+    """Whether it entered the container of another run: it ends alone, and leaves to the container what it has begun."""
 
 
 class Service:
@@ -57,6 +59,7 @@ class Service:
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._links = links.Links(address)
+        self._devices = Devices()
         self._pods: dict[str, Pod] = {}
         self._runs: dict[int, Run] = {}
         self._begins: dict[int, tuple[int, int, int]] = {}
@@ -85,6 +88,7 @@ class Service:
             raise EOFError
         with ExitStack() as stack:
             for descriptor in given:
+                os.set_inheritable(descriptor, False)  # Else a program's own children hold them open.
                 stack.callback(os.close, descriptor)
             with open(given[0], "rb", closefd=False) as file:
                 file.seek(0)
@@ -118,6 +122,7 @@ class Service:
     ) -> tuple[int, ...]:
         """Make a pod's namespaces, with what its containers see alike; anew when it was not done to the end."""
         self.do_drop(_number, _given, pod=pod)
+        self._devices.look()
         with system.away(POD_KINDS):
             socket.sethostname(host_name)
             inside = links.inside()
@@ -139,6 +144,7 @@ class Service:
         run: int,
         pod: str,
         mounts: list[list[Any]],
+        image: list[str],
         argv: list[str],
         env: dict[str, str],
         folder: str,
@@ -146,10 +152,18 @@ class Service:
         """Start a container; answered once its program has begun."""
         home = self._pods[pod]
         with system.away([system.NEW_MOUNT], [home.view]):
-            View(home.staging).mount(Mount(*one) for one in mounts)
+            sight = View(home.staging)
+            sight.mount((Mount(*one) for one in mounts), Image(*image) if image else None)
+            sight.provide(folder)
             view = system.here(system.NEW_MOUNT)
         order = Order(argv, env, folder, (view, *home.shared), given, False, self._limits)
         self._begin(number, run, Run(pod, view, 0, is_guest=False), order)
+
+    def do_try(self, _number: int, _given: list[int], *, image: list[str], staging: str) -> tuple[int, ...]:
+        """Whether a container can have this image; told by an error if not."""
+        with system.away([system.NEW_MOUNT]):
+            View(staging).mount([], Image(*image))
+        return ()
 
     def do_enter(
         self,
@@ -225,8 +239,8 @@ class Service:
 
     def _end(self, run: int, code: int) -> None:
         what = self._runs[run]
-        _kill_group(what.pid, signal.SIGKILL)
         if not what.is_guest:
+            _kill_group(what.pid, signal.SIGKILL)
             _kill_view(what.view)
         self._forget(run)
         self._send({"ended": run, "code": code})

@@ -58,12 +58,22 @@ def make_read_only(target: str) -> None:
 
 
 def make_root(folder: str) -> None:
-    """Make ``folder``, a mount, the root of this mount namespace; what was the root is let go.
+    """Make ``folder``, a mount, the root of this mount namespace; what was the root is let go."""
+    change_root(folder)
+    let_go()
+
+
+def change_root(folder: str) -> None:
+    """Make ``folder``, a mount, the root, and stay in it; what was the root lies over it until it is let go.
 
     Source: pivot_root(2), "pivot_root(".", ".")".
     """
     os.chdir(folder)
     _call("pivot_root", b".", b".")
+
+
+def let_go() -> None:
+    """Let go of what was the root; what has been opened of it can be mounted until then."""
     _call("umount2", b".", _DETACH)
     os.chdir("/")
 

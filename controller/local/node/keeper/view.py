@@ -5,12 +5,14 @@ for this container alone, by one in memory that holds the same things, each boun
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from controller.local.node.keeper import system
+from controller.local.node.keeper.image import Image, put_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Mount:
     source: str
     target: str
     read_only: bool = False
+    within: str = ""
+    """A folder that ``source`` must not lead out of, whatever links are in it."""
 
 
 class View:
@@ -30,16 +34,17 @@ class View:
         """Folders in memory, in which entries can be made."""
         self._volumes: list[str] = []
 
-    def mount(self, mounts: Iterable[Mount]) -> None:
-        """Mount all, outer ones first.
+    def mount(self, mounts: Iterable[Mount], image: Image | None = None) -> None:
+        """Mount all, outer ones first; with an image, into that, which is the root from then on.
 
         Raises:
             OSError: one cannot be mounted.
         """
         wanted = sorted(mounts, key=lambda one: Path(one.target).parts)
-        if any(_nearest(Path(os.path.realpath(one.target))) == Path("/") for one in wanted):
+        if image is None and any(_nearest(Path(os.path.realpath(one.target))) == Path("/") for one in wanted):
             self._mirror("/")
         for one in wanted:
+            _require_inside(one)
             if not Path(
                 one.source
             ).exists():  # A folder of a volume in memory: only here does one see inside.
@@ -48,11 +53,24 @@ class View:
         # can no longer be mounted.
         sources = [os.open(one.source, os.O_PATH | os.O_CLOEXEC) for one in wanted]
         try:
+            if image is not None:
+                put_together(image, self._staging)
+                system.change_root(self._staging)
+                self._volumes.append("/")
             for one, source in zip(wanted, sources, strict=True):
                 self._mount(f"/proc/self/fd/{source}", one)
+            if image is not None:
+                system.let_go()
         finally:
             for source in sources:
                 os.close(source)
+
+    def provide(self, folder: str) -> None:
+        """Make a working directory that is missing, where that is in a volume or an image."""
+        place = Path(os.path.realpath(folder))
+        if not place.exists() and self._is_ours(str(_nearest(place))):
+            with contextlib.suppress(OSError):  # Said when the program is to begin there.
+                place.mkdir(parents=True)
 
     def memory(self, target: str, options: str = "mode=1777") -> None:
         """A file system in memory; it is gone with the last namespace that has it."""
@@ -85,7 +103,13 @@ class View:
         return str(place)
 
     def _is_ours(self, folder: str) -> bool:
-        return folder in self._open or any(Path(folder).is_relative_to(volume) for volume in self._volumes)
+        """Whether entries can be made there that the machine does not see: not in a folder of an image that is another
+        user's."""
+        if folder in self._open:
+            return True
+        return os.access(folder, os.W_OK) and any(
+            Path(folder).is_relative_to(volume) for volume in self._volumes
+        )
 
     def _mirror(self, folder: str) -> None:
         """Put a folder in memory in the place of ``folder``, with the same entries."""
@@ -99,7 +123,7 @@ class View:
             with os.scandir(before) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
-                        _show(entry, f"/proc/self/fd/{before}/{entry.name}", f"{place}/{entry.name}")
+                        show(entry, f"/proc/self/fd/{before}/{entry.name}", f"{place}/{entry.name}")
         finally:
             os.close(before)
         if folder == "/":
@@ -107,12 +131,19 @@ class View:
         self._open.add(folder)
 
 
+def _require_inside(one: Mount) -> None:
+    inner = Path(os.path.realpath(one.source))
+    if one.within and not inner.is_relative_to(os.path.realpath(one.within)):
+        raise PermissionError(errno.EPERM, "it leads out of its volume", one.source)
+
+
 def _nearest(place: Path) -> Path:
     """The place itself, or the folder that exists nearest to it."""
     return next(path for path in (place, *place.parents) if path.exists())
 
 
-def _show(entry: "os.DirEntry[str]", source: str, place: str) -> None:
+def show(entry: "os.DirEntry[str]", source: str, place: str) -> None:
+    """Have at ``place`` what ``source``, an entry of some folder, is."""
     if entry.is_symlink():
         Path(place).symlink_to(Path(source).readlink())
         return

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import itertools
 import random
 import secrets
@@ -106,6 +107,18 @@ async def test_a_definition_of_the_new_program_takes_the_old_ones_place(tmp_path
 
     assert found.code == 200
     assert ["choochoo"] in [one.get("shortNames") for one in group.body["resources"]]
+
+
+async def test_objects_are_read_as_the_definition_says_now(tmp_path: Path) -> None:
+    """Also when it has changed in an earlier life: what is stored is as old as its last write."""
+    newer = copy.deepcopy(DEFINITION)
+    fields = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields["colour"] = {"type": "string", "default": "red"}
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
+        assert (await wire.send(Step("POST", TRAINS, train()))).code == 201
+    for _ in range(2):
+        async with serving(tmp_path / "data", crds=[newer]) as wire:
+            assert (await wire.send(Step("GET", f"{TRAINS}/t"))).body["spec"]["colour"] == "red"
 
 
 async def test_garbage_that_was_not_collected_is_collected_later(tmp_path: Path) -> None:

@@ -89,3 +89,8 @@ def test_without_namespaces_they_are_refused_with_the_reason(
 
     assert said.startswith(f"{NoNamespaces.__name__} namespaces cannot be used here: unshare: ")
     assert said.endswith("; --isolation loopback does without\n")
+
+
+async def test_an_sshd_of_its_own_is_not_to_be_had_with_plain_processes(tmp_path: Path) -> None:
+    with pytest.raises(NoNamespaces, match="--real-ssh needs --isolation namespaces"):
+        await choose("loopback", tmp_path, real_ssh=True)

@@ -69,3 +69,15 @@ def test_what_waited(last: dict[str, Any], code: int | None) -> None:
 
     assert (main.state.exit_code if isinstance(main.state, Terminated) else None) == code
     assert main.restarts == 2
+
+
+def test_what_ran_before_the_mains_counts_on() -> None:
+    """Init containers run again, and sidecars too; nobody sees their numbers go back."""
+    begun = pod("OnFailure", state=RUNNING)
+    begun["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    begun["status"]["initContainerStatuses"] = [{"name": "first", "restartCount": 4, "state": RUNNING}]
+    first, _ = left_by_another(begun, NOW)
+
+    assert (first.state, first.restarts) == (Waiting("PodInitializing"), 4)
+    assert started(first, NOW).restarts == 5
+    assert names_to_start(begun, left_by_another(begun, NOW)) == ("first",)

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.local.node.environment import Place, Reference, Unresolved, references, variables
+from controller.local.node.downward import Place
+from controller.local.node.environment import references, skipped, variables
+from controller.local.node.objects import Reference, Unresolved
 
 PLACE = Place("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 POD: dict[str, Any] = {
@@ -171,3 +173,33 @@ def test_facts_are_told_apart_from_what_is_written() -> None:
     found = variables(POD, {"name": "main", "env": env}, PLACE, SOURCES)
 
     assert (found["ME"].written, found["A"].written) == (False, True)
+
+
+def test_keys_that_are_no_names_are_left_out_and_told() -> None:
+    sources = {Reference("configmap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
+    container = {"name": "main", "envFrom": [{"configMapRef": {"name": "odd"}}]}
+
+    assert list(variables(POD, container, PLACE, sources)) == ["ok.key"]
+    (message,) = skipped(POD, container, sources)
+    assert message.startswith("Keys [.., 1st] from the EnvFrom configMap team/odd were skipped since")
+
+
+def test_a_prefix_makes_a_name() -> None:
+    sources = {Reference("secret", "odd"): {"1st": "1"}}
+    container = {"name": "main", "envFrom": [{"prefix": "_", "secretRef": {"name": "odd"}}]}
+
+    assert variables(POD, container, PLACE, sources)["_1st"].value == "1"
+    assert list(skipped(POD, container, sources)) == []
+
+
+def test_services_can_be_referred_to_and_give_way() -> None:
+    env = [{"name": "URL", "value": "http://$(DB_SERVICE_HOST)"}, {"name": "DB_PORT", "value": "mine"}]
+    links = {"DB_SERVICE_HOST": "10.0.0.7", "DB_PORT": "tcp://10.0.0.7:5"}
+    found = variables(POD, {"name": "main", "env": env}, PLACE, {}, links)
+
+    assert {name: variable.value for name, variable in found.items()} == {
+        "DB_SERVICE_HOST": "10.0.0.7",
+        "DB_PORT": "mine",
+        "URL": "http://10.0.0.7",
+    }
+    assert not found["DB_SERVICE_HOST"].written

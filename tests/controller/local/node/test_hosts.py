@@ -80,3 +80,12 @@ async def test_a_pod_that_is_gone_has_no_file_any_more(tmp_path: Path) -> None:
     await asyncio.sleep(1)
 
     assert not file.exists()
+
+
+def test_a_searched_domain_makes_names_short() -> None:
+    records = {("ns", "l.job"): ["10.0.0.1"], ("ns", "l.other"): ["10.0.0.2"]}
+
+    assert spell(records, "ns", ["job.ns.svc.cluster.local"]).splitlines() == [
+        "10.0.0.1\tl.job.ns.svc.cluster.local l.job.ns.svc l.job.ns l.job l",
+        "10.0.0.2\tl.other.ns.svc.cluster.local l.other.ns.svc l.other.ns l.other",
+    ]

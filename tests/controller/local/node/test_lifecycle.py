@@ -10,6 +10,8 @@ import pytest
 from controller.local.node import containers as records
 from controller.local.node import lifecycle, status
 from controller.local.node.containers import Container, Running, Terminated, Waiting
+from controller.local.node.lifecycle import Kill
+from controller.local.node.probes import Doom
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 FACTS = status.Facts("127.9.0.1", "127.9.1.3", NOW)
@@ -78,6 +80,158 @@ def test_a_sidecar_that_ends_is_started_again() -> None:
     side, main = records.of_pod(manifest)
 
     assert step(manifest, (end(begin(side), 0), begin(main))).start == ("side",)
+
+
+def sided(**side: Any) -> tuple[dict[str, Any], list[Container]]:
+    """A pod of sidecar, init container, sidecar and main container."""
+    sidecar = {"restartPolicy": "Always"}
+    inits = [{"name": "a", **sidecar, **side}, {"name": "i"}, {"name": "b", **sidecar}]
+    manifest = pod(policy="OnFailure", inits=inits)
+    return manifest, list(records.of_pod(manifest))
+
+
+def healthy(container: Container, **changes: Any) -> Container:
+    assert container.health is not None
+    return records.with_health(container, replace(container.health, **changes))
+
+
+def test_what_comes_after_a_sidecar_waits_until_it_has_started() -> None:
+    manifest, (a, i, b, main) = sided(startupProbe={"exec": {}})
+    a = begin(a)
+    assert step(manifest, (a, i, b, main)).start == ()
+    a = healthy(a, started=True)
+    assert step(manifest, (a, i, b, main)).start == ("i",)
+    i = end(begin(i), 0)
+    assert step(manifest, (a, i, b, main)).start == ("b",)
+    assert step(manifest, (a, i, begin(b), main)).start == ("main",)
+
+
+def test_a_sidecar_that_ends_early_is_started_again_and_waited_for() -> None:
+    manifest, (a, i, b, main) = sided()
+
+    assert step(manifest, (end(begin(a), 0), i, b, main)).start == ("a",)
+    assert step(manifest, (end(begin(a), 0), begin(i), b, main)).start == ("a",)
+
+
+def test_a_sidecar_that_starts_again_holds_up_nobody_once_the_pod_has_begun() -> None:
+    manifest, (a, i, b, main) = sided(startupProbe={"exec": {}})
+    i, b, main = end(begin(i), 0), begin(b), end(begin(main), 1)
+    a = begin(end(begin(a), 1))
+
+    assert step(manifest, (a, i, b, main)).start == ("main",)
+    assert status.phase("OnFailure", (a, i, b, begin(main))) == "Running"
+    written = status.pod_status(manifest, (a, i, b, begin(main)), FACTS, NOW)
+    assert conditions(written)["Initialized"][0] == "True"
+    assert conditions(written)["Ready"] == ("False", "ContainersNotReady")
+    told = {one["type"]: one.get("message") for one in written["conditions"]}
+    assert told["Ready"] == "containers with unready status: [a]"
+
+
+def test_a_pod_is_pending_until_its_sidecars_have_started_and_runs_until_they_end() -> None:
+    _, (a, i, b, main) = sided(startupProbe={"exec": {}})
+    i = end(begin(i), 0)
+    ok = end(begin(main), 0)
+
+    assert status.phase("OnFailure", (begin(a), i, begin(b), main)) == "Pending"
+    assert status.phase("OnFailure", (begin(a), i, begin(b), ok)) == "Running"
+    assert status.phase("OnFailure", (end(begin(a), 1), i, end(begin(b), 1), ok)) == "Succeeded"
+
+
+def test_a_post_start_hook_is_over_before_the_next_container_starts() -> None:
+    manifest = pod(mains=3)
+    manifest["spec"]["containers"][1]["lifecycle"] = {"postStart": {"sleep": {"seconds": 1}}}
+    first, second, third = records.of_pod(manifest)
+    assert step(manifest, (first, second, third)).start == ("main", "main-1")
+    first, second = begin(first), begin(second)
+    assert step(manifest, (first, second, third)).start == ()
+    written = status.pod_status(manifest, (first, second, third), FACTS, NOW)
+    assert written["containerStatuses"][1]["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert step(manifest, (first, healthy(second, is_set_up=True), third)).start == ("main-2",)
+
+
+@pytest.mark.parametrize(
+    ("doom", "policy", "probe", "kill"),
+    [
+        pytest.param(
+            *(Doom.LIVENESS, "OnFailure", {}),
+            Kill("main", "Container main failed liveness probe, will be restarted", 30),
+            id="liveness",
+        ),
+        pytest.param(
+            *(Doom.STARTUP, "Never", {"terminationGracePeriodSeconds": 3}),
+            Kill("main", "Container main failed startup probe", 3),
+            id="startup, with a grace of its own",
+        ),
+        pytest.param(Doom.POST_START, "Always", {}, Kill("main", "FailedPostStartHook", 30), id="the hook"),
+    ],
+)
+def test_a_condemned_container_is_killed_once(
+    doom: Doom, policy: str, probe: dict[str, Any], kill: Kill
+) -> None:
+    manifest = pod(policy=policy)
+    manifest["spec"]["containers"][0] |= {"livenessProbe": {**probe}, "startupProbe": {**probe}}
+    (main,) = records.of_pod(manifest)
+    taken = step(manifest, (healthy(begin(main), doom=doom),))
+
+    assert (taken.kill, taken.start, taken.over) == ((kill,), (), False)
+    assert step(manifest, taken.containers).kill == ()
+
+
+@pytest.mark.parametrize(("policy", "again"), [("Never", False), ("OnFailure", True), ("Always", True)])
+def test_what_a_probe_has_killed_is_started_again_whatever_its_exit_code(policy: str, again: bool) -> None:
+    manifest = pod(policy=policy)
+    (main,) = records.of_pod(manifest)
+    killed = end(healthy(begin(main), doom=Doom.LIVENESS), 0)
+
+    assert step(manifest, (killed,)).over is not again
+    assert bool(step(manifest, (killed,)).start) is again
+
+
+def test_what_probes_kill_is_held_back_by_the_time_since_the_run_before() -> None:
+    """Started again in one go while its runs last longer than the back-off."""
+    manifest = pod(policy="Always")
+    (main,) = records.of_pod(manifest)
+    clock, pauses = 0.0, []
+    for _ in range(6):
+        clock += 30
+        main = end(healthy(begin(main, clock - 30), doom=Doom.LIVENESS), 137, clock)
+        pause = 0.0
+        while not (taken := step(manifest, (main,), clock + pause)).start:
+            main = taken.containers[0]
+            pause = ((taken.wake or NOW) - at(clock)).total_seconds()
+        pauses.append(pause)
+        clock += pause
+
+    assert pauses == [0, 0, 0, 40, 80, 160]
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "over"),
+    [
+        pytest.param({"restartPolicy": "OnFailure"}, 1, False, id="its own policy"),
+        pytest.param({"restartPolicy": "Always"}, 0, False, id="its own, also after a success"),
+        pytest.param(
+            {"restartPolicy": "Never", "restartPolicyRules": [("In", [42])]}, 42, False, id="a rule"
+        ),
+        pytest.param(
+            {"restartPolicy": "Never", "restartPolicyRules": [("In", [42])]}, 1, True, id="no rule of it"
+        ),
+        pytest.param(
+            {"restartPolicy": "Never", "restartPolicyRules": [("NotIn", [42])]}, 1, False, id="all but one"
+        ),
+    ],
+)
+def test_a_containers_own_restart_policy(spec: dict[str, Any], code: int, over: bool) -> None:
+    rules = [
+        {"action": "Restart", "exitCodes": {"operator": operator, "values": values}}
+        for operator, values in spec.get("restartPolicyRules") or ()
+    ]
+    manifest = pod(policy="Never")
+    manifest["spec"]["containers"][0] |= {**spec, "restartPolicyRules": rules}
+    (main,) = records.of_pod(manifest)
+
+    assert step(manifest, (end(begin(main), code),)).over is over
+    assert (status.phase("Never", (end(begin(main), code),)) == "Running") is not over
 
 
 @pytest.mark.parametrize(
@@ -253,11 +407,48 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
     first = status.pod_status(manifest, [begin(main)], FACTS, NOW)
-    later = status.pod_status({**manifest, "status": first}, [end(begin(main), 0, 9)], FACTS, at(9))
+    later = status.pod_status(manifest, [end(begin(main), 0, 9)], FACTS, at(9), told=first)
     times = {c["type"]: c["lastTransitionTime"] for c in later["conditions"]}
 
     assert times["Initialized"] == "2026-01-01T12:00:00Z"
     assert times["Ready"] == "2026-01-01T12:00:09Z"
+
+
+def test_readiness_is_what_the_probe_says() -> None:
+    manifest = pod()
+    manifest["spec"]["containers"][0]["readinessProbe"] = {"exec": {}}
+    main = begin(records.of_pod(manifest)[0])
+    written = status.pod_status(manifest, [main], FACTS, NOW)
+    (container,) = written["containerStatuses"]
+
+    assert (written["phase"], container["started"], container["ready"]) == ("Running", True, False)
+    assert conditions(written)["Ready"] == conditions(written)["ContainersReady"]
+    assert conditions(written)["Ready"] == ("False", "ContainersNotReady")
+    written = status.pod_status(manifest, [healthy(main, ready=True)], FACTS, NOW)
+    assert conditions(written)["Ready"] == ("True", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            [],
+            'corresponding condition of pod readiness gate "g" does not exist.',
+        ),
+        ([("g", "False")], 'the status of pod readiness gate "g" is not "True", but False'),
+        ([("g", "True")], None),
+    ],
+)
+def test_a_readiness_gate_is_opened_by_others(told: list[tuple[str, str]], words: str | None) -> None:
+    manifest = pod(readinessGates=[{"conditionType": "g"}])
+    manifest["status"] = {"conditions": [{"type": name, "status": value} for name, value in told]}
+    main = begin(records.of_pod(manifest)[0])
+    by_type = {c["type"]: c for c in status.pod_status(manifest, [main], FACTS, NOW)["conditions"]}
+
+    assert by_type["ContainersReady"]["status"] == "True"
+    assert by_type["Ready"].get("message") == words
+    assert (by_type["Ready"]["status"] == "True") is (words is None)
+    assert "g" not in by_type
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controller.local.node import volumes
 from controller.local.node.addresses import Addresses
-from controller.local.node.environment import Place, Reference, Unresolved
-from controller.local.node.launch import launch, of_person, refusal
+from controller.local.node.downward import Place
+from controller.local.node.environment import variables
+from controller.local.node.launch import Ground, launch, of_person, refusal
 from controller.local.node.loopback import Loopback, loopback_interface
 from controller.local.node.process import Launch
 from controller.local.node.volumes import Mount
@@ -39,14 +39,11 @@ def pod(*, volumes_: list[dict[str, Any]] | None = None, **container: Any) -> di
 def started(
     loopback: Loopback, manifest: dict[str, Any], mounts: list[Mount] | None = None, **person: str
 ) -> Launch:
+    container = manifest["spec"]["containers"][0]
+    place = Place("local", loopback.node_address, loopback.pod_address(manifest), {})
+    found = variables(manifest, container, place, {})
     return launch(
-        manifest,
-        manifest["spec"]["containers"][0],
-        place=Place("local", loopback.node_address, loopback.pod_address(manifest), {}),
-        sources={},
-        mounts=mounts or [],
-        person=person,
-        isolation=loopback,
+        manifest, container, found, mounts or [], ground=Ground(person, str(Path.cwd())), isolation=loopback
     )
 
 
@@ -103,7 +100,7 @@ def test_an_images_own_command_is_unknown() -> None:
 
 
 def test_python_is_the_one_that_runs_the_node() -> None:
-    env = of_person({"PATH": "/usr/bin", "HOME": "/me"}, "/venv/bin/python")
+    env = of_person({"PATH": "/usr/bin", "HOME": "/me", "KUBECONFIG": "/me/theirs"}, "/venv/bin/python")
 
     assert env == {"PATH": "/venv/bin:/usr/bin", "HOME": "/me"}
 
@@ -239,66 +236,54 @@ def test_command_and_arguments_know_all_variables(loopback: Loopback) -> None:
     assert started(loopback, manifest).argv == ["sh", "-c", f"echo 1 $HOME $(A) {master}"]
 
 
-CONTENTS = {
-    Reference("configmap", "c"): {"a.txt": b"job-master-0", "b.bin": b"\xff"},
-    Reference("secret", "s"): {"key": b"job-master-0"},
-    Reference("configmap", "absent"): None,
-}
+MPI = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "job"}
 
 
-def made(tmp_path: Path, *given: dict[str, Any]) -> dict[str, Path]:
-    return volumes.make(
-        pod(volumes_=list(given)), tmp_path, CONTENTS, lambda text: text.replace("job-master-0", "1.2.3.4")
+def mpi_pod(**container: Any) -> dict[str, Any]:
+    manifest = pod(volumes_=[{"name": "mpi-job-config", "configMap": {"name": "c"}}], **container)
+    manifest["metadata"]["labels"] = MPI
+    return manifest
+
+
+def test_files_name_the_places_of_mounts(loopback: Loopback, tmp_path: Path) -> None:
+    """Of those that mean the same in all containers of the pod."""
+    manifest = mpi_pod(volumeMounts=[{"name": "mpi-job-config", "mountPath": "/etc/mpi"}])
+    file = loopback.rewrite(manifest, "#!/bin/sh\nexec /etc/mpi/kubexec.sh /opt/mpi\n")
+
+    assert file == f"#!/bin/sh\nexec {tmp_path}/u/mpi-job-config/kubexec.sh /opt/mpi\n"
+    manifest["spec"]["initContainers"] = [
+        {"name": "i", "volumeMounts": [{"name": "mpi-job-config", "mountPath": "/etc/mpi", "subPath": "x"}]}
+    ]
+    assert loopback.rewrite(manifest, "/etc/mpi/x") == "/etc/mpi/x"
+
+
+def test_slots_behind_a_host_are_no_port(loopback: Loopback) -> None:
+    manifest = mpi_pod()
+    hosts = loopback.rewrite(manifest, "".join(f"job-worker-{i}.job.default.svc:2\n" for i in range(3)))
+
+    assert hosts == "".join(
+        f"{loopback.network.address_of(manifest, f'job-worker-{i}')}:2\n" for i in range(3)
     )
 
 
-def test_files_of_config_maps_and_secrets(tmp_path: Path) -> None:
-    places = made(
-        tmp_path,
-        {"name": "c", "configMap": {"name": "c", "defaultMode": 0o755}},
-        {
-            "name": "s",
-            "secret": {"secretName": "s", "items": [{"key": "key", "path": "deep/id", "mode": 0o400}]},
-        },
-    )
+def test_what_an_operator_of_mpi_mounts_need_not_be_spelled(loopback: Loopback) -> None:
+    mounts = [{"name": "mpi-job-config", "mountPath": "/etc/mpi"}]
+    manifest = mpi_pod(volumeMounts=mounts)
+    other = pod(volumes_=manifest["spec"]["volumes"], volumeMounts=mounts)
 
-    assert (places["c"] / "a.txt").read_text() == "1.2.3.4"
-    assert (places["c"] / "b.bin").read_bytes() == b"\xff"
-    assert (places["c"] / "a.txt").stat().st_mode & 0o777 == 0o755
-    assert (places["s"] / "deep" / "id").read_text() == "job-master-0"
-    assert (places["s"] / "deep" / "id").stat().st_mode & 0o777 == 0o400
+    assert loopback.refusal(manifest) == ""
+    assert "cannot be shown" in loopback.refusal(other)
+
+
+def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:
+    assert "OMPI_MCA_btl" not in started(loopback, pod()).env
+    assert started(loopback, mpi_pod()).env["OMPI_MCA_orte_tmpdir_base"].endswith("/u/.mpi")
 
 
 @pytest.mark.parametrize(
-    ("volume", "words"),
-    [
-        pytest.param({"configMap": {"name": "absent"}}, 'configmap "absent" not found', id="no such object"),
-        pytest.param(
-            {"configMap": {"name": "c", "items": [{"key": "z", "path": "z"}]}},
-            "non-existent config key: z",
-            id="no key",
-        ),
-        pytest.param(
-            {"configMap": {"name": "c", "items": [{"key": "a.txt", "path": "../z"}]}},
-            "leaves its volume",
-            id="upwards",
-        ),
-        pytest.param({"hostPath": {"path": "/nosuch"}}, "hostPath /nosuch is not a path", id="no such path"),
-    ],
+    ("person", "is_root", "allowed"), [({}, True, "1"), ({}, False, None), ({"A": ""}, True, "1")]
 )
-def test_what_is_missing_is_named(tmp_path: Path, volume: dict[str, Any], words: str) -> None:
-    with pytest.raises(Unresolved, match=words):
-        made(tmp_path, {"name": "v", **volume})
+def test_mpirun_may_run_as_root(person: dict[str, str], is_root: bool, allowed: str | None) -> None:
+    env = of_person(person, "/bin/python", is_root=is_root)
 
-
-def test_an_optional_object_is_an_empty_folder(tmp_path: Path) -> None:
-    place = made(tmp_path, {"name": "v", "configMap": {"name": "absent", "optional": True}})["v"]
-
-    assert list(place.iterdir()) == []
-
-
-def test_a_sub_path_is_a_part_of_the_volume(tmp_path: Path) -> None:
-    container = {"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "part"}]}
-
-    assert volumes.mounts(container, {"v": tmp_path}) == [Mount("v", "/x", tmp_path / "part")]
-    assert (tmp_path / "part").is_dir()
+    assert env.get("OMPI_ALLOW_RUN_AS_ROOT") == env.get("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == allowed

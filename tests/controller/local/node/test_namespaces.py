@@ -311,6 +311,17 @@ async def test_a_pod_is_prepared_anew_when_it_was_not_done_to_the_end(bench: Ben
     assert await bench.says(pod, "hostname") == (0, "a\n")
 
 
+async def test_devices_are_the_machines_and_last_words_go_beside_them(bench: Bench, tmp_path: Path) -> None:
+    pod = await bench.pod("a")
+    words = tmp_path / "words"
+    words.touch()
+    ask = "test -c /dev/null && echo gone > /dev/null && echo said > /dev/termination-log"
+
+    assert await bench.says(pod, ask, Mount("words", "/dev/termination-log", words)) == (0, "")
+    assert words.read_text() == "said\n"
+    assert "termination-log" not in names("/dev")
+
+
 async def test_a_volume_that_is_not_there_is_refused(bench: Bench) -> None:
     container = {"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}

@@ -60,12 +60,58 @@ def test_a_pod_that_is_not_ready_does_not_resolve(network: Network) -> None:
     assert network.resolve("default", "early") == ["127.9.1.77"]
 
 
-def test_a_pods_name_alone_does_not_resolve(network: Network) -> None:
-    """As in a cluster: a name needs a Service, or a subdomain."""
-    add(network, pod("job-master-0"), pod("job-worker-0", subdomain="job"))
+@pytest.mark.parametrize(
+    ("changes", "plainly", "early"),
+    [
+        pytest.param(
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False, True, id="it is to go"
+        ),
+        pytest.param({"status": {"phase": "Failed"}}, False, False, id="it is over"),
+        pytest.param({"status": {"podIP": ""}}, False, False, id="it has no address"),
+    ],
+)
+def test_a_pod_that_is_leaving(
+    network: Network, changes: dict[str, dict[str, Any]], plainly: bool, early: bool
+) -> None:
+    network.put_service(service("svc"))
+    network.put_service(service("early", publishNotReadyAddresses=True))
+    left = pod("job-master-0")
+    add(network, left | {part: left[part] | change for part, change in changes.items()})
+
+    assert bool(network.resolve("default", "svc")) is plainly
+    assert bool(network.resolve("default", "early")) is early
+
+
+@pytest.mark.parametrize(
+    ("spec", "resolves"),
+    [
+        pytest.param({}, False, id="a name alone"),
+        pytest.param({"hostname": "h", "subdomain": "sub"}, True, id="a hostname below its Service"),
+        pytest.param({"subdomain": "sub"}, False, id="no hostname"),
+        pytest.param({"hostname": "h", "subdomain": "other"}, False, id="no such Service"),
+        pytest.param(
+            {"hostname": "h", "subdomain": "nobodys"}, False, id="a Service that does not select it"
+        ),
+    ],
+)
+def test_a_pods_own_name(network: Network, spec: dict[str, Any], resolves: bool) -> None:
+    network.put_service(service("sub"))
+    network.put_service(service("nobodys", selector={"job": "other"}))
+    add(network, pod("job-master-0", **spec))
+    name = f"h.{spec.get('subdomain', '')}".rstrip(".")
 
     assert network.resolve("default", "job-master-0") == []
-    assert network.resolve("default", "job-worker-0.job") == ["127.9.1.77"]
+    assert network.resolve("default", name) == (["127.9.1.77"] if resolves else [])
+    assert network.records().get(("default", name), []) == (["127.9.1.77"] if resolves else [])
+
+
+def test_a_pods_own_name_waits_until_it_is_ready_unless_the_service_does_not(network: Network) -> None:
+    add(network, pod("job-master-0", ready=False, hostname="h", subdomain="sub"))
+    network.put_service(service("sub"))
+    assert network.resolve("default", "h.sub") == []
+    network.put_service(service("sub", publishNotReadyAddresses=True))
+
+    assert network.resolve("default", "h.sub") == ["127.9.1.77"]
 
 
 def test_a_sibling_has_an_address_before_it_exists(network: Network) -> None:
@@ -135,14 +181,16 @@ def test_an_address_is_given_to_another_name_when_no_fresh_one_is_left() -> None
 
 
 def test_records_are_what_resolves(network: Network) -> None:
-    network.put_service(service("svc"))
+    network.put_service(service("sub"))
     network.put_service(service("nobodys", selector={"job": "other"}))
-    add(network, pod("job-master-0"), pod("b", ready=False), pod("c", namespace="other", subdomain="sub"))
+    named: dict[str, Any] = {"hostname": "c", "subdomain": "sub"}
+    add(network, pod("job-master-0", **named), pod("b", ready=False), pod("c", namespace="other", **named))
 
     assert network.records() == {
-        ("default", "svc"): ["127.9.1.77"],
+        ("default", "sub"): ["127.9.1.77"],
         ("default", "nobodys"): [],
-        ("other", "c.sub"): ["127.9.1.77"],
+        ("default", "c.sub"): ["127.9.1.77"],
+        ("other", "c.sub"): [],
     }
 
 
@@ -165,3 +213,24 @@ def test_listeners_hear_of_every_change(network: Network) -> None:
     network.drop_pod(("default", "a"))
 
     assert len(heard) == 4
+
+
+def test_pods_of_old_mpi_jobs_go_by_their_host_names(network: Network) -> None:
+    one = pod("job-launcher-x", hostname="job-launcher")
+    one["metadata"]["labels"] = {"mpi_job_name": "job"}
+    add(network, one)
+
+    assert network.resolve("default", "job-launcher") == ["127.9.1.77"]
+    network.drop_pod(("default", "job-launcher-x"))
+    assert network.resolve("default", "job-launcher") == []
+
+
+def test_a_job_is_also_told_by_a_label(network: Network) -> None:
+    """A launcher belongs to a batch Job, and its siblings to the job itself."""
+    launcher = pod("pi-launcher-x", owner="pi-launcher")
+    launcher["metadata"]["labels"] = {"training.kubeflow.org/job-name": "pi"}
+    address = network.address_of(launcher, "pi-worker-0.pi.default.svc")
+
+    assert address is not None
+    assert network.is_sibling(launcher, address)
+    assert network.address_of(pod("pi-worker-1", owner="pi"), "pi-worker-0") == address

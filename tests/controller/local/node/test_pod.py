@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from controller.local.node.containers import Container
-from controller.local.node.environment import Unresolved
 from controller.local.node.logs import Logs
+from controller.local.node.objects import Unresolved
 from controller.local.node.pod import PodTask
 from controller.local.node.program import CannotStart
 
@@ -60,6 +60,10 @@ class Workplace:
         self.statuses: list[dict[str, Any]] = []
         self.events: list[tuple[str, str]] = []
         self.forgotten = False
+        self.words = ""
+        self.entered: list[tuple[str, float]] = []
+        self.answers: dict[str, int] = {}
+        """The exit codes of commands that probes and hooks run; 0 where none is given."""
 
     def refusal(self, pod: Any) -> str:
         return self.refused
@@ -80,8 +84,17 @@ class Workplace:
         self.processes.append(Pretended(stubborn=self.stubborn))
         return self.processes[-1]
 
+    async def enter(self, pod: Any, container: Any, command: Sequence[str], streams: Any) -> Pretended:
+        self.entered.append((" ".join(command), asyncio.get_running_loop().time()))
+        process = Pretended()
+        process.exit.set_result(self.answers.get(" ".join(command), 0))
+        return process
+
     async def report(self, pod: Any, pod_status: dict[str, Any]) -> None:
         self.statuses.append(pod_status)
+
+    def last_words(self, pod: Any, container: Any) -> str:
+        return self.words
 
     def tell(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
         self.events.append((reason, message))
@@ -114,7 +127,7 @@ def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def running(
     place: Workplace, manifest: dict[str, Any]
-) -> AsyncIterator[tuple[PodTask, asyncio.Task[None]]]:
+) -> AsyncGenerator[tuple[PodTask, asyncio.Task[None]]]:
     task = PodTask(manifest, place)
     work = asyncio.create_task(task.run())
     await asyncio.sleep(0.1)
@@ -277,3 +290,129 @@ async def test_a_sidecar_is_stopped_when_the_others_are_done(place: Workplace) -
 
     assert sidecar.signals == [signal.SIGTERM]
     assert place.phases[-1] == "Succeeded"
+
+
+def ask(command: str, **fields: Any) -> dict[str, Any]:
+    return {"exec": {"command": [command]}, "periodSeconds": 1, **fields}
+
+
+def with_main(policy: str = "Never", **fields: Any) -> dict[str, Any]:
+    manifest = pod(policy)
+    manifest["spec"]["containers"][0] |= fields
+    return manifest
+
+
+def is_ready(place: Workplace) -> bool:
+    conditions = {c["type"]: c["status"] for c in place.statuses[-1]["conditions"]}
+    return bool(conditions["Ready"] == "True")
+
+
+async def test_a_pod_is_ready_as_its_probe_says(place: Workplace) -> None:
+    place.answers["ready"] = 1
+    async with running(place, with_main(readinessProbe=ask("ready"))) as (_, work):
+        await asyncio.sleep(5)
+        assert (place.phases[-1], is_ready(place)) == ("Running", False)
+        place.answers["ready"] = 0
+        await asyncio.sleep(1)
+        assert is_ready(place)
+        place.processes[0].exit.set_result(0)
+        await work
+
+    assert place.phases == ["Pending", "Running", "Running", "Succeeded"]
+
+
+async def test_a_container_that_does_not_live_is_killed_and_started_again(place: Workplace) -> None:
+    place.stubborn = True
+    place.answers["alive"] = 1
+    probe = ask("alive", initialDelaySeconds=10, terminationGracePeriodSeconds=5)
+    async with running(place, with_main("OnFailure", livenessProbe=probe)):
+        await asyncio.sleep(16.5)
+        assert place.processes[0].signals == [signal.SIGTERM]
+        await asyncio.sleep(1)
+        (status,) = place.statuses[-1]["containerStatuses"]
+
+    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert [round(at) for _, at in place.started] == [0, 17]
+    assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 137)
+    assert [reason for reason, _ in place.events] == ["Unhealthy", "Unhealthy", "Unhealthy", "Killing"]
+    assert place.events[-1][1] == "Container main failed liveness probe, will be restarted"
+
+
+async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(place: Workplace) -> None:
+    place.stubborn = True
+    place.answers["alive"] = 1
+    probe = ask("alive", failureThreshold=1, terminationGracePeriodSeconds=500)
+    async with running(place, with_main("Always", livenessProbe=probe)) as (task, work):
+        await asyncio.sleep(10)
+        task.delete(place.now() + timedelta(seconds=5))
+        await work
+        assert asyncio.get_running_loop().time() == pytest.approx(15.1)
+
+    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert [reason for reason, _ in place.events] == ["Unhealthy", "Killing"]
+
+
+async def test_hooks_go_before_anybody_is_told_and_before_the_end(place: Workplace) -> None:
+    hooks = {"postStart": {"sleep": {"seconds": 7}}, "preStop": {"exec": {"command": ["leave"]}}}
+    async with running(place, with_main(lifecycle=hooks)) as (task, work):
+        await asyncio.sleep(6)
+        assert (place.phases[-1], place.state) == ("Pending", {"waiting": {"reason": "ContainerCreating"}})
+        await asyncio.sleep(1)
+        assert place.phases[-1] == "Running"
+        task.delete(place.now() + timedelta(seconds=30))
+        await work
+
+    assert [command for command, _ in place.entered] == ["leave"]
+    assert place.processes[0].signals == [signal.SIGTERM]
+
+
+async def test_a_hook_before_the_end_that_fails_is_told(place: Workplace) -> None:
+    place.answers["leave"] = 1
+    hooks = {"preStop": {"exec": {"command": ["leave"]}}}
+    async with running(place, with_main(lifecycle=hooks)) as (task, work):
+        task.delete(place.now() + timedelta(seconds=30))
+        await work
+
+    assert ("FailedPreStopHook", "PreStopHook failed") in place.events
+
+
+async def test_last_words_are_kept(place: Workplace) -> None:
+    place.words = "out of data"
+    async with running(place, pod()) as (_, work):
+        place.processes[0].exit.set_result(1)
+        await work
+
+    assert place.state["terminated"]["message"] == "out of data"
+
+
+async def test_a_gate_is_seen_when_others_open_it(place: Workplace) -> None:
+    manifest = pod(readinessGates=[{"conditionType": "g"}])
+    async with running(place, manifest) as (task, _):
+        assert not is_ready(place)
+        task.see({**manifest, "status": {"conditions": [{"type": "g", "status": "True"}]}})
+        await asyncio.sleep(0.1)
+        assert is_ready(place)
+
+
+async def test_what_cannot_be_kept_is_refused(place: Workplace) -> None:
+    async with running(place, with_main(livenessProbe={"grpc": {"port": 1}})):
+        waiting = place.state["waiting"]
+
+    assert waiting["message"].startswith("spec.containers[0].livenessProbe.grpc: ")
+    assert place.started == []
+
+
+async def test_the_phase_is_told_when_the_last_sidecar_has_ended(place: Workplace) -> None:
+    """The end of the main container is told before that."""
+    side = {"name": "side", "image": "x", "restartPolicy": "Always"}
+    place.stubborn = True
+    async with running(place, pod(initContainers=[side], terminationGracePeriodSeconds=20)) as (_, work):
+        sidecar, main = place.processes
+        main.exit.set_result(0)
+        await asyncio.sleep(5)
+        assert (place.phases[-1], place.state["terminated"]["exitCode"]) == ("Running", 0)
+        await work
+
+    assert sidecar.signals == [signal.SIGTERM, signal.SIGKILL]
+    assert place.phases[-1] == "Succeeded"
+    assert place.statuses[-1]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137

@@ -1,91 +1,86 @@
-"""Which pods the node takes."""
+"""Whether a pod gets a place on the node, and what is said if not."""
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from controller.local.node.capacity import requests
-from controller.local.node.scheduling import is_waiting, schedule
+from controller.local.node.scheduling import Room, is_waiting, place
 
-CAPACITY = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(10)}
+ALLOCATABLE = {"cpu": "2", "memory": "1Gi", "pods": "3"}
 
 
-def pod(name: str = "p", *, cpu: str = "", memory: str = "", age: str = "1", **spec: Any) -> dict[str, Any]:
-    wanted = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+def pod(name: str = "p", *, resources: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": age},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": wanted}}], **spec},
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": resources or {}}], **spec},
     }
 
 
+def asks(name: str = "p", **amounts: str) -> dict[str, Any]:
+    return pod(name, resources={"requests": amounts})
+
+
+def room(*taken: dict[str, Any], **spec: Any) -> Room:
+    node = {"metadata": {"name": "local"}, "spec": spec, "status": {"allocatable": ALLOCATABLE}}
+    return Room.beside(taken, node)
+
+
 def test_a_pod_without_requests_fits() -> None:
-    assert schedule([pod()], CAPACITY, [pod("other", cpu="2")]).bind == [pod()]
+    assert place(pod(), room(asks("other", cpu="2"))) is None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("wanted", "reasons"),
     [
-        pytest.param({"cpu": "2500m"}, "0/1 nodes are available: 1 Insufficient cpu.", id="cpu"),
-        pytest.param({"memory": "2Gi"}, "0/1 nodes are available: 1 Insufficient memory.", id="memory"),
+        pytest.param(asks(cpu="2500m"), "1 Insufficient cpu", id="cpu"),
+        pytest.param(asks(memory="2Gi"), "1 Insufficient memory", id="memory"),
+        pytest.param(asks(memory="2Gi", cpu="3"), "1 Insufficient cpu, 1 Insufficient memory", id="both"),
         pytest.param(
-            {"cpu": "3", "memory": "2Gi"},
-            "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory.",
-            id="both",
+            pod(resources={"limits": {"nvidia.com/gpu": 1}}), "1 Insufficient nvidia.com/gpu", id="none there"
+        ),
+        pytest.param(
+            asks(cpu="3", **{"rdma/hca": "1"}),
+            "1 Insufficient cpu, 1 Insufficient rdma/hca",
+            id="in the order of the alphabet",
+        ),
+        pytest.param(
+            {**asks(cpu="3"), "spec": {**asks(cpu="3")["spec"], "nodeSelector": {"a": "b"}}},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="room is not asked for on a node that is not wanted",
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, str], message: str) -> None:
-    big = pod(**wanted)
+def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
+    held = place(wanted, room())
 
-    assert schedule([big], CAPACITY, []).refused == [(big, message)]
-
-
-def test_a_resource_that_the_node_does_not_have() -> None:
-    gpu = pod()
-    gpu["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 1}}
-
-    assert (
-        schedule([gpu], CAPACITY, []).refused[0][1]
-        == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-    )
+    assert held is not None
+    assert (held.reason, held.message) == ("Unschedulable", f"0/1 nodes are available: {reasons}.")
 
 
 def test_too_many_pods() -> None:
-    full = [pod(str(i)) for i in range(10)]
+    held = place(asks(cpu="1"), room(pod("a"), pod("b"), asks("c", cpu="2")))
 
-    assert schedule([pod()], CAPACITY, full).refused[0][1] == "0/1 nodes are available: 1 Too many pods."
+    assert held is not None
+    assert held.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
 
 
 def test_room_is_given_away_once() -> None:
-    first, second = pod("a", cpu="1500m"), pod("b", cpu="1500m")
-    plan = schedule([second, first], CAPACITY, [])
+    left = room()
 
-    assert (plan.bind, [refused for refused, _ in plan.refused]) == ([first], [second])
-
-
-def test_a_large_pod_does_not_hold_up_a_small_one() -> None:
-    large, small = pod("a", cpu="3", age="1"), pod("b", cpu="1", age="2")
-
-    assert schedule([large, small], CAPACITY, []).bind == [small]
-
-
-def test_priority_goes_before_age() -> None:
-    old, important = pod("a", age="1"), pod("b", age="2", priority=10)
-
-    assert schedule([old, important], CAPACITY, []).bind == [important, old]
+    assert place(asks("a", cpu="1500m"), left) is None
+    assert place(asks("b", cpu="1500m"), left) is not None
 
 
 def test_the_largest_init_container_counts() -> None:
-    manifest = pod(cpu="1", initContainers=[{"name": "i", "resources": {"requests": {"cpu": "3"}}}])
+    manifest = asks(cpu="1") | {
+        "spec": {
+            **asks(cpu="1")["spec"],
+            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "3"}}}],
+        }
+    }
 
-    assert requests(manifest)["cpu"] == 3
-
-
-def test_a_sidecar_counts_beside_the_others() -> None:
-    side = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
-
-    assert requests(pod(cpu="1", initContainers=[side]))["cpu"] == Fraction(3, 2)
+    assert requests(manifest) == {"cpu": 3, "pods": 1}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Jobs of batch/v1 as the service remembers them: rows with what their owner has to know.
+
+Source of the fields: the Kubernetes API, batch/v1.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from api.children import Meta, Owned, owned
+from api.meta import Resource
+
+BATCH_JOBS = Resource("batch", "v1", "Job", "jobs")
+
+
+class BatchJob(Owned, frozen=True, gc=False):
+    """One Job that runs a single pod to its end.
+
+    ``failure`` is the reason and message of its end, if it has failed. ``placement`` is known while it is suspended: the parts of the
+    pod template that may still change then, as JSON.
+    """
+
+    suspended: bool = False
+    started: bool = False
+    """Whether its status has a start; while it has one, the template cannot be changed."""
+    failures: int = 0
+    """Pods, or restarts of one, that have failed so far."""
+    completed_at: datetime | None = None
+    failure: tuple[str, str] | None = None
+    ttl_seconds: int | None = None
+    placement: bytes = b"{}"
+
+    @property
+    def is_finished(self) -> bool:
+        return self.completed_at is not None or self.failure is not None
+
+
+class _TemplateMeta(msgspec.Struct):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateSpec(msgspec.Struct, rename="camel"):
+    node_selector: dict[str, str] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    scheduling_gates: list[dict[str, Any]] | None = None
+
+
+class _Template(msgspec.Struct):
+    metadata: _TemplateMeta = msgspec.field(default_factory=_TemplateMeta)
+    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    suspend: bool = False
+    ttl_seconds_after_finished: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    failed: int = 0
+    conditions: list[_Condition] | None = None
+
+
+class _Job(msgspec.Struct):
+    metadata: Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decode = msgspec.json.Decoder(_Job).decode
+_decode_template = msgspec.json.Decoder(_Template).decode
+
+
+def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
+    """The row of a Job as the API server sends it.
+
+    Raises:
+        msgspec.DecodeError: this is no Job.
+    """
+    job = _decode(raw)
+    ends = {one.type: one for one in job.status.conditions or () if one.status == "True"}
+    complete, failed = ends.get("Complete"), ends.get("Failed")
+    return BatchJob(
+        **owned(job.metadata),
+        suspended=job.spec.suspend,
+        started=job.status.start_time is not None,
+        failures=job.status.failed,
+        completed_at=job.status.completion_time or complete.last_transition_time if complete else None,
+        failure=(failed.reason, failed.message) if failed else None,
+        ttl_seconds=job.spec.ttl_seconds_after_finished,
+        placement=_placement(job.spec.template) if job.spec.suspend else b"{}",
+    )
+
+
+def placement_of(template: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a pod template that a suspended Job may change, in the order and form of ``BatchJob.placement``."""
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
+    return {
+        "metadata": {name: metadata.get(name) for name in ("labels", "annotations")},
+        "spec": {name: spec.get(name) for name in ("nodeSelector", "tolerations", "schedulingGates")},
+    }
+
+
+def _placement(template: msgspec.Raw) -> bytes:
+    return msgspec.json.encode(_decode_template(template))
