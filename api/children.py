@@ -63,12 +63,22 @@ class PodGroup(Owned, frozen=True, gc=False):
 
 
 class Pod(Owned, frozen=True, gc=False):
-    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included."""
+    """One pod. ``restarts`` sums the in-place restarts of all its containers, init containers included.
+
+    Where it is and whether it is ready is known of running pods only, so that a pod which comes up is news no more often for it.
+    ``reason`` and ``message`` are the pod's own, such as Evicted; ``running_since`` is when its youngest container began.
+    """
 
     phase: str = ""
     restarts: int = 0
     exits: tuple[Exit, ...] = ()
     troubles: tuple[Trouble, ...] = ()
+    reason: str = ""
+    message: str = ""
+    ready: bool = False
+    running_since: datetime | None = None
+    node: str = ""
+    address: str = ""
 
     @property
     def is_finished(self) -> bool:
@@ -91,7 +101,9 @@ class _Owner(msgspec.Struct, rename="camel"):
     controller: bool = False
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class Meta(msgspec.Struct, rename="camel"):
+    """What the rows of all children take from ``metadata``."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -113,9 +125,14 @@ class _Waiting(msgspec.Struct):
     message: str = ""
 
 
+class _Running(msgspec.Struct, rename="camel"):
+    started_at: datetime | None = None
+
+
 class _State(msgspec.Struct):
     terminated: _Terminated | None = None
     waiting: _Waiting | None = None
+    running: _Running | None = None
 
 
 class _Container(msgspec.Struct, rename="camel"):
@@ -132,20 +149,35 @@ class _Condition(msgspec.Struct, rename="camel"):
     last_transition_time: str | None = None
 
 
-class _PodStatus(msgspec.Struct, rename="camel"):
+class _PodStatus(
+    msgspec.Struct,
+    rename={
+        "container_statuses": "containerStatuses",
+        "init_container_statuses": "initContainerStatuses",
+        "pod_ip": "podIP",
+    },
+):
     phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = ""
     container_statuses: list[_Container] | None = None
     init_container_statuses: list[_Container] | None = None
     conditions: list[_Condition] | None = None
 
 
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
 class _Pod(msgspec.Struct):
-    metadata: _Meta
+    metadata: Meta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus | None = None
 
 
 class _Object(msgspec.Struct):
-    metadata: _Meta
+    metadata: Meta
 
 
 class _Phase(msgspec.Struct):
@@ -153,7 +185,7 @@ class _Phase(msgspec.Struct):
 
 
 class _PodGroup(msgspec.Struct):
-    metadata: _Meta
+    metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: _Phase | None = None
 
@@ -173,11 +205,14 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
     status = pod.status or _PodStatus()
     regular, init = status.container_statuses or [], status.init_container_statuses or []
     return Pod(
-        **_owned(pod.metadata),
+        **owned(pod.metadata),
         phase=_shared(status.phase),
         restarts=sum(container.restart_count for container in (*regular, *init)),
         exits=(*_exits(regular, init=False), *_exits(init, init=True)),
         troubles=_troubles(pod.metadata.name, status),
+        reason=_shared(status.reason),
+        message=_shared(status.message),
+        **(_whereabouts(pod.spec, status) if status.phase == "Running" else {}),
     )
 
 
@@ -187,7 +222,7 @@ def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
     Raises:
         msgspec.DecodeError: this is no object of the API.
     """
-    return Service(**_owned(_decode_object(raw).metadata))
+    return Service(**owned(_decode_object(raw).metadata))
 
 
 def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
@@ -198,7 +233,7 @@ def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:
     """
     group = _decode_pod_group(raw)
     phase = group.status.phase if group.status else ""
-    return PodGroup(**_owned(group.metadata), phase=_shared(phase), spec=bytes(group.spec))
+    return PodGroup(**owned(group.metadata), phase=_shared(phase), spec=bytes(group.spec))
 
 
 _shared = lru_cache(maxsize=16_384)(str)
@@ -206,7 +241,7 @@ _shared = lru_cache(maxsize=16_384)(str)
 Python keeps each string for ever, and jobs come and go."""
 
 
-def _owned(meta: _Meta) -> dict[str, Any]:
+def owned(meta: Meta) -> dict[str, Any]:
     """The fields of ``Owned``. Text that many rows share is kept once."""
     owner, marks = _controller(meta), meta.labels or {}
     return {
@@ -223,7 +258,7 @@ def _owned(meta: _Meta) -> dict[str, Any]:
     }
 
 
-def _controller(meta: _Meta) -> _Owner:
+def _controller(meta: Meta) -> _Owner:
     return next((owner for owner in meta.owner_references or () if owner.controller), _Owner())
 
 
@@ -238,6 +273,18 @@ def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
         for container in containers
         if container.state and (done := container.state.terminated)
     )
+
+
+def _whereabouts(spec: _PodSpec, status: _PodStatus) -> dict[str, Any]:
+    running = [
+        one.state.running for one in status.container_statuses or () if one.state and one.state.running
+    ]
+    return {
+        "ready": any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
+        "running_since": max((one.started_at for one in running if one.started_at), default=None),
+        "node": _shared(spec.node_name),
+        "address": status.pod_ip,
+    }
 
 
 def _since(started_at: datetime | None) -> datetime | None:

@@ -36,17 +36,22 @@ def merge(
     reason: str,
     message: str,
     now: datetime,
+    *,
+    rewords: bool = False,
 ) -> list[JobCondition]:
     """The list with one condition set; ``now`` in whole seconds.
 
-    A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message. Running and
-    Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
+    A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message unless it ``rewords``.
+    Running and Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
 
     Source: training-operator 1.9, pkg/util/status.go, setCondition and filterOutCondition.
     """
     old = find(conditions, type_)
     failed = find(conditions, ConditionType.FAILED)
-    if (failed and failed.status == TRUE) or (old and old.status == status and old.reason == reason):
+    is_same = (
+        old and (old.status, old.reason) == (status, reason) and not (rewords and old.message != message)
+    )
+    if is_same or (failed and failed.status == TRUE):
         return list(conditions)
     since = old.last_transition_time if old and old.status == status else now
     new = JobCondition(

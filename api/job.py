@@ -8,7 +8,7 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -123,6 +123,11 @@ class JobSpec(Wire):
 
 class Job(Wire):
     """A job of any kind: the spec is that of the kind."""
+
+    other_versions: ClassVar[tuple[str, ...]] = ()
+    """API versions that are served beside the stored one, which is its resource's."""
+    any_name: ClassVar[bool] = False
+    """Whether a job may have any name that an object may have; else only such as its Services may have."""
 
     api_version: str = ""
     kind: str = ""

@@ -14,6 +14,9 @@ MANAGED_BY_US = "kubeflow.org/training-operator"
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 """The only other value that ``runPolicy.managedBy`` may have."""
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation: the manifest that client-side ``kubectl apply`` has applied last, as JSON."""
+
 GROUP_NAME = "scheduling.k8s.io/group-name"
 """Annotation: the PodGroup that a pod is a member of, for Volcano."""
 TASK_SPEC = "volcano.sh/task-spec"

@@ -84,6 +84,12 @@ class Resource:
 
 PODS = Resource("", "v1", "Pod", "pods")
 SERVICES = Resource("", "v1", "Service", "services")
+SECRETS = Resource("", "v1", "Secret", "secrets")
+CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
+SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+STATEFUL_SETS = Resource("apps", "v1", "StatefulSet", "statefulsets")
 EVENTS = Resource("", "v1", "Event", "events")
 HORIZONTAL_POD_AUTOSCALERS = Resource(
     "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"

@@ -20,7 +20,8 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
     """What the scheduler reserves for a pod: its containers together, or its largest init container if that is more.
 
     Sidecars (init containers that always restart) run beside the others, and so count among them. A limit without
-    a request is a request, as the API server defaults it. What is asked for the pod as a whole goes before its containers.
+    a request is a request, as the API server defaults it. What is asked for the pod as a whole goes before its containers;
+    what it is limited to as a whole counts only where no container asks.
 
     Raises:
         ValueError: an amount is not a quantity.
@@ -37,7 +38,13 @@ def requests(spec: Mapping[str, Any]) -> Amounts:
         largest = _most(largest, own)
     for container in spec.get("containers") or ():
         together = total(together, _own(container))
-    return total({**_most(together, largest), **_own(spec)}, amounts(spec.get("overhead")))
+    whole = spec.get("resources") or {}
+    asked = {
+        **amounts(whole.get("limits")),
+        **_most(together, largest),
+        **amounts(whole.get("requests")),
+    }
+    return total(asked, amounts(spec.get("overhead")))
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
@@ -49,9 +56,8 @@ def total(one: Amounts, other: Amounts) -> Amounts:
     return {name: one.get(name, _NONE) + other.get(name, _NONE) for name in {**one, **other}}
 
 
-def _own(whole: Mapping[str, Any]) -> Amounts:
-    """Of a container, or of a pod as a whole."""
-    resources = whole.get("resources") or {}
+def _own(container: Mapping[str, Any]) -> Amounts:
+    resources = container.get("resources") or {}
     return {**amounts(resources.get("limits")), **amounts(resources.get("requests"))}
 
 

@@ -1,7 +1,7 @@
 """The one file that knows all parts: it builds the service from settings, starts it and stops it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,11 +12,13 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
+from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
 from api.children import Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import JOB_NAME
 from api.meta import PODS, SERVICES, Resource
+from api.nodes import NODES, Place, place_from_json
 from controller import kinds
-from controller.domain import Key
+from controller.domain import Key, Knock
 from controller.kind import JobKind, Options
 from controller.kind.waiting import from_template
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client, always
@@ -33,10 +35,13 @@ from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
 from controller.runtime import clock
 from controller.runtime.informer import Informer
+from controller.runtime.knocker import Door, Knocker
 from controller.runtime.leader import Election, new_identity
+from controller.runtime.migration import migrated
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
 from controller.runtime.replica import Replica
+from controller.runtime.store import Store
 from controller.runtime.workers import Workers
 from controller.server.http import serving
 from controller.settings import Settings
@@ -90,6 +95,11 @@ def options_from(settings: Settings) -> Options:
         init_container=settings.pytorch_init_container,
         init_container_image=settings.pytorch_init_container_image,
         init_container_max_tries=settings.pytorch_init_container_max_tries,
+        mpi_kubectl_delivery_image=settings.mpi_kubectl_delivery_image,
+        mpi_wait_for_workers=settings.mpi_wait_for_workers,
+        mpi_ssh_check=settings.mpi_ssh_check,
+        mpi_launcher_only_key=settings.mpi_launcher_only_key,
+        mpi_topology_label=settings.mpi_topology_label,
         gang_scheduler=scheduler_of(settings.gang_scheduler_name),
         max_replicas=settings.max_replicas,
         cluster_domain=settings.cluster_domain,
@@ -154,9 +164,10 @@ async def run(
             Client(connection, in_flight=in_flight, limiter=limiter, observer=observer, permit=permit)
         )
         metrics.gate(client.gate)
-        replica = _replica(served, options, settings, client, election, metrics, on_ready, on_work)
+        knocker = Knocker()
+        replica = _replica(served, options, settings, client, election, metrics, knocker, on_ready, on_work)
         try:
-            await _serve(settings, metrics, client, replica, stop or asyncio.Event())
+            await _serve(settings, metrics, client, replica, knocker, stop or asyncio.Event())
         except ExceptionGroup as group:
             lost, other = group.split(NotLeading)
             if lost is None or other is not None:
@@ -181,7 +192,12 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
 
 
 async def _serve(
-    settings: Settings, metrics: Metrics, client: Client, replica: Replica, stop: asyncio.Event
+    settings: Settings,
+    metrics: Metrics,
+    client: Client,
+    replica: Replica,
+    knocker: Knocker,
+    stop: asyncio.Event,
 ) -> None:
     def alive() -> str:
         # Answering is all there is to it. Without an API server a restart would help nothing and empty the caches; how long it
@@ -196,7 +212,8 @@ async def _serve(
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
     async with serving(*addresses, metrics.registry, alive, ready), asyncio.TaskGroup() as group:
-        aside = [group.create_task(work) for work in (metrics.loop().run(), _warm(client, replica))]
+        works = (metrics.loop().run(), _warm(client, replica), knocker.run())
+        aside = [group.create_task(work) for work in works]
         await replica.run(stop)
         for task in aside:
             task.cancel()
@@ -216,6 +233,7 @@ def _replica(
     client: Client,
     election: Election | None,
     metrics: Metrics,
+    knocker: Knocker,
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
 ) -> Replica:
@@ -226,23 +244,40 @@ def _replica(
         kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)
         for kind in served
     }
-    pods, services = _children(client, settings.namespace, queues)
-    caches = {
-        PODS: Cache(pods.store, pod_from_json),
-        SERVICES: Cache(services.store, service_from_json),
-    }
-    children: list[Informer[Any]] = [pods, services]
+    children = _children(
+        client, settings.namespace, queues, {one for kind in served for one in kind.children}
+    )
     if options.gang_scheduler:
         groups = _pod_groups(client, groups_of(options.gang_scheduler), settings.namespace, queues)
-        caches[groups.resource] = Cache(groups.store, pod_group_from_json, is_labelled=False)
-        children.append(groups)
+        children.append((groups, Cache(groups.store, pod_group_from_json, _by_name)))
+    nodes = _nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
+    caches = {informer.resource: cache for informer, cache in children}
     controllers = [
-        _controller(kind, queues[kind.resource.kind], client, caches, teller, metrics, settings, options)
+        _controller(
+            kind,
+            queues[kind.resource.kind],
+            client,
+            caches,
+            teller,
+            metrics,
+            settings,
+            options,
+            nodes.store if nodes else None,
+            knocker,
+        )
         for kind in served
     ]
-    informers: list[Informer[Any]] = [*children, *(one.jobs for one in controllers)]
+    aside = [nodes] if nodes else []
+    informers: list[Informer[Any]] = [
+        *(one for one, _ in children),
+        *aside,
+        *(one.jobs for one in controllers),
+    ]
     for informer in informers:
         metrics.watch(informer.resource.plural, informer)
+    batch_jobs = caches.get(BATCH_JOBS)
+    if batch_jobs is not None:
+        metrics.launchers(partial(_launchers, batch_jobs.store, queues))
 
     def take_over() -> None:
         for one in controllers:
@@ -261,6 +296,12 @@ def _replica(
         take_over=take_over,
         hand_over=teller.sum_up_all,
         on_ready=on_ready,
+        # Objects of all namespaces are to be seen before a version can be said to be stored no more.
+        errands=[
+            partial(migrated, client, kind.resource)
+            for kind in served
+            if kind.model.other_versions and not settings.namespace
+        ],
     )
 
 
@@ -270,14 +311,33 @@ def _first(group: ExceptionGroup[NotLeading]) -> NotLeading:
 
 
 def _children(
-    client: Client, namespace: str, queues: triggers.Queues
-) -> tuple[Informer[Pod], Informer[Service]]:
-    """Pods and Services that carry a job's name; all others stay out of memory."""
+    client: Client, namespace: str, queues: triggers.Queues, wanted: Collection[Resource]
+) -> list[tuple[Informer[Any], Cache]]:
+    """What is watched of those resources, and how it is read.
+
+    Pods and Services are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
+    that another operator has made before carry no label to know them by.
+    """
+    batch_jobs = Informer[BatchJob](
+        client,
+        BATCH_JOBS,
+        batch_job_from_json,
+        partial(triggers.on_child, queues),
+        namespace=namespace,
+        index=owner_uid,
+    )
+
+    def owner_of(pod: Pod) -> BatchJob | None:
+        owner = (
+            batch_jobs.store.get(pod.namespace, pod.owner_name) if pod.owner_kind == BATCH_JOBS.kind else None
+        )
+        return owner if owner and owner.uid == pod.owner_uid else None
+
     pods = Informer[Pod](
         client,
         PODS,
         pod_from_json,
-        partial(triggers.on_child, queues),
+        partial(triggers.on_child, queues, parents=owner_of),
         namespace=namespace,
         label_selector=JOB_NAME,
         index=owner_uid,
@@ -292,7 +352,35 @@ def _children(
         index=owner_uid,
         accept=lambda whole_list: METADATA_ONLY_LIST if whole_list else METADATA_ONLY,
     )
-    return pods, services
+    watched: list[tuple[Informer[Any], Cache]] = [
+        (pods, Cache(pods.store, pod_from_json)),
+        (services, Cache(services.store, service_from_json)),
+        (
+            batch_jobs,
+            Cache(batch_jobs.store, batch_job_from_json, lambda job: {"labelSelector": f"app={job}"}),
+        ),
+    ]
+    return [(informer, cache) for informer, cache in watched if informer.resource in wanted]
+
+
+def _nodes(client: Client, label: str) -> Informer[Place]:
+    """Where the nodes are; that it changes is no news to a job, whose pods are where they are."""
+    return Informer[Place](
+        client,
+        NODES,
+        partial(place_from_json, label),
+        lambda before, after: None,
+        accept=lambda whole_list: METADATA_ONLY_LIST if whole_list else METADATA_ONLY,
+    )
+
+
+def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[tuple[str, str]]:
+    """Name and namespace of the batch Jobs that belong to jobs of ours."""
+    return ((one.name, one.namespace) for one in batch_jobs if one.owner_kind in kinds)
+
+
+def _by_name(job: str) -> dict[str, str]:
+    return {"fieldSelector": f"metadata.name={job}"}
 
 
 def _pod_groups(
@@ -308,29 +396,40 @@ def _controller(
     kind: JobKind[Any],
     queue: Queue[Key],
     client: Client,
-    caches: dict[Resource, Cache],
+    caches: Mapping[Resource, Cache],
     teller: Teller,
     metrics: Metrics,
     settings: Settings,
     options: Options,
+    nodes: Store[Place] | None,
+    knocker: Knocker,
 ) -> _Controller:
     suspensions = Suspensions()
+
+    def ask(key: Key, knock: Knock) -> None:
+        knocker.ask(Door(knock.uid, knock.address, knock.ports, knock.greeting), partial(queue.add, key))
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
         suspensions.heard(before, after)
         triggers.on_job(queue, before, after)
 
     jobs = Informer[JobRow](client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
+    groups = {groups_of(options.gang_scheduler)} if options.gang_scheduler else set[Resource]()
     reconciler = Reconciler(
         kind,
         client,
         jobs.store,
-        caches,
+        {one: cache for one, cache in caches.items() if one in groups.union(kind.children)},
         teller,
         options,
-        metrics.job(kind.framework),
+        lambda variant, namespace, count: metrics.job(variant.framework, variant.controller_name)(
+            namespace, count
+        ),
         suspensions,
         width=settings.kube_api_in_flight,
+        nodes=nodes,
+        answered=knocker.answered,
+        ask=ask,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
     metrics.queue(kind.controller_name, queue)

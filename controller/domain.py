@@ -5,12 +5,13 @@ Nothing here reads a clock or talks to a server. ``reconcile.observe`` makes sna
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from typing_extensions import override
 
+from api.batch import BatchJob
 from api.children import Pod, PodGroup, Service
 from api.job import JobStatus
 from api.meta import Resource
@@ -36,6 +37,8 @@ class Role:
     replicas: int
     restart_policy: str
     template: Mapping[str, Any]
+    container: str = ""
+    """The container whose exit code counts."""
 
     @property
     def label(self) -> str:
@@ -50,14 +53,24 @@ class Snapshot:
     pods: tuple[Pod, ...] = ()
     services: tuple[Service, ...] = ()
     group: PodGroup | None = None
+    batch_jobs: tuple[BatchJob, ...] = ()
+    batch_pods: tuple[Pod, ...] = ()
+    """The pods of those batch Jobs; their controllers, not the job, make and delete them."""
+    answered: frozenset[str] = frozenset()
+    """UIDs of the pods that have been asked what a plan asks, and have answered or never will."""
+    places: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where the nodes of the pods are, by node; empty where nobody asks."""
+    is_held_up: bool = False
+    """Whether the last try to make what is missing met with something that the status says somebody has to do away with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The pods of one role, counted.
 
-    ``failed`` are pods in phase Failed and running ones that somebody is removing; ``vanished`` were active when the status was last
-    written and are gone without our doing. ``first_completed`` is said of index 0: it has succeeded, and the kind's container in it too.
+    ``failed`` are pods in phase Failed and running ones that somebody is removing, which are ``leaving``; ``vanished`` were active when the
+    status was last written and are gone without our doing. ``first_completed`` is said of index 0: it has succeeded, and the container that
+    counts in it, too.
     """
 
     active: int = 0
@@ -65,6 +78,7 @@ class Counts:
     failed: int = 0
     vanished: int = 0
     first_completed: bool = False
+    leaving: int = 0
 
 
 class Severity(StrEnum):
@@ -82,26 +96,69 @@ class Event:
     once: str = ""
 
 
-class Upkeep(StrEnum):
-    """What happens to a child that exists: left alone, kept equal to what is wanted, or changed.
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """How a kind tells of what becomes of children, where training-operator's words for its replica kinds are not the kind's."""
 
-    What is kept equal is not watched, so it is looked up; what is changed is known to be there, and the body is a merge patch.
+    done: Callable[[str, str, str], Event | None] | None = None
+    """(``Create`` or ``Delete``, the child's kind and name) → what is told, None if nothing is."""
+    failed: Callable[[str, str, str], Event | None] | None = None
+    """(``Create``, ``Update`` or ``Delete``, the child's kind, the server's words) → what is told, None as by default."""
+    taken: Callable[[str, str], Event] | None = None
+    """(the child's kind and name) → what is told of a name that somebody else has. With it, the status says what to do."""
+    lacks: Callable[[str], Event | None] | None = None
+    """(the server's words) → what is told, and said in the status, of a right that not every installation grants; None of any other."""
+    source: str = ""
+    """The component that events name; the controller's name by default."""
+
+
+PLAIN = Voice()
+"""Training-operator's words."""
+
+
+class Upkeep(StrEnum):
+    """What happens to a child that exists: left alone, kept equal to what is wanted, changed, or taken as it is, whoever it belongs to.
+
+    What is made once is watched; what is kept equal or may be anybody's is not. What is changed is known to be there, and the body is a merge
+    patch. What is kept only is made equal if it is there, and not made.
     """
 
     ONCE = "once"
     EQUAL = "equal"
     CHANGE = "change"
+    ANY = "any"
+    KEPT = "kept"
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object a job wants. The body is built only when it is sent. Without what goes ``first``, nothing else is made."""
+    """An object a job wants. The body is built only when it is sent, by a thread if that is ``slow``.
+
+    Without what goes ``first``, nothing else is made; it goes in waves, 1 before 2. What is ``lasting`` stays while the job is suspended.
+    """
 
     resource: Resource
     name: str
     body: Callable[[], dict[str, Any]]
     upkeep: Upkeep = Upkeep.ONCE
-    first: bool = False
+    first: int = 0
+    lasting: bool = False
+    slow: bool = False
+    subresource: str = ""
+    version: str = ""
+    """Of a child that is not watched: it is made equal once for each of these. Empty is the job's generation."""
+    flaw: Callable[[dict[str, Any]], str] | None = None
+    """Of a child that is not watched: what is wrong with one that is there and must not be overwritten, empty if it will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """A pod to be asked whether its server is up: at any of these ports, by the first bytes that it says."""
+
+    uid: str
+    address: str
+    ports: tuple[int, ...]
+    greeting: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +193,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a kind concludes from the counts: the message of each condition that holds, empty where it does not."""
+    """What a kind concludes from the counts: the message of each condition that holds, empty where it does not.
+
+    ``reason`` is that of a failure, without the kind that it begins with.
+    """
 
     running: str = ""
     succeeded: str = ""
     failed: str = ""
     restarting: str = ""
+    reason: str = "Failed"
 
 
 class Count(StrEnum):
@@ -158,13 +219,16 @@ class Count(StrEnum):
 class Plan:
     """All that one pass does. Nothing set means nothing to do.
 
-    ``status`` is what the status shall be; it is written only where it differs. ``events`` and ``counts`` follow that write.
+    ``status`` is what the status shall be; it is written only where it differs. ``events`` and ``counts`` follow that write. When children
+    have been made and more can be made ``again`` for it, the next pass comes at once: own writes cause none.
     """
 
     status: JobStatus | None = None
     create: tuple[Child, ...] = ()
     delete: tuple[Doomed, ...] = ()
+    knocks: tuple[Knock, ...] = ()
     events: tuple[Event, ...] = ()
     counts: tuple[Count, ...] = ()
     delete_job: bool = False
     requeue_after_seconds: float | None = None
+    again: bool = False

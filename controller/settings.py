@@ -98,8 +98,41 @@ class Settings:
     pytorch_init_container_max_tries: int = 100
     """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""
 
+    mpi_kubectl_delivery_image: str = "kubeflow/kubectl-delivery:latest"
+    """What brings kubectl into the launchers of v1 and v1alpha2 MPIJobs. Flag ``--mpi-kubectl-delivery-image``.
+
+    It puts a ``kubectl`` into $TARGET_DIR. That of training-operator is there for amd64 alone.
+    """
+
+    mpi_wait_for_workers: bool = False
+    """Whether launchers of MPIJobs start only once all workers are up. Flag ``--mpi-wait-for-workers``.
+
+    Off as in the originals. The annotation ``kubeflow.org/mpi-wait-for-workers`` of a job goes before it.
+    """
+
+    mpi_ssh_check: bool = True
+    """Whether the workers that a launcher waits for are asked if their ssh server is up. Flag ``--mpi-ssh-check``.
+
+    Where the network does not lead from here to pods, or nobody answers within 10 s, the pods' readiness is all there is to go by.
+    """
+
+    mpi_launcher_only_key: bool = False
+    """Whether workers of v2beta1 MPIJobs do without the private ssh key. Flag ``--mpi-launcher-only-key``.
+
+    Off as in mpi-operator: above 64 hosts mpirun has workers start others, unless it is told not to, which this does as well.
+    """
+
+    mpi_topology_label: str = ""
+    """A label of nodes, such as ``topology.kubernetes.io/zone``. Flag ``--mpi-topology-label``.
+
+    In the lists of hosts of v2beta1 MPIJobs, workers on nodes of one value stand together, that of worker 0 first. Launchers wait for
+    their workers then, since nobody knows the nodes before. Empty reads no nodes, which the base's role does not allow.
+    """
+
     cluster_domain: str = ""
-    """What follows ``.svc`` in the addresses of TF_CONFIG, such as ``cluster.local``; empty is nothing. $CUSTOM_CLUSTER_DOMAIN.
+    """What follows ``.svc`` in the addresses of TF_CONFIG and of MPI's hosts, such as ``cluster.local``; empty is nothing.
+
+    Flag ``--cluster-domain``, or $CUSTOM_CLUSTER_DOMAIN.
 
     Nothing, since a pod's search list completes the name; programs that do without the list need the domain.
     """

@@ -27,7 +27,6 @@ INERT = {
     "webhook-server-port": "there is no webhook: what it refused fails the job with a condition",
     "webhook-service-name": "there is no webhook",
     "webhook-secret-name": "there is no webhook",
-    "mpi-kubectl-delivery-image": "this version does not serve MPIJob",
     "zap-stacktrace-level": "defects are always logged with their traceback",
     "zap-time-encoding": "times are always RFC 3339",
 }
@@ -79,6 +78,7 @@ def add_parser(
     )
     flag(
         "--gang-scheduler-name",
+        "--gang-scheduling",
         default=defaults.gang_scheduler_name,
         help="volcano, or the name of a scheduler with coscheduling",
     )
@@ -104,6 +104,40 @@ def add_parser(
         type=int,
         default=defaults.pytorch_init_container_max_tries,
         help="tries, 2 s apart",
+    )
+    flag(
+        "--mpi-kubectl-delivery-image",
+        default=defaults.mpi_kubectl_delivery_image,
+        help="image that brings kubectl into the launchers of v1 MPIJobs",
+    )
+    _switch(
+        parser,
+        "--mpi-wait-for-workers",
+        defaults.mpi_wait_for_workers,
+        "start the launchers of MPIJobs once all workers are up",
+    )
+    _switch(
+        parser,
+        "--mpi-ssh-check",
+        defaults.mpi_ssh_check,
+        "ask workers that a launcher waits for if their ssh server is up",
+    )
+    _switch(
+        parser,
+        "--mpi-launcher-only-key",
+        defaults.mpi_launcher_only_key,
+        "keep the private ssh key out of the workers of v2beta1 MPIJobs",
+    )
+    flag(
+        "--mpi-topology-label",
+        default=defaults.mpi_topology_label,
+        metavar="LABEL",
+        help="node label by which hosts of v2beta1 MPIJobs stand together; reads nodes",
+    )
+    flag(
+        "--cluster-domain",
+        default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+        help="what follows .svc in addresses; default: $CUSTOM_CLUSTER_DOMAIN",
     )
     flag("--max-replicas", type=int, default=defaults.max_replicas, help="the most pods of one job")
     flag("--log-format", "--zap-encoder", dest="log_format", default=None, help="json or console")
@@ -153,7 +187,6 @@ def settings_from(args: argparse.Namespace) -> Settings:
     """
     values = {name: getattr(args, name) for name in FIELDS if name in args}
     values["enable_scheme"] = tuple(args.enable_scheme or ())
-    values["cluster_domain"] = os.environ.get("CUSTOM_CLUSTER_DOMAIN", "")
     values["pytorch_init_container"] = args.pytorch_init_container == "on"
     values["log_format"] = args.log_format or ("console" if args.zap_devel else "json")
     return Settings(**values)

@@ -4,20 +4,26 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from controller.local.node.choice import Wanted
-from controller.local.site import Site
+from controller.local.site import Offer, Site
+from controller.policy.gang import scheduler_of
 from controller.runtime import clock
 from controller.settings import Settings
 
-SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0")
-"""The controller's own defaults, but no ports."""
+SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
+"""The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_WORD}")
+_VALUE = re.compile(rf"(?:{_WORD})?")
 
 
 def add_isolation(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +39,74 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give pods in namespaces a way out of the machine: an HTTP proxy, in the usual variables",
     )
+    parser.add_argument(
+        "--image",
+        action="append",
+        type=image,
+        default=[],
+        dest="images",
+        metavar="NAME=DIR",
+        help="run containers of this image with DIR as their file system, in namespaces; may be given several times",
+    )
+    parser.add_argument(
+        "--real-ssh",
+        action="store_true",
+        help="start the sshd of MPI's workers and reach it by this machine's ssh, in namespaces; otherwise the node "
+        "stands for both",
+    )
+
+
+def add_offer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gpus",
+        metavar="N|UUID,...",
+        help="use so many of this machine's NVIDIA GPUs, or these (default: all, or those of CUDA_VISIBLE_DEVICES)",
+    )
+    parser.add_argument(
+        "--node-labels",
+        type=labels,
+        default={},
+        metavar="KEY=VALUE,...",
+        help="labels of the node, for pods with a nodeSelector",
+    )
+    parser.add_argument(
+        "--gang-scheduler-name",
+        type=scheduler_of,
+        default="",
+        metavar="NAME",
+        help="start each job's pods together or not at all, as the controller does with this name: volcano, or that "
+        "of a scheduler with coscheduling",
+    )
+
+
+def labels(text: str) -> dict[str, str]:
+    """Labels as a kubelet's flag of this name has them."""
+    found: dict[str, str] = {}
+    for pair in filter(None, text.split(",")):
+        key, _, value = pair.partition("=")
+        if not (_KEY.fullmatch(key) and _VALUE.fullmatch(value)):
+            raise argparse.ArgumentTypeError(f"{pair!r} is not a label such as KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def offer_of(args: argparse.Namespace) -> Offer:
+    return Offer(gpus=args.gpus, labels=args.node_labels, gang_scheduler=args.gang_scheduler_name)
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """The controller's own defaults, but no ports."""
+    return replace(SETTINGS, gang_scheduler_name=args.gang_scheduler_name)
+
+
+def image(text: str) -> tuple[str, Path]:
+    """An image's name and the folder that stands for it."""
+    name, found, folder = text.partition("=")
+    if not found or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIR")
+    if not Path(folder).is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is not a folder")
+    return name, Path(folder).resolve()
 
 
 def run_folder(wanted: Path | None) -> Path:
@@ -78,7 +152,9 @@ def end_by_signal(here: Site, stop: asyncio.Event) -> None:
 
 
 def greeting(here: Site) -> str:
+    count = len(here.node.machine.gpus)
+    gpus = f" and {count} GPU{'s' if count > 1 else ''}" if count else ""
     return (
-        f"local node with {here.isolation}; images are not pulled: commands run on this "
+        f"local node with {here.isolation}{gpus}; images are not pulled: commands run on this "
         f"machine, in this environment (python is {sys.executable})"
     )

@@ -15,13 +15,23 @@ from rich.console import Console
 
 from api.meta import Resource
 from controller import app
-from controller.cli.here import SETTINGS, add_isolation, end_by_signal, greeting, loop_factory, run_folder
+from controller.cli.here import (
+    add_isolation,
+    add_offer,
+    end_by_signal,
+    greeting,
+    loop_factory,
+    offer_of,
+    run_folder,
+    settings_of,
+)
 from controller.crds import all_crds
 from controller.local import documents, screen
 from controller.local.documents import Document, Problem, Refused
 from controller.local.follow import Follow
 from controller.local.node.addresses import NoAddresses
 from controller.local.node.choice import Wanted
+from controller.local.node.gpus import NoSuchGpu
 from controller.local.node.keeping import NoNamespaces
 from controller.local.progress import Job, Progress, Replica
 from controller.local.screen import Plain, Screen, Terminal
@@ -64,6 +74,7 @@ def add_parser(
         help="where logs go (default: a new folder in .rallypoint/runs)",
     )
     add_isolation(parser)
+    add_offer(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -93,7 +104,7 @@ def execute(args: argparse.Namespace) -> int:
                 outcome = runner.run(run.go(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
-    except (NoAddresses, NoNamespaces) as error:
+    except (NoAddresses, NoNamespaces, NoSuchGpu) as error:
         sys.stderr.write(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
     run.tell(outcome)
@@ -109,6 +120,10 @@ class Run:
         self._json: bool = args.output == "json"
         self._isolation: Wanted = args.isolation
         self._egress: bool = args.egress
+        self._images: dict[str, Path] = dict(args.images)
+        self._real_ssh: bool = args.real_ssh
+        self._offer = offer_of(args)
+        self._settings = settings_of(args)
         self._folder = folder
         self._progress = Progress(several=False)
         self._problems: Sequence[Problem] = ()
@@ -118,7 +133,15 @@ class Run:
 
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
-        async with site(all_crds(), self._folder, isolation=self._isolation, egress=self._egress) as here:
+        async with site(
+            all_crds(),
+            self._folder,
+            isolation=self._isolation,
+            egress=self._egress,
+            images=self._images,
+            real_ssh=self._real_ssh,
+            offer=self._offer,
+        ) as here:
             end_by_signal(here, self._stop)
             try:
                 matched = await documents.match(here.client, found)
@@ -137,7 +160,7 @@ class Run:
             follow.listen(here.node.logs)
             async with asyncio.TaskGroup() as tasks:
                 beside = [
-                    tasks.create_task(app.run(SETTINGS, here.connection)),
+                    tasks.create_task(app.run(self._settings, here.connection)),
                     tasks.create_task(follow.watch(here.client, jobs)),
                 ]
                 try:

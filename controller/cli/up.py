@@ -11,10 +11,20 @@ from typing import Any
 import yaml
 
 from controller import app
-from controller.cli.here import SETTINGS, add_isolation, end_by_signal, greeting, loop_factory, run_folder
+from controller.cli.here import (
+    add_isolation,
+    add_offer,
+    end_by_signal,
+    greeting,
+    loop_factory,
+    offer_of,
+    run_folder,
+    settings_of,
+)
 from controller.crds import all_crds
 from controller.local.apiserver.journal import Unusable
 from controller.local.node.addresses import NoAddresses
+from controller.local.node.gpus import NoSuchGpu
 from controller.local.node.keeping import NoNamespaces
 from controller.local.site import Door, Site, site
 from controller.telemetry import logs
@@ -37,7 +47,7 @@ def add_parser(
         "controller, until Ctrl-C.",
         epilog="Exit status: 0 stopped, 1 it could not begin.",
     )
-    parser.add_argument("--port", type=int, default=0, help="of the API server (default: any free one)")
+    parser.add_argument("--port", type=port, default=0, help="of the API server (default: any free one)")
     parser.add_argument(
         "--kubeconfig-out",
         type=Path,
@@ -57,7 +67,15 @@ def add_parser(
         help="where logs go without --data (default: a new folder in .rallypoint/runs)",
     )
     add_isolation(parser)
+    add_offer(parser)
     parser.set_defaults(execute=execute)
+
+
+def port(text: str) -> int:
+    """Raises argparse.ArgumentTypeError: there is no such port."""
+    if not text.isdecimal() or not 0 <= int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 65535")
+    return int(text)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -69,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(_stay(args, folder, kubeconfig))
-    except (NoAddresses, NoNamespaces, NotOurs, Unusable) as error:
+    except (NoAddresses, NoNamespaces, NoSuchGpu, NotOurs, Unusable) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(
@@ -91,12 +109,15 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
         folder,
         isolation=args.isolation,
         egress=args.egress,
+        images=dict(args.images),
+        real_ssh=args.real_ssh,
         door=Door(args.port, tls=True),
+        offer=offer_of(args),
         data=folder / "objects.sqlite" if args.data else None,
     ) as here:
         end_by_signal(here, stop)
         async with asyncio.TaskGroup() as tasks:
-            controller = tasks.create_task(app.run(SETTINGS, here.connection))
+            controller = tasks.create_task(app.run(settings_of(args), here.connection))
             _write_kubeconfig(kubeconfig, here.kubeconfig)
             _greet(here, folder, kubeconfig)
             await stop.wait()
@@ -104,9 +125,7 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
 
 
 def _greet(here: Site, folder: Path, kubeconfig: Path) -> None:
-    sys.stdout.write(
-        f"{here.connection.server}: {greeting(here)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n"
-    )
+    sys.stdout.write(f"{here.server}: {greeting(here)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n")
     sys.stdout.flush()
 
 

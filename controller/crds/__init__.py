@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions of all kinds, made from the wire types and the pod template of a Kubernetes release.
 
 ``openapi`` turns what an API server publishes into structural schemas, ``kubernetes`` holds the release that ships,
-``jobs`` makes the schema of a job from its model, ``definition`` puts the two into a CustomResourceDefinition.
+``jobs`` makes the schema of a job from its model and ``facts``, ``definition`` puts the two into a CustomResourceDefinition.
 """
 
 from typing import Any

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.job import Job
 from api.meta import Resource
-from controller.crds.jobs import SERVICE_NAME, job_schema, replica_field
+from controller.crds.jobs import job_schema, replica_field
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import Schema
 
@@ -20,14 +20,13 @@ AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 SCALED_ROLE = "Worker"
 """The role that the scale subresource speaks of."""
 
-WITHOUT_SERVICES = {"MPIJob"}
-"""Kinds that make no Service a replica, so that a job may have any name that an object may have."""
-
 
 def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: bool = False) -> dict[str, Any]:
-    """The definition of a kind that has one version, which is served and stored."""
-    metadata: Schema = {"type": "object"} if resource.kind in WITHOUT_SERVICES else SERVICE_NAME
-    schema = job_schema(model, pods, metadata)
+    """The definition of a kind: the resource's version is stored, the others of the model are served beside it.
+
+    Objects go from version to version as they are, with no webhook, so all versions have the same fields.
+    """
+    beside = subresources(model, scalable)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -39,7 +38,10 @@ def crd(resource: Resource, model: type[Job], pods: PodSchemas, *, scalable: boo
             "group": resource.group,
             "names": names(resource),
             "scope": "Namespaced",
-            "versions": [version(resource.version, schema, subresources(model, scalable))],
+            "versions": [
+                version(name, job_schema(model, pods, name), beside, storage=name == resource.version)
+                for name in (resource.version, *model.other_versions)
+            ],
         },
     }
 
@@ -53,7 +55,7 @@ def names(resource: Resource) -> dict[str, str]:
     }
 
 
-def version(name: str, schema: Schema, served_beside: Schema, *, storage: bool = True) -> dict[str, Any]:
+def version(name: str, schema: Schema, served_beside: Schema, *, storage: bool) -> dict[str, Any]:
     """One version of a definition; exactly one of them is stored."""
     return {
         "name": name,

@@ -2,25 +2,39 @@
 
 A replica kind is a value (``replica``, ``shape``): data and a few functions. What those functions have in common is beside this file:
 ``pods`` (the bodies of pods and Services), ``judges`` (how counts become a verdict), ``checks`` (what the original's webhooks
-refuse), ``autoscaler``.
+refuse), ``autoscaler``. ``draft`` is a status being rewritten, for any flow of decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol
 
+from api.children import Owned
 from api.meta import Resource
-from controller.domain import Child, Counts, Problem, Role, Verdict
+from controller.domain import Child, Counts, Event, Plan, Problem, Role, Snapshot, Verdict, Voice
 from controller.kind.replica import ReplicaKind
-from controller.kind.shape import EnvVar, J, Options, Roles
+from controller.kind.shape import EnvVar, J, Options, Place, Quiet, Roles
 
-__all__ = ["EnvVar", "JobKind", "Options", "ReplicaKind", "Roles"]
+__all__ = ["EnvVar", "Flow", "JobKind", "Options", "Place", "Quiet", "ReplicaKind", "Replicas", "Roles"]
+
+
+class Flow(Protocol):
+    """Decisions of a kind that go another way than ``reconcile.plan``, whose functions these are named after. Pure."""
+
+    def decide(
+        self, job: Any, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
+    ) -> Plan: ...
+
+    def refuse(self, job: Any, problem: Problem, now: datetime) -> Plan: ...
 
 
 class JobKind(Protocol[J]):
-    """What the engine needs to know of a kind."""
+    """What the engine needs to know of every kind."""
 
     @property
-    def resource(self) -> Resource: ...
+    def resource(self) -> Resource:
+        """The version that is watched; of a variant, the version that children name as their owner's."""
+        ...
 
     @property
     def model(self) -> type[J]: ...
@@ -36,8 +50,8 @@ class JobKind(Protocol[J]):
         ...
 
     @property
-    def container(self) -> str:
-        """The container whose exit code counts."""
+    def managed_by(self) -> str:
+        """The value of ``runPolicy.managedBy`` that means this operator; unset means the same."""
         ...
 
     @property
@@ -48,6 +62,57 @@ class JobKind(Protocol[J]):
     @property
     def ttl_event_reasons(self) -> tuple[str, str]:
         """Reasons of the events when an expired job was deleted, and when that failed."""
+        ...
+
+    @property
+    def children(self) -> tuple[Resource, ...]:
+        """The resources whose objects are watched for these jobs."""
+        ...
+
+    @property
+    def voice(self) -> Voice: ...
+
+    @property
+    def variants(self) -> "tuple[JobKind[Any], ...]":
+        """All that ``variant`` may answer."""
+        ...
+
+    @property
+    def flow(self) -> Flow | None:
+        """How jobs are decided on; without one the kind is one of ``Replicas``, and ``reconcile.plan`` says."""
+        ...
+
+    def variant(self, job: J, children: Iterable[Owned] = ()) -> "JobKind[Any]":
+        """The kind whose behaviour this very job gets: this one, unless jobs of one kind differ in it.
+
+        ``children`` are the pods and batch Jobs whose controller the job is, whatever their names: those of another operator may say more
+        than the job does.
+        """
+        ...
+
+    def normal(self, job: J) -> J:
+        """The job as decisions read it: what its spec says in a place of its own is where all kinds say it."""
+        ...
+
+    def asides(self, job: J, children: Iterable[Owned] = ()) -> Iterable[Event]:
+        """What is to be told of a job that is not part of its state; asked of the kind that is watched, not of its variants."""
+        ...
+
+    def marks(self, job: J) -> Mapping[str, str]:
+        """Annotations that the job must have when it is another controller's, who may copy no more than these; asked likewise."""
+        ...
+
+    def place(self, job: str, row: Owned) -> Place | None:
+        """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
+        ...
+
+
+class Replicas(JobKind[J], Protocol):
+    """A kind whose jobs are roles of indexed pods, and more if need be."""
+
+    @property
+    def settings_word(self) -> str:
+        """How the reasons of events begin that tell of a template's own settings."""
         ...
 
     def roles(self, job: J) -> Roles:
@@ -62,8 +127,28 @@ class JobKind(Protocol[J]):
         """Every child of every replica, in the order in which they are created."""
         ...
 
-    def extras(self, job: J) -> Iterable[Child]:
-        """Children that belong to the job as a whole."""
+    def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options) -> bool:
+        """Whether the pods of a role may be made already, as far as the kind knows."""
+        ...
+
+    def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
+        """Children that belong to the job as a whole, none of them watched; they go before the pods."""
+        ...
+
+    def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
+        """Seconds until those or the next say something else though nothing happens, None if they do not."""
+        ...
+
+    def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> str:
+        """What the pods that may not be made yet have been waiting for, and that for long; empty if they do not."""
+        ...
+
+    def while_idle(self, job: J) -> Iterable[Child]:
+        """What is kept of those while the job is suspended and once it has finished."""
+        ...
+
+    def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
+        """The counts as the kind's status has them."""
         ...
 
     def judge(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:

@@ -6,7 +6,7 @@ Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from api.job import Job, RestartPolicy
@@ -52,11 +52,17 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
 
 def name_problems(job: Job) -> Iterator[Problem]:
     """Services are named after the job, so its name must be one of a Service."""
-    name = job.metadata.name[: LONGEST_NAME + 1]
-    if len(name) > LONGEST_NAME or not _DNS_1035.fullmatch(name):
+    if label_problem(job.metadata.name):
         yield Problem(
             "metadata.name", f'Invalid value: "{job.metadata.name}": should match: {_DNS_1035_TEXT}'
         )
+
+
+def label_problem(name: str) -> str:
+    """Why a Service cannot have that name, empty if it can."""
+    if len(name) > LONGEST_NAME:
+        return f"must be no more than {LONGEST_NAME} characters"
+    return "" if _DNS_1035.fullmatch(name) else _DNS_1035_TEXT
 
 
 def role_name_problems(known: Sequence[str], given: Iterable[str], path: str) -> Iterator[Problem]:
@@ -93,26 +99,38 @@ def role_problems(kind: Shape[J], job: J, role: Role, path: str) -> Iterator[Pro
             "metadata.name",
             f'Invalid value: "{longest}": pod names must be no more than {LONGEST_NAME} characters',
         )
-    if role.restart_policy not in set(RestartPolicy):
-        supported = ", ".join(f'"{policy}"' for policy in RestartPolicy)
-        yield Problem(
-            f"{path}.restartPolicy",
-            f'Unsupported value: "{_cut(role.restart_policy)}": supported values: {supported}',
-        )
+    yield from restart_policy_problems(role, tuple(RestartPolicy), f"{path}.restartPolicy")
     yield from template_problems(kind, role, f"{path}.template.spec.containers")
+
+
+def restart_policy_problems(role: Role, known: Collection[str], path: str) -> Iterator[Problem]:
+    if role.restart_policy not in set(known):
+        supported = ", ".join(f'"{policy}"' for policy in known)
+        shown = _cut(role.restart_policy)
+        yield Problem(path, f'Unsupported value: "{shown}": supported values: {supported}')
 
 
 def template_problems(kind: Shape[J], role: Role, path: str) -> Iterator[Problem]:
     """Problems of the containers; the rest of a template is the API server's to judge."""
-    spec: Mapping[str, Any] = role.template.get("spec") or {}
-    containers: Sequence[Mapping[str, Any]] = spec.get("containers") or ()
+    containers = _containers(role)
+    yield from container_problems(role, path)
+    if not any(container.get("name") == kind.container for container in containers):
+        yield Problem(path, f"Required value: {kind.missing_container.format(kind.container)}")
+
+
+def container_problems(role: Role, path: str) -> Iterator[Problem]:
+    """Problems of the containers, whatever their names."""
+    containers = _containers(role)
     if not containers:
         yield Problem(path, "Required value: must be specified")
     for at, container in enumerate(containers):
         if not container.get("image"):
             yield Problem(f"{path}[{at}].image", "Required value: must be required")
-    if not any(container.get("name") == kind.container for container in containers):
-        yield Problem(path, f"Required value: {kind.missing_container.format(kind.container)}")
+
+
+def _containers(role: Role) -> Sequence[Mapping[str, Any]]:
+    spec: Mapping[str, Any] = role.template.get("spec") or {}
+    return spec.get("containers") or ()
 
 
 def _cut(value: str) -> str:

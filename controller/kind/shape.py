@@ -2,17 +2,23 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from api.children import Owned
 from api.job import Job, ReplicaSpec
-from api.meta import Resource
+from api.labels import MANAGED_BY_US
+from api.meta import PODS, SERVICES, Resource
 from api.names import child_name
-from controller.domain import Child, Counts, Problem, Role, Verdict
+from controller.domain import PLAIN, Child, Counts, Event, Problem, Role, Snapshot, Verdict, Voice
 
 J = TypeVar("J", bound=Job)
 
 Roles = Mapping[str, Role]
 """The roles of one job by name, in the kind's order."""
+
+Place = tuple[str, int]
+"""The label of a role, and an index."""
 
 EnvVar = tuple[str, str | Mapping[str, Any]]
 """Name and value, or where the value comes from: what Kubernetes calls ``valueFrom``."""
@@ -27,6 +33,15 @@ class Options:
     init_container_max_tries: int = 100
     init_container_template: str = ""
     """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
+    mpi_kubectl_delivery_image: str = "kubeflow/kubectl-delivery:latest"
+    mpi_wait_for_workers: bool = False
+    """Whether launchers of MPIJobs start only once all workers are up, whatever the job says."""
+    mpi_ssh_check: bool = True
+    """Whether workers that a launcher waits for are asked for their ssh server's greeting."""
+    mpi_launcher_only_key: bool = False
+    """Whether the private ssh key of an MPIJob is in its launcher alone."""
+    mpi_topology_label: str = ""
+    """The node label whose values make hosts neighbours in the lists of an MPIJob; empty orders them by index alone."""
     gang_scheduler: str = ""
     """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty schedules no gangs."""
     max_replicas: int = 10_000
@@ -41,8 +56,18 @@ def nothing(*_: object) -> tuple[()]:
     return ()
 
 
+class Quiet:
+    """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers."""
+
+    def asides(self, job: Any, children: Iterable[Owned] = ()) -> Iterable[Event]:
+        return ()
+
+    def marks(self, job: Any) -> Mapping[str, str]:
+        return {}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Shape(Generic[J]):
+class Shape(Quiet, Generic[J]):
     """A kind whose jobs are indexed pods with one headless Service each."""
 
     resource: Resource
@@ -67,7 +92,7 @@ class Shape(Generic[J]):
     env_everywhere: bool = True
     """Whether every container of a pod gets the variables, or only the one of the kind's name."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
-    extras: Callable[[J], Iterable[Child]] = nothing
+    extras: Callable[[J, Snapshot, datetime, Options], Iterable[Child]] = nothing
     single_roles: tuple[str, ...] = ()
     """Roles that have exactly one replica."""
     required_roles: tuple[str, ...] = ()
@@ -79,6 +104,11 @@ class Shape(Generic[J]):
     missing_container: str = "must have at least one container with name {}"
     """What is said of a template without the kind's container."""
     ttl_event_reasons: tuple[str, str] = ("SuccessfulDeleteJob", "FailedDeleteJob")
+    managed_by: str = MANAGED_BY_US
+    children: tuple[Resource, ...] = (PODS, SERVICES)
+    voice: Voice = PLAIN
+    settings_word: str = "Set"
+    flow: None = None
 
     @property
     def controller_name(self) -> str:
@@ -98,6 +128,7 @@ class Shape(Generic[J]):
                 replicas=1 if specs[name].replicas is None else int(specs[name].replicas or 0),
                 restart_policy=specs[name].restart_policy or self.restart_policy,
                 template=specs[name].template or {},
+                container=self.container,
             )
             for name in self.role_names
             if name in specs
@@ -105,3 +136,10 @@ class Shape(Generic[J]):
 
     def name(self, job: J, role: Role, index: int) -> str:
         return child_name(job.metadata.name, role.label, index)
+
+    def place(self, job: str, row: Owned) -> Place | None:
+        """By labels, if the name says the same."""
+        return (row.role, row.index) if row.name == child_name(job, row.role, row.index) else None
+
+    def normal(self, job: J) -> J:
+        return job

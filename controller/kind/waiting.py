@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from controller.kind.security import RESTRICTED
 from controller.kind.shape import Options
 
 _FIELD = re.compile(r"\{\{\s*\.(\w+)\s*\}\}")
@@ -35,13 +36,7 @@ def until_resolved(name: str, address: str, options: Options) -> list[dict[str, 
                 "limits": {"cpu": "100m", "memory": "20Mi"},
                 "requests": {"cpu": "50m", "memory": "10Mi"},
             },
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"]},
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": RESTRICTED,
         }
     ]
 

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 from controller.kind import JobKind
 from controller.kinds.jax import JAX
+from controller.kinds.mpi import MPI
 from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
 from controller.kinds.tensorflow import TENSORFLOW
 from controller.kinds.xgboost import XGBOOST
 
-ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)  # pyright: ignore[reportAssignmentType] - it takes fields that are functions for methods
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)

@@ -27,14 +27,14 @@ def counts(role: Role, filled: Slots, before: ReplicaStatus | None, container: s
     """
     active = sum(pod.is_active for pod in filled.values())
     succeeded = sum(pod.phase == "Succeeded" for pod in filled.values())
-    failed = sum(
-        pod.phase == "Failed" or (pod.phase == "Running" and pod.deleting) for pod in filled.values()
-    )
+    leaving = sum(pod.phase == "Running" and pod.deleting for pod in filled.values())
+    failed = leaving + sum(pod.phase == "Failed" for pod in filled.values())
     before = before or ReplicaStatus()
     ended = max(succeeded - (before.succeeded or 0), 0) + max(failed - (before.failed or 0), 0)
     missing = role.replicas - len(filled)
     vanished = max(min(missing, (before.active or 0) - active - ended), 0)
-    return Counts(active, succeeded, failed, vanished, _has_completed(filled.get(0), container))
+    completed = _has_completed(filled.get(0), container)
+    return Counts(active, succeeded, failed, vanished, completed, leaving)
 
 
 def _has_completed(pod: Pod | None, container: str) -> bool:

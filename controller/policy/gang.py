@@ -49,7 +49,14 @@ def is_waiting(scheduler: str, snapshot: Snapshot) -> bool:
     return scheduler == VOLCANO and (group is None or group.deleting or group.phase in {"", "Pending"})
 
 
-def group(scheduler: str, owner: Resource, job: Job, roles: Roles, snapshot: Snapshot) -> Iterator[Child]:
+def group(
+    scheduler: str,
+    owner: Resource,
+    job: Job,
+    roles: Roles,
+    snapshot: Snapshot,
+    default_queue: str = DEFAULT_QUEUE,
+) -> Iterator[Child]:
     """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
 
     Differs: compared by meaning, where the original writes it in each pass; what others say in its spec stays. See
@@ -57,14 +64,14 @@ def group(scheduler: str, owner: Resource, job: Job, roles: Roles, snapshot: Sna
     """
     resource, there = groups_of(scheduler), snapshot.group
     if there is None:
-        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}))
-        yield Child(resource, job.metadata.name, body, first=True)
+        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}, default_queue))
+        yield Child(resource, job.metadata.name, body, first=1)
     elif not there.deleting:
         said = msgspec.json.decode(there.spec) or {}
-        change = _change(said, _spec(resource, job, roles, said), _FIELDS[resource])
+        change = _change(said, _spec(resource, job, roles, said, default_queue), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
-            yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=True)
+            yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=1)
 
 
 def remains(scheduler: str, snapshot: Snapshot) -> tuple[Doomed, ...]:
@@ -78,6 +85,19 @@ def remains(scheduler: str, snapshot: Snapshot) -> tuple[Doomed, ...]:
 def member(scheduler: str, job: Job, role: Role, pod: Child) -> Child:
     """That pod as a member of the job's group."""
     return replace(pod, body=partial(_member_body, scheduler, job.metadata.name, role.label, pod))
+
+
+def enlisted(scheduler: str, job: str, body: dict[str, Any]) -> dict[str, Any]:
+    """That pod, or pod template, as a member of the job's group whatever scheduler it asks for.
+
+    Source: mpi-operator 0.8, pkg/controller/podgroup.go, decoratePodTemplateSpec.
+    """
+    if scheduler == VOLCANO:
+        kind, marks = "annotations", {labels.GROUP_NAME: job}
+    else:
+        kind, marks = "labels", {labels.POD_GROUP: job}
+    metadata = {**body["metadata"], kind: {**body["metadata"].get(kind, {}), **marks}}
+    return {**body, "metadata": metadata, "spec": {**body["spec"], "schedulerName": scheduler}}
 
 
 def is_elsewhere(scheduler: str, role: Role) -> bool:
@@ -104,7 +124,9 @@ def _body(resource: Resource, owner: Resource, job: Job, spec: dict[str, Any]) -
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
-def _spec(resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(
+    resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any], default_queue: str
+) -> dict[str, Any]:
     """What the group's spec shall say, of what we say at all; ``said`` is what it says now. The queue is given once."""
     policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
     members = policy.min_available
@@ -117,7 +139,8 @@ def _spec(resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any]) -
     if resources:
         spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
-        spec["queue"] = said.get("queue") or policy.queue or DEFAULT_QUEUE
+        if queue := said.get("queue") or policy.queue or default_queue:
+            spec["queue"] = queue
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
     elif policy.schedule_timeout_seconds is not None:

@@ -3,12 +3,14 @@
 A spec that cannot be read is no accident of ours: it becomes problems that name the field.
 """
 
+import contextlib
 from typing import Any
 
 import msgspec
 from pydantic import ValidationError
 
 from api.job import Job
+from api.labels import LAST_APPLIED
 from controller.domain import Problem
 
 
@@ -30,8 +32,19 @@ class _Wire(msgspec.Struct):
     status: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _AppliedSpec(msgspec.Struct, omit_defaults=True):
+    flavour: str = ""
+
+
+class _Applied(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is kept of the manifest that was applied last."""
+
+    api_version: str = ""
+    spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
+
+
 _decode = msgspec.json.Decoder(_Wire).decode
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_decode_applied = msgspec.json.Decoder(_Applied).decode
 
 
 class JobRow(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +70,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
     wire = _decode(raw)
     meta = wire.metadata
     if meta.annotations:
-        meta.annotations.pop(_LAST_APPLIED, None)
+        _shorten(meta.annotations)
     return JobRow(
         namespace=meta.namespace,
         name=meta.name,
@@ -72,8 +85,16 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
     )
 
 
+def _shorten(annotations: dict[str, str]) -> None:
+    """Of the manifest that was applied last, only what says in which version it was; the rest is as long as the job."""
+    with contextlib.suppress(msgspec.DecodeError):
+        applied = _decode_applied(annotations.pop(LAST_APPLIED, "{}"))
+        if applied.api_version:
+            annotations[LAST_APPLIED] = msgspec.json.encode(applied).decode()
+
+
 def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem, ...]]:
-    """The job as its kind's model; with problems, a job whose spec holds the run policy at most."""
+    """The job as its kind's model; with problems, a job whose spec holds the run policy and plain text at most."""
     whole: dict[str, Any] = {
         "kind": kind,
         "metadata": msgspec.json.decode(row.metadata),
@@ -91,8 +112,16 @@ def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem,
             raise
         # Whose job it is and whether it is suspended still counts, if that much can be read.
         readable = isinstance(whole["spec"], dict) and all(place[1:2] != ("runPolicy",) for place in places)
-        spec = {"runPolicy": whole["spec"].get("runPolicy")} if readable else {}
+        wrong = {place[1] for place in places if len(place) > 1}
+        spec = (
+            {"runPolicy": whole["spec"].get("runPolicy"), **_words(whole["spec"], wrong)} if readable else {}
+        )
         return model.model_validate({**whole, "spec": spec}), problems
+
+
+def _words(spec: dict[str, Any], wrong: set[int | str]) -> dict[str, str]:
+    """What is plain text in a spec, and not wrong: which variant of its kind a job is may be among it."""
+    return {key: value for key, value in spec.items() if isinstance(value, str) and key not in wrong}
 
 
 def _problem(location: tuple[int | str, ...], message: str) -> Problem:

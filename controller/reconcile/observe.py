@@ -6,10 +6,21 @@ name that the job gives. An owner reference into another namespace is somebody's
 Differs: labels prove nothing; the original takes Services by their labels alone. See docs/decisions/0001-ownership.md.
 """
 
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
+
+import msgspec
+
+from api.batch import BatchJob
 from api.children import Owned, Pod, PodGroup, Service
-from api.names import child_name
+from api.nodes import Place
 from controller.domain import Key, Snapshot
+from controller.kind import JobKind
 from controller.runtime.store import Store
+
+C = TypeVar("C", bound=Owned)
 
 
 def owner_uid(row: Owned) -> str:
@@ -17,17 +28,55 @@ def owner_uid(row: Owned) -> str:
     return row.owner_uid
 
 
-def observe(
-    pods: Store[Pod], services: Store[Service], job: Key, uid: str, groups: Store[PodGroup] | None = None
-) -> Snapshot:
-    """The children of one job at this moment. Without ``groups`` there are no gangs."""
-    group = groups.get(job.namespace, job.name) if groups is not None else None
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The stores that children are in; None where nothing of that sort is watched."""
+
+    pods: Store[Pod]
+    services: Store[Service] | None = None
+    groups: Store[PodGroup] | None = None
+    batch_jobs: Store[BatchJob] | None = None
+    nodes: Store[Place] | None = None
+    answered: Container[str] = ()
+
+    def of(self, uid: str, namespace: str) -> Iterator[Owned]:
+        """The batch Jobs and pods of a job, whatever their names."""
+        stores = (self.batch_jobs, self.pods)
+        rows = chain.from_iterable(store.indexed(uid) for store in stores if store is not None)
+        return (row for row in rows if row.namespace == namespace)
+
+
+def observe(sources: Sources, kind: JobKind[Any], job: Key, uid: str) -> Snapshot:
+    """The children of one job at this moment."""
+    group = sources.groups.get(job.namespace, job.name) if sources.groups is not None else None
+    batch = sources.batch_jobs.indexed(uid) if sources.batch_jobs is not None else ()
+    own = tuple(one for one in batch if one.namespace == job.namespace)
+    pods = in_place(kind, job, sources.pods.indexed(uid))
     return Snapshot(
-        pods=tuple(pod for pod in pods.indexed(uid) if _is_in_place(pod, job)),
-        services=tuple(one for one in services.indexed(uid) if _is_in_place(one, job)),
+        pods=pods,
+        services=in_place(kind, job, sources.services.indexed(uid) if sources.services is not None else ()),
         group=group if group and group.owner_uid == uid else None,
+        batch_jobs=own,
+        answered=frozenset(pod.uid for pod in pods if pod.uid in sources.answered),
+        places=_places(sources.nodes, pods) if sources.nodes is not None else {},
+        batch_pods=tuple(
+            pod for one in own for pod in sources.pods.indexed(one.uid) if pod.namespace == job.namespace
+        ),
     )
 
 
-def _is_in_place(row: Pod | Service, job: Key) -> bool:
-    return row.namespace == job.namespace and row.name == child_name(job.name, row.role, row.index)
+def _places(nodes: Store[Place], pods: Iterable[Pod]) -> dict[str, str]:
+    rows = (nodes.get("", name) for name in {pod.node for pod in pods})
+    return {row.name: row.place for row in rows if row is not None}
+
+
+def in_place(kind: JobKind[Any], job: Key, rows: Iterable[C]) -> tuple[C, ...]:
+    """The rows that fill a place of the job, with that place as their role and index."""
+    found: list[C] = []
+    for row in rows:
+        place = kind.place(job.name, row) if row.namespace == job.namespace else None
+        if place == (row.role, row.index):
+            found.append(row)
+        elif place is not None:
+            found.append(msgspec.structs.replace(row, role=place[0], index=place[1]))
+    return tuple(found)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from api import conditions
 from api.children import Pod
@@ -21,18 +21,18 @@ from controller.domain import (
     Count,
     Counts,
     Doomed,
+    Event,
     Plan,
     Problem,
     Role,
     Severity,
     Snapshot,
-    Upkeep,
     Verdict,
 )
-from controller.kind import JobKind, Options, Roles
+from controller.kind import JobKind, Options, Replicas, Roles
+from controller.kind.draft import Draft
 from controller.policy import cleanup, count, gang, limits
 from controller.policy.restart import Reaction, reaction
-from controller.reconcile.draft import Draft
 
 
 def decide(
@@ -45,49 +45,72 @@ def decide(
 ) -> Plan:
     """What one pass does for one job.
 
-    ``malformed`` says why the spec could not even be read; then ``job`` holds metadata and status only.
+    ``malformed`` says why the spec could not even be read; then ``job`` lacks what is meant.
     """
-    draft = Draft(kind, job, now)
-    policy = job.spec.policy
-    if conditions.is_finished(draft.status):
-        return _finished(kind, job, snapshot, draft, options)
-    draft.created()
-    stopping = conditions.is_true(draft.status, ConditionType.SUSPENDED) and snapshot.pods
-    if policy.suspend or stopping:
-        return _suspended(kind, job, snapshot, draft, options)
-    problems = [*malformed] or _problems(kind, job, options)
-    if problems:
-        _tell_of_problems(job, problems, draft)
-    if problems and (malformed or not _is_under_way(draft)):
-        return draft.plan()
-    if draft.resumed():
-        # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
-        return draft.plan(requeue_after_seconds=0)
-    roles = kind.roles(job)
-    over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
-    if over:
-        draft.failed(over)
-        return draft.plan()
-    if gang.is_waiting(options.gang_scheduler, snapshot):
-        draft.waits()
-        if draft.status.start_time is None and not snapshot.pods:
-            return draft.plan(create=_missing(kind, job, roles, snapshot, draft, options))
-    draft.started()
-    seen = _look(kind, job, roles, snapshot, draft)
-    verdict = kind.judge(job, roles, seen.counts)
-    _catch_up(kind, job, roles, snapshot, draft)
-    if _ends(job, seen, verdict, draft):
-        return draft.plan()
-    if problems:
-        return draft.plan(requeue_after_seconds=_deadline_in(job, draft))
-    return _go_on(kind, job, roles, seen, verdict, snapshot, draft, options)
+    flow = kind.flow or _Roles(cast(Replicas[Any], kind))
+    return flow.decide(kind.normal(job), snapshot, now, options, malformed)
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
     """The end of a job whose child the API server refuses for good: it fails with the server's words."""
+    return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
+
+
+def hold_up(kind: JobKind[Any], job: Job, event: Event, text: str, now: datetime) -> Plan:
+    """What is said of a job that cannot go on until somebody has done what the text asks for."""
     draft = Draft(kind, job, now)
-    draft.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
+    draft.held_up(text)
+    draft.tell(event.severity, event.reason, event.message, once=event.message)
     return draft.plan()
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """The flow of the kinds that have none of their own."""
+
+    kind: Replicas[Any]
+
+    def decide(
+        self, job: Job, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
+    ) -> Plan:
+        kind, draft, policy = self.kind, Draft(self.kind, job, now), job.spec.policy
+        if conditions.is_finished(draft.status):
+            return _finished(kind, job, snapshot, draft, options)
+        draft.created()
+        stopping = conditions.is_true(draft.status, ConditionType.SUSPENDED) and snapshot.pods
+        if policy.suspend or stopping:
+            return _suspended(kind, job, snapshot, draft, options)
+        problems = [*malformed] or _problems(kind, job, options)
+        if problems:
+            _tell_of_problems(job, problems, draft)
+        if problems and (malformed or not _is_under_way(draft)):
+            return draft.plan()
+        if draft.resumed():
+            # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
+            return draft.plan(requeue_after_seconds=0)
+        roles = kind.roles(job)
+        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
+        if over:
+            draft.failed(over)
+            return draft.plan()
+        if gang.is_waiting(options.gang_scheduler, snapshot):
+            draft.waits()
+            if draft.status.start_time is None and not snapshot.pods:
+                return draft.plan(create=_missing(kind, job, roles, snapshot, draft, options))
+        draft.started()
+        seen = _look(kind, job, roles, snapshot, draft)
+        verdict = kind.judge(job, roles, seen.counts)
+        _catch_up(kind, job, roles, snapshot, draft)
+        if _ends(job, seen, verdict, draft):
+            return draft.plan()
+        if problems:
+            return draft.plan(requeue_after_seconds=_deadline_in(job, draft))
+        return _go_on(kind, job, roles, seen, verdict, snapshot, draft, options)
+
+    def refuse(self, job: Job, problem: Problem, now: datetime) -> Plan:
+        draft = Draft(self.kind, job, now)
+        draft.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
+        return draft.plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +126,33 @@ class _Seen:
     """The first role with a pod whose exit code ends the job."""
 
 
-def _look(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> _Seen:
-    counts: dict[str, Counts] = {}
+def _look(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> _Seen:
+    counted: dict[str, Counts] = {}
     replace: dict[str, tuple[Pod, ...]] = {}
-    lost: list[str] = []
     permanent = ""
     for role in roles.values():
         before = draft.before(role.name)
         filled = count.slots(role, snapshot.pods)
-        counts[role.name] = count.counts(role, filled, before, kind.container)
-        if counts[role.name].failed + counts[role.name].vanished > ((before.failed or 0) if before else 0):
-            lost.append(role.name)
+        counted[role.name] = count.counts(role, filled, before, role.container)
         for pod in filled.values():
-            _tell_of_pod(kind, pod, draft)
-        reactions = {pod: reaction(role.restart_policy, pod, kind.container) for pod in filled.values()}
+            _tell_of_pod(role, pod, draft)
+        reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
         if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
             permanent = permanent or role.name
         replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
+    counts = kind.counted(counted)
+    lost = tuple(name for name, one in counts.items() if one.failed + one.vanished > _failed(draft, name))
     draft.count_roles(roles, counts)
-    return _Seen(counts, tuple(lost), replace, permanent)
+    return _Seen(counts, lost, replace, permanent)
 
 
-def _catch_up(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> None:
+def _failed(draft: Draft, role: str) -> int:
+    """Failed pods of a role that the status knows of."""
+    before = draft.before(role)
+    return (before.failed or 0) if before else 0
+
+
+def _catch_up(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> None:
     """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
 
     Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
@@ -136,7 +164,7 @@ def _catch_up(kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, dr
         (done.started_at, role.name)
         for role in roles.values()
         for pod in count.slots(role, snapshot.pods).values()
-        if (done := pod.exit_of(kind.container)) and done.started_at
+        if (done := pod.exit_of(role.container)) and done.started_at
     )
     active = dict.fromkeys((role.name for role in roles.values()), 0)
     for moment, started in groupby(ran, key=itemgetter(0)):
@@ -159,12 +187,12 @@ def _ends(job: Job, seen: _Seen, verdict: Verdict, draft: Draft) -> bool:
         text = f'job "{job.metadata.name}" is failing because "{seen.permanent}" replica(s) failed.'
         draft.failed(text, Severity.WARNING)
     elif verdict.failed:
-        draft.failed(verdict.failed)
+        draft.failed(verdict.failed, suffix=verdict.reason)
     return conditions.is_finished(draft.status)
 
 
 def _go_on(
-    kind: JobKind[Any],
+    kind: Replicas[Any],
     job: Job,
     roles: Roles,
     seen: _Seen,
@@ -191,10 +219,14 @@ def _go_on(
     elif verdict.running:
         draft.running(verdict.running)
     doomed, waiting = _replace(job, seen, draft, options)
+    if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
+        draft.waits_for(waits_for)
+    due = [_deadline_in(job, draft), kind.due_in(job, snapshot, draft.now, options)]
     return draft.plan(
         create=_missing(kind, job, roles, snapshot, draft, options),
         delete=doomed + _surplus(roles, snapshot),
-        requeue_after_seconds=0 if waiting else _deadline_in(job, draft),
+        requeue_after_seconds=0 if waiting else min((one for one in due if one is not None), default=None),
+        again=len(_makeable(kind, job, roles, snapshot, options)) < len(roles),
     )
 
 
@@ -232,7 +264,7 @@ def _deadline_in(job: Job, draft: Draft) -> float | None:
 
 
 def _missing(
-    kind: JobKind[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
+    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
 ) -> tuple[Child, ...]:
     """Children that do not exist yet, and those that are kept equal to what is wanted. A gang that waits has no pods to be made.
 
@@ -243,20 +275,27 @@ def _missing(
     }
     scheduler = options.gang_scheduler
     group = gang.group(scheduler, kind.resource, job, roles, snapshot) if scheduler else ()
-    equal = (child for child in kind.extras(job) if child.upkeep is Upkeep.EQUAL)
-    whole = (*group, *equal)
+    whole = (*group, *kind.extras(job, snapshot, draft.now, options))
     if gang.is_waiting(scheduler, snapshot):
         return whole
     missing: list[Child] = []
+    makeable = _makeable(kind, job, roles, snapshot, options)
     for role, _, child in kind.wanted(job, roles, options):
-        if (child.resource.kind, child.name) in there:
+        if (child.resource.kind, child.name) in there or role.name not in makeable:
             continue
         if child.resource == PODS:
-            _tell_of_template(role, draft, options)
+            _tell_of_template(kind, role, draft, options)
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
         missing.append(child)
     return (*whole, *missing)
+
+
+def _makeable(
+    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, options: Options
+) -> frozenset[str]:
+    """The roles whose pods may be made already."""
+    return frozenset(name for name, role in roles.items() if kind.may_make(job, role, snapshot, options))
 
 
 def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
@@ -270,7 +309,7 @@ def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
     )
 
 
-def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
+def _finished(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
     """Clean up by policy, then delete the job itself when its time has come.
 
     A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
@@ -289,10 +328,14 @@ def _finished(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, op
     if left is not None and left <= 0:
         draft.counted.append(Count.DELETED)
         return draft.plan(delete_job=True)
-    return draft.plan(delete=doomed + _disband(snapshot, draft, options), requeue_after_seconds=left)
+    return draft.plan(
+        create=tuple(kind.while_idle(job)),
+        delete=doomed + _disband(snapshot, draft, options),
+        requeue_after_seconds=left,
+    )
 
 
-def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
+def _suspended(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
     """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
 
     Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
@@ -310,8 +353,15 @@ def _suspended(kind: JobKind[Any], job: Job, snapshot: Snapshot, draft: Draft, o
     if snapshot.pods and not conditions.is_true(job.status or JobStatus(), ConditionType.SUSPENDED):
         # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
         return draft.plan(requeue_after_seconds=0)
-    extras = tuple(Doomed(child.resource, child.name) for child in kind.extras(job))
-    return draft.plan(delete=cleanup.everything(snapshot) + extras + _disband(snapshot, draft, options))
+    extras = tuple(
+        Doomed(child.resource, child.name)
+        for child in kind.extras(job, snapshot, draft.now, options)
+        if not child.lasting
+    )
+    return draft.plan(
+        create=tuple(kind.while_idle(job)),
+        delete=cleanup.everything(snapshot) + extras + _disband(snapshot, draft, options),
+    )
 
 
 def _disband(snapshot: Snapshot, draft: Draft, options: Options) -> tuple[Doomed, ...]:
@@ -323,7 +373,7 @@ def _disband(snapshot: Snapshot, draft: Draft, options: Options) -> tuple[Doomed
     return doomed
 
 
-def _problems(kind: JobKind[Any], job: Job, options: Options) -> list[Problem]:
+def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
     return [one for one in kind.problems(job, options) if not (one.at_start and _has_started(job.status))]
 
 
@@ -343,12 +393,12 @@ def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
     return f"{kind} failed validation because {'; '.join(map(str, problems))}"
 
 
-def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
+def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
     """Exit codes of failures and what keeps a pod from running.
 
     Differs: each is told once, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
     """
-    done = pod.exit_of(kind.container)
+    done = pod.exit_of(role.container)
     if done and done.code:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
         draft.tell(Severity.NORMAL, "ExitedWithCode", text, once=f"{pod.uid}{text}{pod.restarts}")
@@ -363,14 +413,15 @@ def _tell_of_pod(kind: JobKind[Any], pod: Any, draft: Draft) -> None:
         )
 
 
-def _tell_of_template(role: Role, draft: Draft, options: Options) -> None:
+def _tell_of_template(kind: Replicas[Any], role: Role, draft: Draft, options: Options) -> None:
+    word = kind.settings_word
     if options.gang_scheduler and gang.is_elsewhere(options.gang_scheduler, role):
         text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-        draft.tell(Severity.WARNING, "SetPodTemplateSchedulerName", text, once=text)
+        draft.tell(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
     spec: Mapping[str, Any] = role.template.get("spec") or {}
     if spec.get("restartPolicy"):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        draft.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
+        draft.tell(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:

@@ -4,7 +4,7 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,30 +13,32 @@ import msgspec
 from structlog.contextvars import bind_contextvars
 
 from api import conditions
+from api.batch import BATCH_JOBS
 from api.job import ConditionType, Job, JobStatus
-from api.labels import JOB_NAME, MANAGED_BY_US
-from api.meta import PODS, SERVICES
-from controller.domain import Count, Event, Key, Plan, Problem, Severity, Upkeep
+from api.meta import PODS, SERVICES, Resource
+from api.nodes import Place
+from controller.domain import Count, Event, Key, Knock, Plan, Severity, Upkeep
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy.gang import groups_of
 from controller.reconcile import plan as planning
-from controller.reconcile.apply import Applier, Cache, Refused
+from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.coalesce import Coalescer, may_wait
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.jobs import JobRow, job_from_json, parse
-from controller.reconcile.observe import observe
+from controller.reconcile.observe import Sources, observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
+from controller.reconcile.writes import Occupied, Parent, Refused
 from controller.runtime import clock
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 from controller.runtime.workers import Outcome, Terminal
 
-Counter = Callable[[str, Count], None]
-"""Told of what the contract's counters count: namespace, what."""
+Counter = Callable[[JobKind[Any], str, Count], None]
+"""Told of what the contract's counters count: whose job, namespace, what."""
 
 
 class _Items(msgspec.Struct):
@@ -54,21 +56,33 @@ class Reconciler:
         kind: JobKind[Any],
         client: Client,
         jobs: Store[JobRow],
-        caches: Mapping[Any, Cache],
+        caches: Mapping[Resource, Cache],
         teller: Teller,
         options: Options,
         counter: Counter,
         suspensions: Suspensions,
         *,
         width: int = 32,
+        nodes: Store[Place] | None = None,
+        answered: Container[str] = (),
+        ask: Callable[[Key, Knock], None] = lambda key, knock: None,
     ) -> None:
+        """``ask`` has a job's pod asked, and a pass made when it is among those that have ``answered``."""
+        self._ask = ask
         self._kind = kind
         self._client = client
         self._jobs = jobs
         self._caches = caches
-        self._pods, self._services = caches[PODS].store, caches[SERVICES].store
+        stores = {resource: cache.store for resource, cache in caches.items()}
         gangs = options.gang_scheduler
-        self._groups = caches[groups_of(gangs)].store if gangs else None
+        self._sources = Sources(
+            pods=stores[PODS],
+            services=stores.get(SERVICES),
+            groups=stores.get(groups_of(gangs)) if gangs else None,
+            batch_jobs=stores.get(BATCH_JOBS),
+            nodes=nodes,
+            answered=answered,
+        )
         self._teller = teller
         self._options = options
         self._counter = counter
@@ -77,6 +91,8 @@ class Reconciler:
         self._applier = Applier(client, caches, self._expectations, teller, width=width)
         self._status = StatusWriter(client, kind.resource, jobs)
         self._waiting = Coalescer()
+        self._held_up: set[str] = set()
+        """UIDs of jobs whose last try to make children met with an obstacle."""
         self._uids: dict[Key, str] = {}
         """Of the jobs that had a pass, so that what is remembered by UID can go with them."""
         self._untold: dict[str, Plan] = {}
@@ -104,20 +120,42 @@ class Reconciler:
             self._forget(key)  # another job of that name came before anybody had seen the last one go
         self._uids[key] = row.uid
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
-        if job.spec.policy.managed_by not in {None, MANAGED_BY_US}:
-            return Outcome()
-        self._tell_late(row, job)
-        snapshot = observe(self._pods, self._services, key, row.uid, self._groups)
-        job = self._suspensions.take_in(job, has_pods=bool(snapshot.pods))
+        kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
+        if job.spec.policy.managed_by not in {None, kind.managed_by}:
+            return await self._leave(row, job)
+        self._tell_late(kind, row, job)
+        if not conditions.is_finished(job.status):
+            asides = self._kind.asides(job, self._sources.of(row.uid, key.namespace))
+            self._teller.happened(_subject(kind, row), asides)
+        seen = observe(self._sources, kind, key, row.uid)
+        snapshot = replace(seen, is_held_up=row.uid in self._held_up)
+        job = self._suspensions.take_in(job, has_pods=bool(snapshot.pods or snapshot.batch_pods))
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
-        plan = planning.decide(self._kind, believed, snapshot, clock.now(), options, malformed)
+        plan = planning.decide(kind, believed, snapshot, clock.now(), options, malformed)
         if _makes(plan) and self._expectations.may_be_gone(row.uid, row.resource_version):
             newest = await self._read(row)
             if newest is None or newest.resource_version != row.resource_version:
                 return Outcome(0)
-        return await self._carry_out(row, job, plan)
+        for one in plan.knocks:
+            self._ask(key, one)
+        return await self._carry_out(kind, row, job, plan)
+
+    async def _leave(self, row: JobRow, job: Job) -> Outcome:
+        """The job is another controller's; what the kind wants that one to know is written into its annotations."""
+        there = job.metadata.annotations or {}
+        missing = {key: value for key, value in self._kind.marks(job).items() if key not in there}
+        if not missing:
+            return Outcome()
+        body = msgspec.json.encode({"metadata": {"uid": row.uid, "annotations": missing}})
+        try:
+            await self._client.patch(self._kind.resource, row.namespace, row.name, body)
+        except (errors.NotFound, errors.Conflict):
+            return Outcome()  # the job went meanwhile
+        except errors.Forbidden as error:
+            return Outcome(failure=Terminal(f"annotations cannot be written: {error.message}"))
+        return Outcome()
 
     def _forget(self, key: Key) -> None:
         """The job is gone or going: so is everything that is remembered of it."""
@@ -125,13 +163,15 @@ class Reconciler:
         self._applier.forget(key.namespace, key.name, uid)
         self._expectations.forget(uid)
         self._untold.pop(uid, None)
+        self._held_up.discard(uid)
         self._waiting.forget(uid)
 
-    async def _carry_out(self, row: JobRow, job: Job, plan: Plan) -> Outcome:
-        subject = self._subject(row)
+    async def _carry_out(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> Outcome:
+        is_new = job.status is None or not job.status.conditions
+        parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice)
         children, written = await asyncio.gather(
-            self._applier.apply(subject, row.generation, plan.create, plan.delete),
-            self._write_status(row, job, plan),
+            self._applier.apply(parent, plan.create, plan.delete),
+            self._write_status(kind, row, job, plan),
             return_exceptions=True,
         )
         if isinstance(written, BaseException):
@@ -139,28 +179,40 @@ class Reconciler:
         due = _earliest(plan.requeue_after_seconds, written)
         if isinstance(children, Refused):
             if not has_run(job.status):
-                await self._refuse(row, children.problem)
+                problem = children.problem
+                await self._tell_more(row, lambda kind, job: planning.refuse(kind, job, problem, clock.now()))
                 return Outcome(0, failure=Terminal(str(children)))
             # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
             children = children.error
+        is_freed = children is None and row.uid in self._held_up
+        if is_freed:
+            self._held_up.discard(row.uid)
+        if obstacle := _obstacle(kind, children):
+            self._held_up.add(row.uid)
+            event, text = obstacle
+            await self._tell_more(
+                row, lambda kind, job: planning.hold_up(kind, job, event, text, clock.now())
+            )
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = self._applier.pause_seconds(row.uid, row.generation)
             return Outcome(_earliest(due, pause), failure=children)
         if isinstance(children, BaseException):
             raise children
         if plan.delete_job:
-            await self._delete_job(row, subject)
+            await self._delete_job(kind, row)
             return Outcome()
         if children is None and _makes(plan):
             self._expectations.made_all(row.uid, row.resource_version)
+        if children is None and plan.again and _makes(plan):
+            return Outcome(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-        return Outcome(0 if just_finished else _earliest(due, children))
+        return Outcome(0 if just_finished or is_freed else _earliest(due, children))
 
-    async def _write_status(self, row: JobRow, job: Job, plan: Plan) -> float | None:
+    async def _write_status(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> float | None:
         """Write the status, then tell of it. The seconds after which it is due if it may wait."""
         wait = self._may_wait_for(row, job, plan.status)
         if wait:
-            self._tell_of(row, plan)
+            self._tell_of(kind, row, plan)
             return wait
         try:
             await self._status.write(row, job, plan.status)
@@ -172,7 +224,7 @@ class Reconciler:
             raise
         self._untold.pop(row.uid, None)
         self._waiting.forget(row.uid)
-        self._tell_of(row, plan)
+        self._tell_of(kind, row, plan)
         return None
 
     def _may_wait_for(self, row: JobRow, job: Job, status: JobStatus | None) -> float:
@@ -181,29 +233,30 @@ class Reconciler:
             return 0.0
         return self._waiting.hold(row.uid, row.status, status)
 
-    def _tell_late(self, row: JobRow, job: Job) -> None:
+    def _tell_late(self, kind: JobKind[Any], row: JobRow, job: Job) -> None:
         """A status whose answer was lost turns out to be written: its events and counts are still owed."""
         plan = self._untold.get(row.uid)
         if plan is not None and plan.status is not None and not differs(job, plan.status):
             del self._untold[row.uid]
-            self._tell_of(row, plan)
+            self._tell_of(kind, row, plan)
 
-    def _tell_of(self, row: JobRow, plan: Plan) -> None:
-        self._teller.happened(self._subject(row), plan.events)
+    def _tell_of(self, kind: JobKind[Any], row: JobRow, plan: Plan) -> None:
+        self._teller.happened(_subject(kind, row), plan.events)
         for count in plan.counts:
             if count is not Count.DELETED:
-                self._counter(row.namespace, count)
+                self._counter(kind, row.namespace, count)
 
-    async def _refuse(self, row: JobRow, problem: Problem) -> None:
+    async def _tell_more(self, row: JobRow, decide: Callable[[JobKind[Any], Job], Plan]) -> None:
+        """Write what is to be said of a job since its children have met with something, over its newest status."""
         latest = self._jobs.get(row.namespace, row.name)
         if latest is None or latest.uid != row.uid:
             return
         job, _ = parse(latest, self._kind.model, self._kind.resource.kind)
-        plan = planning.refuse(self._kind, job, problem, clock.now())
-        await self._write_status(latest, job, plan)
+        kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
+        await self._write_status(kind, latest, job, decide(kind, job))
 
-    async def _delete_job(self, row: JobRow, subject: Subject) -> None:
-        told, failed = self._kind.ttl_event_reasons
+    async def _delete_job(self, kind: JobKind[Any], row: JobRow) -> None:
+        subject, (told, failed) = _subject(kind, row), kind.ttl_event_reasons
         try:
             await self._client.delete(self._kind.resource, row.namespace, row.name, uid=row.uid)
         except (errors.NotFound, errors.Conflict):
@@ -214,7 +267,7 @@ class Reconciler:
             )
             raise
         self._teller.happened(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
-        self._counter(row.namespace, Count.DELETED)
+        self._counter(kind, row.namespace, Count.DELETED)
 
     async def _read(self, row: JobRow) -> JobRow | None:
         """The job as the server has it, None if it is gone. The store has it so as well then, whatever its watch still says."""
@@ -228,20 +281,32 @@ class Reconciler:
 
     async def _ask_server(self, row: JobRow) -> None:
         """Read the job's children from the server itself, past the caches."""
-        labelled = {"labelSelector": f"{JOB_NAME}={row.name}"}
-        named = {"fieldSelector": f"metadata.name={row.name}"}
         for resource, cache in self._caches.items():
-            selector = labelled if cache.is_labelled else named
-            answer = await self._client.list(resource, row.namespace, params=selector)
+            answer = await self._client.list(resource, row.namespace, params=cache.selector(row.name))
             for raw in _decode_items(answer).items:
                 cache.store.put(cache.decode(raw))
         self._expectations.asked_server(row.uid)
 
-    def _subject(self, row: JobRow) -> Subject:
-        resource = self._kind.resource
-        return Subject(
-            resource.api_version, resource.kind, row.namespace, row.name, row.uid, self._kind.controller_name
-        )
+
+def _subject(kind: JobKind[Any], row: JobRow) -> Subject:
+    resource, source = kind.resource, kind.voice.source or kind.controller_name
+    return Subject(resource.api_version, resource.kind, row.namespace, row.name, row.uid, source)
+
+
+def _obstacle(kind: JobKind[Any], error: object) -> tuple[Event, str] | None:
+    """What is told of a child that cannot be made until somebody has done something, and what its job's status says of it."""
+    voice = kind.voice
+    if isinstance(error, errors.Forbidden) and voice.lacks and (event := voice.lacks(error.message)):
+        return event, event.message
+    if not isinstance(error, Occupied) or voice.taken is None:
+        return None
+    resource, name = error.resource, error.name
+    if not error.is_foreign:
+        return Event(Severity.WARNING, f"{kind.resource.kind}HeldUp", error.message), error.message
+    text = (
+        f"{error.message}: delete the {resource.kind} {name}, or give the {kind.resource.kind} another name"
+    )
+    return voice.taken(resource.kind, name), text
 
 
 def _makes(plan: Plan) -> bool:
@@ -250,9 +315,17 @@ def _makes(plan: Plan) -> bool:
 
 
 def has_run(status: JobStatus | None) -> bool:
-    """Whether the job has ever had a running pod that counted."""
-    types = (ConditionType.RUNNING, ConditionType.RESTARTING)
-    return any(conditions.find((status or JobStatus()).conditions or (), one) for one in types)
+    """Whether the job was ever Running, as far as its conditions tell.
+
+    Beside the end only a suspension makes that False; one of a job that was created suspended is as old as the job. In doubt it has run.
+    """
+    given = (status or JobStatus()).conditions or ()
+    types = (ConditionType.RUNNING, ConditionType.CREATED, ConditionType.SUSPENDED, ConditionType.RESTARTING)
+    running, created, suspended, restarting = (conditions.find(given, one) for one in types)
+    if restarting or running is None or running.status == conditions.TRUE:
+        return bool(restarting or running)
+    since = created and created.last_transition_time
+    return suspended is not None and running.last_transition_time != since
 
 
 def _earliest(*seconds: float | None) -> float | None:

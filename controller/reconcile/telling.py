@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 
 from api.meta import Resource
-from controller.domain import Event, Severity
+from controller.domain import PLAIN, Event, Severity, Voice
 from controller.runtime.recorder import Recorder, Subject
 
 ONE_BY_ONE = 23
@@ -36,18 +36,21 @@ class Teller:
         self._once: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)
         """By job UID: hashes of what was told once."""
 
-    def created(self, job: Subject, resource: Resource, name: str) -> None:
+    def created(self, job: Subject, resource: Resource, name: str, voice: Voice = PLAIN) -> None:
         """A child was made."""
-        self._child(job, "Create", resource, name)
+        self._child(job, "Create", resource, name, voice)
 
-    def deleted(self, job: Subject, resource: Resource, name: str) -> None:
+    def deleted(self, job: Subject, resource: Resource, name: str, voice: Voice = PLAIN) -> None:
         """A child was deleted."""
-        self._child(job, "Delete", resource, name)
+        self._child(job, "Delete", resource, name, voice)
 
-    def failed(self, job: Subject, verb: str, resource: Resource, message: str) -> None:
+    def failed(self, job: Subject, verb: str, resource: Resource, message: str, voice: Voice = PLAIN) -> None:
         """A child could not be made (``Create``), changed (``Update``) or deleted (``Delete``)."""
-        doing = {"Create": "creating", "Update": "updating", "Delete": "deleting"}[verb]
-        self._recorder.record(job, "Warning", f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
+        own = voice.failed(verb, resource.kind, message) if voice.failed else None
+        if own is None:
+            doing = {"Create": "creating", "Update": "updating", "Delete": "deleting"}[verb]
+            own = Event(Severity.WARNING, f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
+        self._recorder.record(job, own.severity, own.reason, own.message)
 
     def sum_up(self, job: Subject) -> None:
         """Tell of the children that had no event of their own; for when all of them are there."""
@@ -78,12 +81,18 @@ class Teller:
         self._rest.pop(uid, None)
         self._once.pop(uid, None)
 
-    def _child(self, job: Subject, verb: str, resource: Resource, name: str) -> None:
+    def _child(self, job: Subject, verb: str, resource: Resource, name: str, voice: Voice) -> None:
+        own = voice.done(verb, resource.kind, name) if voice.done else None
+        if voice.done and own is None:
+            return
         if self._told[job.uid] >= self._one_by_one:
             self._rest[job.uid][job, verb].append((resource, name))
             return
         self._told[job.uid] += 1
-        self._tell(job, verb, [(resource, name)])
+        if own is None:
+            self._tell(job, verb, [(resource, name)])
+        else:
+            self._recorder.record(job, own.severity, own.reason, own.message, pressing=False)
 
     def _tell(self, job: Subject, verb: str, children: Sequence[tuple[Resource, str]]) -> None:
         """One event for all of them, under the reason of the first."""

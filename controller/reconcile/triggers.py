@@ -3,7 +3,7 @@
 Own writes never come this far: the store knew them already. Neither do changes that leave a row the same, such as a pod's heartbeat.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +19,10 @@ Queues = Mapping[str, Queue[Key]]
 C = TypeVar("C", bound=Owned)
 
 
+def nobody(_: Owned) -> None:
+    return None
+
+
 def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
     """A job came, changed or went. A change of its spec ends a back-off, and so does another job of that name."""
     row = after or before
@@ -32,17 +36,21 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
         queue.add(Key(row.namespace, row.name), urgent=respecified, level=level)
 
 
-def on_child(queues: Queues, before: C | None, after: C | None) -> None:
-    """A pod, a Service or a PodGroup came, changed or went; if it changed hands, both jobs are told.
+def on_child(
+    queues: Queues, before: C | None, after: C | None, parents: Callable[[C], Owned | None] = nobody
+) -> None:
+    """A pod or any other child came, changed or went; if it changed hands, both jobs are told.
 
     One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
+    ``parents`` knows owners that are children themselves: what becomes of theirs is news to the job as well.
     """
     if _is_same(before, after):
         return
     level = Level.BACKLOG if before is None else Level.NEWS
     for row in (before, after):
-        if row is not None and row.owner_kind in queues:
-            queues[row.owner_kind].add(Key(row.namespace, row.owner_name), level=level)
+        owned = row if row is None or row.owner_kind in queues else parents(row)
+        if owned is not None and owned.owner_kind in queues:
+            queues[owned.owner_kind].add(Key(owned.namespace, owned.owner_name), level=level)
 
 
 def _had_passes(row: JobRow) -> bool:

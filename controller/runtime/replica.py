@@ -40,10 +40,11 @@ class Replica:
         take_over: Callable[[], None] = _nothing,
         hand_over: Callable[[], None] = _nothing,
         on_ready: Callable[[], None] = _nothing,
+        errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         """``take_over`` fills the queues when work begins; ``hand_over`` says what is still to be told when it is over.
 
-        ``on_ready`` is called once, when the caches are filled first.
+        ``on_ready`` is called once, when the caches are filled first. ``errands`` run beside the work, each to its own end.
         """
         self.ready = asyncio.Event()
         """Set once the caches have been filled. It stays so: nothing would be better if nobody came here any more."""
@@ -55,6 +56,7 @@ class Replica:
         self._take_over = take_over
         self._hand_over = hand_over
         self._on_ready = on_ready
+        self._errands = errands
         self._watching: list[asyncio.Task[None]] = []
         for queue in queues:
             queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
@@ -113,6 +115,7 @@ class Replica:
                 queue.open()
             self._take_over()
             working = [group.create_task(one.run()) for one in self._workers]
+            errands = [group.create_task(errand()) for errand in self._errands]
             log.info("working")
             await stop.wait()
             for queue in self._queues:
@@ -121,6 +124,7 @@ class Replica:
             if late:
                 log.warning("passes cut off that took too long")
                 await _end(late)
+            await _end(errands)
             self._hand_over()
             await self._flush()
             await _end([sending])

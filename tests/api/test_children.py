@@ -295,3 +295,38 @@ def test_a_pod_group(fields: dict[str, Any], phase: str, spec: dict[str, Any]) -
 
     assert (row.name, row.owner_name, row.owner_uid, row.phase) == ("train", "train", "j", phase)
     assert msgspec.json.decode(row.spec) == spec
+
+
+def test_where_a_running_pod_is() -> None:
+    began = "2026-01-01T12:00:00Z"
+    row = pod_from_json(
+        msgspec.json.encode(
+            {
+                "metadata": {"name": "a", "resourceVersion": "1"},
+                "spec": {"nodeName": "node-1"},
+                "status": {
+                    "phase": "Running",
+                    "podIP": "10.0.0.1",
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "containerStatuses": [container(running={"startedAt": began}), container(waiting={})],
+                },
+            }
+        )
+    )
+
+    assert (row.node, row.address, row.ready) == ("node-1", "10.0.0.1", True)
+    assert row.running_since is not None
+    assert row.running_since.isoformat() == "2026-01-01T12:00:00+00:00"
+
+
+def test_a_pod_that_is_bound_is_no_news_before_it_runs() -> None:
+    """Each change of a row asks for a pass, of any kind of job."""
+    waiting = read(phase="Pending", podIP="10.0.0.1", conditions=[{"type": "Ready", "status": "False"}])
+
+    assert waiting == read(phase="Pending")
+
+
+def test_why_a_pod_has_failed() -> None:
+    row = read(phase="Failed", reason="Evicted", message="disk pressure")
+
+    assert (row.reason, row.message, row.ready) == ("Evicted", "disk pressure", False)

@@ -52,6 +52,13 @@ def test_rule_2_same_status_and_reason_change_nothing_not_even_the_message() -> 
     assert merge(before, RUNNING, "True", "r", "now", LATER) == before
 
 
+def test_rule_2_but_for_a_message_that_is_to_be_the_newest() -> None:
+    (after,) = merge([condition(RUNNING)], RUNNING, "True", "r", "now", LATER, rewords=True)
+
+    assert (after.message, after.last_update_time, after.last_transition_time) == ("now", LATER, NOON)
+    assert merge([after], RUNNING, "True", "r", "now", NOON, rewords=True) == [after]
+
+
 def test_rule_3_another_reason_replaces_and_keeps_the_time_of_transition() -> None:
     (after,) = merge([condition(RUNNING)], RUNNING, "True", "other", "now", LATER)
 

@@ -16,6 +16,11 @@ def container(*, limits: dict[str, Any] | None = None, **requests: Any) -> dict[
     [
         pytest.param({}, {}, id="nothing"),
         pytest.param({"containers": [{}, container()]}, {}, id="no resources"),
+        pytest.param(
+            {"containers": [container(cpu=1)], "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}},
+            {"cpu": "1", "memory": "1Gi"},
+            id="a limit of the whole pod counts where no container asks",
+        ),
         pytest.param({"containers": [container(cpu=1), container(cpu="500m")]}, {"cpu": "1500m"}, id="a sum"),
         pytest.param(
             {"containers": [container(cpu="1", limits={"cpu": "2", "nvidia.com/gpu": 1})]},

@@ -200,3 +200,59 @@ def test_the_image_is_built_from_all_of_the_package() -> None:
     assert {f"!{package}" for package in target["packages"]} <= set(
         (root / ".dockerignore").read_text().splitlines()
     )
+
+
+def test_rights_of_v1_mpijobs_are_a_part_of_their_own() -> None:
+    """The base hands on nothing; the component holds what launchers are given, for the same account."""
+    base = {resource for resource, _ in rights(build(MANIFESTS / "base" / "rbac"))}
+    component = rights(build(MANIFESTS / "components" / "mpi-v1"))
+
+    assert not base & {"roles", "rolebindings", "serviceaccounts", "pods/exec"}
+    assert {("pods/exec", "create"), ("pods/exec", "get"), ("roles", "create")} <= component
+    assert not {verb for _, verb in component} & {"*", "list", "watch", "bind", "escalate"}
+
+
+def test_an_overlay_binds_the_rights_of_v1_mpijobs_to_the_account() -> None:
+    documents = build(MANIFESTS / "overlays" / "mpi-v1")
+    bindings = [one for one in documents if one["kind"] == "ClusterRoleBinding"]
+
+    assert [one["roleRef"]["name"] for one in bindings] == ["training-operator", "training-operator-mpi-v1"]
+    assert all(one["subjects"] == [ACCOUNT] for one in bindings)
+
+
+def test_nodes_are_read_only_where_that_is_asked_for() -> None:
+    base = rights(build(MANIFESTS / "base" / "rbac"))
+    role, binding = build(MANIFESTS / "components" / "mpi-topology")
+
+    assert not [verb for resource, verb in base if resource == "nodes"]
+    assert rights([role]) == {("nodes", "list"), ("nodes", "watch")}
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def test_secrets_are_never_listed() -> None:
+    base = rights(build(MANIFESTS / "base" / "rbac"))
+
+    assert {verb for resource, verb in base if resource == "secrets"} == {"get", "create"}
+
+
+def test_rights_to_store_mpijobs_anew_are_a_part_of_their_own() -> None:
+    """Of definitions, that one alone; the base may only look at it."""
+    base = rights(build(MANIFESTS / "base" / "rbac"))
+    role, binding = build(MANIFESTS / "components" / "mpi-versions")
+
+    assert ("mpijobs", "patch") not in base
+    assert rights([role]) == {("mpijobs", "patch"), ("customresourcedefinitions/status", "patch")}
+    assert [one.get("resourceNames") for one in role["rules"]] == [None, ["mpijobs.kubeflow.org"]]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+
+
+def rights(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """What the ClusterRoles among them grant: resource and verb."""
+    return {
+        (resource, verb)
+        for document in documents
+        if document["kind"] == "ClusterRole"
+        for rule in document["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

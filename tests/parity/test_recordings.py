@@ -25,7 +25,7 @@ PROFILES: dict[str, list[str]] = {
 }
 """How the controller is started for the cases of a profile."""
 
-KINDS = {kind.resource for kind in ALL}
+KINDS = {variant.resource for kind in ALL for variant in kind.variants}
 CASES = {case.id: case for case in load(GOLDEN) if case.resource in KINDS and case.profile in PROFILES}
 DECLARED = differs.load(FOLDER / "differs")
 

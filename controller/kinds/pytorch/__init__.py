@@ -5,12 +5,13 @@ Source: training-operator 1.9, pkg/controller.v1/pytorch (envvar.go, master.go).
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from api.job import RestartPolicy
 from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
-from controller.domain import Child, Counts, Role, Verdict
+from controller.domain import Child, Counts, Role, Snapshot, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
 from controller.kind.judges import led_by
 from controller.kind.pods import role_port
@@ -54,7 +55,7 @@ def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options)
     return until_resolved("init-pytorch", child_name(job.metadata.name, MASTER.lower(), 0), options)
 
 
-def extras(job: PyTorchJob) -> Iterable[Child]:
+def extras(job: PyTorchJob, _snapshot: Snapshot, _now: datetime, _options: Options) -> Iterable[Child]:
     return elastic.extras(job, PYTORCH.roles(job))
 
 

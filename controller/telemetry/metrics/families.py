@@ -4,6 +4,7 @@ Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, p
 Kubernetes 1.34, component-base, metrics/prometheus/restclient. Values of labels are those of the originals.
 """
 
+from controller.telemetry.metrics import mpi
 from controller.telemetry.metrics.family import Family, Group, Label
 
 RESULTS = ("error", "requeue", "requeue_after", "success")
@@ -242,6 +243,7 @@ GROUPS = (
         "and leaves out what fails for its `backoffLimit` or `activeDeadlineSeconds`.",
         (JOBS_CREATED, JOBS_DELETED, JOBS_SUCCESSFUL, JOBS_FAILED, JOBS_RESTARTED),
     ),
+    mpi.GROUP,
     Group(
         "Passes",
         "The names of controller-runtime. A pass looks at one job and does what it needs.",

@@ -17,6 +17,7 @@ from prometheus_client import (
 
 from controller.telemetry.lag import Lag
 from controller.telemetry.metrics import families
+from controller.telemetry.metrics.mpi import OPERATOR, Launchers, MpiOperator
 from controller.telemetry.metrics.passes import Passes, PassFamilies
 from controller.telemetry.metrics.readings import Readings
 from controller.telemetry.metrics.requests import RequestFamilies, Requests
@@ -68,12 +69,14 @@ class Gate(Protocol):
 class Election:
     """The series of the leader election: its observer."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, mpi_operator: MpiOperator) -> None:
         self._master = families.MASTER.gauge(registry)
         self._slow = families.SLOW_PATH.counter(registry)
+        self._mpi_operator = mpi_operator
 
     def leading(self, name: str, is_leading: bool) -> None:
         self._master.labels(name).set(is_leading)
+        self._mpi_operator.leading(is_leading)
         self._slow.labels(name)  # so that the series of a Lease start together
 
     def slow_path(self, name: str) -> None:
@@ -97,22 +100,28 @@ class Metrics:
         }
         self._passes = PassFamilies(registry)
         self._requests = RequestFamilies(registry)
-        self._election = Election(registry)
+        self._mpi_operator = MpiOperator(registry)
+        self._election = Election(registry, self._mpi_operator)
         self._lag = families.LOOP_LAG.histogram(registry)
         self._build = families.BUILD.gauge(registry)
         self._version = version
         self._readings = Readings(_READ)
         registry.register(self._readings)
 
-    def job(self, framework: str) -> Callable[[str, str], None]:
-        """A function (namespace, count) that counts for one framework."""
+    def job(self, framework: str, controller: str = "") -> Callable[[str, str], None]:
+        """A function (namespace, count) that counts for one framework, and for the original of that name if it has counters."""
 
         def count(namespace: str, what: str) -> None:
             for series in self._jobs.values():  # so that a namespace's series all start together, at zero
                 series.labels(namespace, framework)
             self._jobs[what].labels(namespace, framework).inc()
+            if controller == OPERATOR:
+                self._mpi_operator.count(what)
 
         return count
+
+    def launchers(self, read: Launchers) -> None:
+        self._mpi_operator.launchers(read)
 
     def controller(self, name: str, workers: int) -> Passes:
         return Passes(self._passes, name, workers)

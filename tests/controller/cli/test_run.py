@@ -426,3 +426,19 @@ async def test_what_a_pod_waits_for_is_told_while_it_waits(tmp_path: Path) -> No
         'master-0: Pending (CreateContainerConfigError: configmap "nothing" not found)\n',
         'worker-0: Pending (MountVolume.SetUp failed for volume "v" : secret "none" not found)\n',
     }
+
+
+async def test_an_image_needs_namespaces(tmp_path: Path) -> None:
+    file = write(tmp_path, job())
+    status, _, err = await run(tmp_path, file, f"--image=none={tmp_path}", "--isolation=loopback")
+
+    assert status == 1
+    assert "--image none=... needs --isolation namespaces" in err
+
+
+@pytest.mark.parametrize("written", ["none", "=folder", "none=/nosuch"])
+async def test_an_image_is_a_name_and_a_folder(tmp_path: Path, written: str) -> None:
+    status, _, err = await run(tmp_path, write(tmp_path, job()), f"--image={written}")
+
+    assert status == 2
+    assert "argument --image" in err

@@ -4,10 +4,7 @@ import asyncio
 import os
 import re
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +13,13 @@ import pytest
 import yaml
 
 from controller.cli import main
+from controller.testing.up import COMMAND, has, up
 from controller.testing.wire import Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 
-COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "up"]
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 PODS = "/api/v1/namespaces/default/pods"
-
-
-class Up:
-    """One ``rallypoint up`` and a way to talk to it."""
-
-    def __init__(self, process: Process, wire: Wire, kubeconfig: Path) -> None:
-        self.process = process
-        self.wire = wire
-        self.kubeconfig = kubeconfig
-
-    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return await self.process.wait()
-
-    async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(60):
-            reply = await self.wire.send(Step("GET", path))
-            while reply.code != 200 or not wanted(reply.body or reply.text):
-                await asyncio.sleep(0.05)
-                reply = await self.wire.send(Step("GET", path))
-        return reply.body
-
-
-@asynccontextmanager
-async def up(*arguments: str, folder: Path) -> AsyncIterator[Up]:
-    process = await asyncio.create_subprocess_exec(*COMMAND, *arguments, cwd=folder, stdout=PIPE)
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(60):
-            while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
-                assert line
-        kubeconfig = Path(line.partition("=")[2].strip())
-        async with Wire.from_kubeconfig(
-            yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
-        ) as wire:
-            yield Up(process, wire, kubeconfig)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 def job(script: str, **replica: Any) -> dict[str, Any]:
@@ -78,13 +35,6 @@ def job(script: str, **replica: Any) -> dict[str, Any]:
 
 def is_running(pod: Any) -> bool:
     return (pod.get("status") or {}).get("phase") == "Running"
-
-
-def has(condition: str) -> Callable[[Any], bool]:
-    return lambda found: any(
-        one["type"] == condition and one["status"] == "True"
-        for one in (found.get("status") or {}).get("conditions") or ()
-    )
 
 
 async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
@@ -187,3 +137,12 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
     assert second.returncode == 1
     assert "address already in use" in told.decode()
+
+
+@pytest.mark.parametrize("wrong", ["65536", "-1", "x"])
+def test_a_port_that_is_none(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["up", f"--port={wrong}"])
+
+    assert ended.value.code == 2
+    assert f"{wrong}: must be from 0 to 65535" in capsys.readouterr().err

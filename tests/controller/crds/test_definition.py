@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
-from api.meta import Resource
+from api.job import Job
+from api.mpijob import MPIJob
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.crds import all_crds
 from controller.crds.definition import crd
@@ -101,9 +102,9 @@ def test_other_kinds_cannot_be_scaled() -> None:
     assert version["subresources"] == {"status": {}}
 
 
-def test_only_kinds_without_services_take_any_name() -> None:
-    assert metadata_of("MPIJob") == {"type": "object"}
-    assert metadata_of("PyTorchJob")["properties"]["name"]["maxLength"] == 63
+def test_only_jobs_that_say_so_take_any_name() -> None:
+    assert metadata_of(MPIJob) == {"type": "object"}
+    assert metadata_of(PyTorchJob)["properties"]["name"]["maxLength"] == 63
 
 
 def test_the_kubernetes_release_is_written_down() -> None:
@@ -114,8 +115,8 @@ def test_the_kubernetes_release_is_written_down() -> None:
     assert annotations == {"kubeflow.org/pod-template-version": "v1.99.0"}
 
 
-def metadata_of(kind: str) -> Schema:
-    definition = crd(Resource("kubeflow.org", "v1", kind, f"{kind.lower()}s"), PyTorchJob, shipped())
+def metadata_of(model: type[Job]) -> Schema:
+    definition = crd(RESOURCE, model, shipped())
     schema: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["metadata"]
     return schema
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from api.job import Job, JobSpec, ReplicaSpec
 from api.meta import Wire
 from api.v1.pytorchjob import PyTorchJob
-from controller.crds.jobs import SERVICE_NAME, job_schema, replica_field
+from controller.crds.jobs import job_schema, replica_field
 from controller.crds.kubernetes import shipped
 from controller.crds.openapi import QUANTITY, Schema
 
@@ -20,7 +20,7 @@ TIME: Schema = {"type": "string", "format": "date-time"}
 
 @pytest.fixture(scope="module")
 def schema() -> Schema:
-    return job_schema(PyTorchJob, shipped(), SERVICE_NAME)
+    return job_schema(PyTorchJob, shipped(), "v1")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_field_that_nothing_describes_is_refused() -> None:
         spec: OddSpec = Field(default_factory=OddSpec)
 
     with pytest.raises(TypeError, match=r"OddSpec\.anything: no schema is known for"):
-        job_schema(OddJob, shipped(), SERVICE_NAME)
+        job_schema(OddJob, shipped(), "v1")
 
 
 def at(schema: Schema, path: str) -> Schema:

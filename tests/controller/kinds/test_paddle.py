@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from api.v1.paddlejob import PaddleJob
-from controller.domain import Counts, Verdict
+from controller.domain import Counts, Snapshot, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.paddle import PADDLE
-from controller.testing.builders import job_of, template
+from controller.testing.builders import NOON, job_of, template
 
 COLLECTIVE = job_of(
     PADDLE,
@@ -138,7 +138,7 @@ def test_an_elastic_policy_changes_nothing() -> None:
     job = job_of(PADDLE, elasticPolicy=policy, Worker={})
 
     assert env(job, "Worker") == env(job_of(PADDLE, Worker={}), "Worker")
-    assert list(PADDLE.extras(job)) == []
+    assert list(PADDLE.extras(job, Snapshot(), NOON, Options())) == []
     assert list(PADDLE.problems(job, Options())) == []
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from api.v1.pytorchjob import PyTorchJob
-from controller.domain import Counts
+from controller.domain import Counts, Snapshot
 from controller.kind import Options
 from controller.kind.pods import pod
 from controller.kinds.pytorch import PYTORCH
-from controller.testing.builders import pytorch_job, template
+from controller.testing.builders import NOON, pytorch_job, template
 
 METRICS = [
     {
@@ -141,7 +141,7 @@ def test_example_13_2_pods(index: int, job_role: str | None) -> None:
 
 
 def test_example_13_2_autoscaler() -> None:
-    (child,) = PYTORCH.extras(ELASTIC)
+    (child,) = PYTORCH.extras(ELASTIC, Snapshot(), NOON, Options())
     spec = child.body()["spec"]
 
     assert child.name == "elastic"

@@ -28,7 +28,9 @@ def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
         pytest.param("Pending", False, Counts(), id="a pending pod is nothing yet"),
         pytest.param("Unknown", False, Counts(), id="an unknown one is nothing"),
         pytest.param("Running", False, Counts(active=1), id="a running pod is active"),
-        pytest.param("Running", True, Counts(failed=1), id="a running pod that somebody removes has failed"),
+        pytest.param(
+            "Running", True, Counts(failed=1, leaving=1), id="a running pod that somebody removes has failed"
+        ),
         pytest.param("Pending", True, Counts(), id="a pending pod that somebody removes is nothing"),
         pytest.param("Succeeded", False, Counts(succeeded=1), id="a succeeded pod"),
         pytest.param("Succeeded", True, Counts(succeeded=1), id="also on its way out"),

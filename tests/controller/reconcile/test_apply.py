@@ -23,11 +23,10 @@ from controller.reconcile.apply import (
     SLICE_SECONDS,
     Applier,
     Cache,
-    Occupied,
-    Refused,
 )
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.telling import ONE_BY_ONE, Teller
+from controller.reconcile.writes import Occupied, Parent, Refused
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
@@ -103,10 +102,10 @@ class Applying:
     async def create(self, *children: Child | str, generation: int = GENERATION) -> float | None:
         """Words are names of pods."""
         wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
-        return await self.applier.apply(self.job, generation, wanted, ())
+        return await self.applier.apply(Parent(self.job, generation), wanted, ())
 
     async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> float | None:
-        return await self.applier.apply(self.job, generation, (), doomed)
+        return await self.applier.apply(Parent(self.job, generation), (), doomed)
 
     async def known(self, name: str) -> Pod:
         """A pod on the server and in the store."""
@@ -286,6 +285,22 @@ async def test_what_the_others_need_goes_before_them() -> None:
         ]
 
 
+async def test_what_goes_first_goes_in_waves() -> None:
+    async with applying() as it:
+        children = [replace(it.wanted("b"), first=2), replace(it.wanted("a"), first=1), it.wanted("c")]
+        it.faults.rules.append(
+            Rule(Refuse(500, "InternalError", "no"), verb="create", plural="pods", times=1)
+        )
+
+        with pytest.raises(errors.ServerError):
+            await it.create(*children)
+        assert it.faults.count("create", "pods") == 1
+
+        await asyncio.sleep(1)
+        await it.create(*children)
+        assert it.faults.count("create", "pods") == 4
+
+
 async def test_a_change_of_a_child_is_remembered() -> None:
     async with applying() as it:
         row = await it.known("a")
@@ -459,7 +474,7 @@ async def test_a_delete_that_is_refused_is_told() -> None:
 async def test_deletes_come_before_creates() -> None:
     async with applying() as it:
         row = await it.known("a")
-        await it.applier.apply(it.job, GENERATION, [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
+        await it.applier.apply(Parent(it.job, GENERATION), [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
 
         writes = [one.verb for one in it.faults.calls if one.plural == "pods"]
         assert writes == ["create", "delete", "create"]

@@ -53,6 +53,31 @@ def test_what_no_decision_needs_is_left_behind() -> None:
     assert b"managedFields" not in row(metadata=metadata).metadata
 
 
+@pytest.mark.parametrize(
+    ("applied", "kept"),
+    [
+        (
+            {"apiVersion": "kubeflow.org/v1", "kind": "X", "spec": {"a": 1}},
+            {"apiVersion": "kubeflow.org/v1", "spec": {}},
+        ),
+        (
+            {"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1", "a": [{}]}},
+            {"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1"}},
+        ),
+        ({"apiVersion": 1}, None),
+        ({"apiVersion": "kubeflow.org/v1", "spec": None}, None),
+    ],
+)
+def test_of_what_was_applied_last_only_its_version_is_kept(
+    applied: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
+    metadata = {"name": "train", "annotations": {LAST_APPLIED: orjson.dumps(applied).decode()}}
+
+    annotations = orjson.loads(row(metadata=metadata).metadata).get("annotations", {})
+
+    assert annotations == ({} if kept is None else {LAST_APPLIED: orjson.dumps(kept).decode()})
+
+
 def test_a_job_goes_through_a_row_unharmed() -> None:
     before = pytorch_job(
         nprocPerNode="2", run_policy={"backoffLimit": 1}, status={"conditions": [], "byAnother": 1}
@@ -132,6 +157,14 @@ def test_an_unreadable_spec_still_says_whose_it_is_and_whether_it_is_suspended()
 
     assert len(found) == 1
     assert (job.spec.policy.suspend, job.spec.policy.managed_by) == (True, "kueue")
+
+
+def test_of_an_unreadable_spec_plain_text_is_kept() -> None:
+    """By it some kinds tell whose behaviour a job gets."""
+    job, problems = parsed(spec={"flavour": "x", "nprocPerNode": "4", "elasticPolicy": "none"})
+
+    assert [one.partition(":")[0] for one in problems] == ["spec.elasticPolicy"]
+    assert job.spec.to_wire() == {"flavour": "x", "nprocPerNode": "4"}
 
 
 def test_an_unreadable_run_policy_is_not_half_believed() -> None:

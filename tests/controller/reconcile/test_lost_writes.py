@@ -172,7 +172,7 @@ async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
             caches,
             Teller(Recorder(client)),
             Options(),
-            lambda namespace, count: told.append(count),
+            lambda kind, namespace, count: told.append(count),
             Suspensions(),
         )
         jobs.put(job_from_json(orjson.dumps(await on.job())))

@@ -7,11 +7,13 @@ import pytest
 
 from api.children import Pod, PodGroup, Service
 from controller.domain import Key, Snapshot
-from controller.reconcile.observe import observe, owner_uid
+from controller.kinds import ALL
+from controller.reconcile.observe import Sources, observe, owner_uid
 from controller.runtime.store import Store
 from controller.testing.builders import UID, pod, pod_group, service
 
 TRAIN = Key("ml", "train")
+KIND = ALL[0]
 
 
 def seen(*children: Pod | Service) -> Snapshot:
@@ -21,7 +23,7 @@ def seen(*children: Pod | Service) -> Snapshot:
             pods.put(child)
         else:
             services.put(child)
-    return observe(pods, services, TRAIN, UID)
+    return observe(Sources(pods, services), KIND, TRAIN, UID)
 
 
 def test_own_children_are_seen() -> None:
@@ -71,5 +73,5 @@ def test_a_pod_group_is_seen_if_it_is_the_jobs_own(fields: dict[str, Any], is_se
     groups = Store[PodGroup]()
     groups.put(pod_group(**fields))
 
-    seen = observe(Store(owner_uid), Store(owner_uid), TRAIN, UID, groups)
+    seen = observe(Sources(Store(owner_uid), groups=groups), KIND, TRAIN, UID)
     assert (seen.group is not None) is is_seen

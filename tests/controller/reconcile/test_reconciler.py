@@ -12,8 +12,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from api.job import JobStatus
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
+from controller.domain import Event, Severity
+from controller.kind import Quiet
+from controller.reconcile.reconciler import has_run
 from controller.reconcile.telling import Teller
 from controller.testing.builders import template
 from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
@@ -366,6 +370,27 @@ async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_
         assert await on.events("FailedCreatePod") == ["Error creating: too long"]
 
 
+@pytest.mark.parametrize(
+    ("given", "ran"),
+    [
+        pytest.param("", False, id="nothing is said"),
+        pytest.param("Running True 5", True, id="it runs"),
+        pytest.param("Restarting True 5", True, id="it restarts"),
+        pytest.param("Running False 5", False, id="it waits"),
+        pytest.param("Running False 0, Suspended False 9", False, id="created suspended"),
+        pytest.param("Running False 5, Suspended False 9", True, id="suspended later"),
+    ],
+)
+def test_whether_a_job_has_run(given: str, ran: bool) -> None:
+    told = [one.split() for one in ["Created True 0", *filter(None, given.split(", "))]]
+    found = [
+        {"type": type_, "status": status, "lastTransitionTime": f"2026-01-01T00:00:0{at}Z"}
+        for type_, status, at in told
+    ]
+
+    assert has_run(JobStatus.model_validate({"conditions": found})) is ran
+
+
 async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
     """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
@@ -578,6 +603,53 @@ async def test_a_job_of_somebody_elses_is_not_touched() -> None:
         await on.settled(60)
 
         assert on.calls == []
+
+
+async def test_a_job_of_somebody_elses_is_marked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and no other annotation is touched."""
+    monkeypatch.setattr(Quiet, "marks", lambda *_: {"mark": "x"})
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        await on.settled(60)
+        await on.change(RESOURCE, "train", {"metadata": {"annotations": {"mine": "y"}}})
+        await on.settled(60)
+
+        assert (await on.job())["metadata"]["annotations"] == {"mark": "x", "mine": "y"}
+        assert [one.verb for one in on.calls if one.plural == JOBS and one.name] == ["patch"]
+
+
+async def test_a_job_that_may_not_be_marked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Quiet, "marks", lambda *_: {"mark": "x"})
+    forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
+    with capture_logs() as lines:
+        async with stage(forbidden) as on, controlling(on):
+            await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+            await on.settled(600)
+
+    assert forbidden.met == 1
+    assert [line["error"] for line in lines if line["event"] == "pass failed"] == [
+        "annotations cannot be written: may not"
+    ]
+
+
+async def test_what_a_kind_says_aside_is_told_until_the_job_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    aside = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
+    monkeypatch.setattr(Quiet, "asides", lambda *_: [aside])
+    async with stage() as on:
+        async with controlling(on):
+            await on.submit()
+            await train(on)
+        ended = await on.conditions()
+        async with controlling(on):
+            await on.settled(60)
+        events = [one for one in await on.items(EVENTS) if one["reason"] == "Odd"]
+
+        assert ended == SUCCEEDED
+        assert [(one["type"], one["message"], one.get("count", 1)) for one in events] == [
+            ("Warning", "this is odd", 1)
+        ]
 
 
 async def test_only_the_namespace_that_is_served_is_looked_at() -> None:

@@ -4,7 +4,7 @@ import pytest
 from typing_extensions import override
 
 from api.meta import PODS, SERVICES, VOLCANO_POD_GROUPS
-from controller.domain import Event, Severity
+from controller.domain import Event, Severity, Voice
 from controller.kube.client import Client
 from controller.reconcile import telling
 from controller.reconcile.telling import ONE_BY_ONE, Teller
@@ -167,3 +167,25 @@ def test_a_job_that_is_gone_is_forgotten(listener: Listener) -> None:
     teller.sum_up(JOB)
 
     assert listener.heard == []
+
+
+def test_a_kind_has_words_of_its_own(listener: Listener) -> None:
+    """What it keeps silent about takes nothing of what may be told."""
+    voice = Voice(
+        done=lambda verb, kind, name: (
+            Event(Severity.NORMAL, "SuccessfulOwn", name) if kind == "Pod" else None
+        ),
+        failed=lambda verb, kind, words: Event(Severity.WARNING, "Own", words) if kind == "Pod" else None,
+    )
+    teller = Teller(listener)
+    for number in range(ONE_BY_ONE):
+        teller.created(JOB, SERVICES, f"s-{number}", voice)
+    teller.created(JOB, PODS, "a", voice)
+    teller.failed(JOB, "Create", PODS, "no", voice)
+    teller.failed(JOB, "Create", SERVICES, "no", voice)
+
+    assert listener.heard == [
+        ("SuccessfulOwn", "a"),
+        ("Own", "no"),
+        ("FailedCreateService", "Error creating: no"),
+    ]

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.batch import BatchJob
 from api.children import Pod
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
@@ -177,3 +178,17 @@ async def test_a_change_of_phase_of_a_pod_asks_once() -> None:
     on_child({"PyTorchJob": queue}, pod(phase="Pending"), pod(phase="Running", resource_version=2))
 
     assert await taken(queue) == [TRAIN]
+
+
+async def test_a_child_s_child_is_news_to_the_job() -> None:
+    """Such as the pods of a batch Job that the job owns."""
+    queue = Queue[Key]()
+    batch = BatchJob(
+        "ml", "train-launcher", "batch", 1, owner_kind="PyTorchJob", owner_name="train", owner_uid="u"
+    )
+    row = pod(owner_kind="Job", owner_name="train-launcher", owner_uid="batch")
+    on_child({"PyTorchJob": queue}, None, row, lambda _: batch)
+    assert await taken(queue) == [TRAIN]
+
+    on_child({"PyTorchJob": queue}, None, row, lambda _: None)
+    assert await taken(queue) == []

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -19,16 +18,6 @@ from typing_extensions import override
 from yarl import URL
 
 from controller.telemetry import logs
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Logging is set up for the whole process; later tests want it as it comes."""
-    handlers, level = list(logging.root.handlers), logging.root.level
-    yield
-    logging.root.handlers[:] = handlers
-    logging.root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def configured(

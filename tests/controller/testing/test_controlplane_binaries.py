@@ -108,8 +108,8 @@ def test_a_download_is_tried_before_compiling_and_only_for_what_is_missing(
 
 
 def test_an_unknown_program_is_named(environ: dict[str, str]) -> None:
-    with pytest.raises(Unavailable, match="no such program: kubelet; there are etcd"):
-        binaries.ensure(["etcd", "kubelet"], environ=environ)
+    with pytest.raises(Unavailable, match="no such program: kubeadm; there are etcd"):
+        binaries.ensure(["etcd", "kubeadm"], environ=environ)
 
 
 def test_two_do_not_fill_the_cache_at_once(

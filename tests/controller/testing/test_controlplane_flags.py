@@ -12,16 +12,21 @@ FILES = flags.Files(
     ca=Path("/pki/ca.crt"),
     serving=Pair(Path("/pki/server.crt"), Path("/pki/server.key")),
     etcd_client=Pair(Path("/pki/client.crt"), Path("/pki/client.key")),
+    kubelet_client=Pair(Path("/pki/kubelet-client.crt"), Path("/pki/kubelet-client.key")),
     token_key=Path("/pki/token.key"),
     tokens=Path("/pki/tokens.csv"),
 )
 
 
 def server(
-    *, audit: flags.Audit | None = None, disabled: tuple[str, ...] = (), extra: tuple[str, ...] = ()
+    address: str = "127.0.0.1",
+    *,
+    audit: flags.Audit | None = None,
+    disabled: tuple[str, ...] = (),
+    extra: tuple[str, ...] = (),
 ) -> list[str]:
     command = flags.kube_apiserver(
-        Path("apiserver"), FILES, 1, 2, audit=audit, disabled_admission_plugins=disabled, extra=extra
+        Path("apiserver"), FILES, address, 1, 2, audit=audit, disabled_admission_plugins=disabled, extra=extra
     )
     return [str(part) for part in command]
 
@@ -32,6 +37,11 @@ def test_the_server_asks_rbac_and_listens_on_loopback_only() -> None:
     assert "--authorization-mode=RBAC" in command
     assert "--bind-address=127.0.0.1" in command
     assert not [flag for flag in command if "audit" in flag or "admission" in flag]
+
+
+def test_pods_find_a_server_that_is_not_on_loopback() -> None:
+    assert "--endpoint-reconciler-type=none" in server()
+    assert "--endpoint-reconciler-type=master-count" in server("10.0.0.5")
 
 
 def test_what_is_asked_for_comes_last_and_so_wins() -> None:

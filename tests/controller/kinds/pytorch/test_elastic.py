@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from controller.domain import Snapshot
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
-from controller.testing.builders import pytorch_job
+from controller.testing.builders import NOON, pytorch_job
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 
@@ -68,11 +69,12 @@ def test_elastic_environment(policy: dict[str, Any], expected: list[str]) -> Non
     ],
 )
 def test_no_autoscaler(fields: dict[str, Any]) -> None:
-    assert list(PYTORCH.extras(pytorch_job(**fields))) == []
+    assert list(PYTORCH.extras(pytorch_job(**fields), Snapshot(), NOON, Options())) == []
 
 
 def test_the_bounds_of_the_autoscaler_default_to_the_workers() -> None:
-    (child,) = PYTORCH.extras(pytorch_job(workers=4, elasticPolicy={"metrics": METRICS}))
+    job = pytorch_job(workers=4, elasticPolicy={"metrics": METRICS})
+    (child,) = PYTORCH.extras(job, Snapshot(), NOON, Options())
     spec = child.body()["spec"]
 
     assert (spec["minReplicas"], spec["maxReplicas"]) == (4, 4)

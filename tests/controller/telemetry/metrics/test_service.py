@@ -60,6 +60,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.gate(Door())
     metrics.requests("10.0.0.1:6443")
     metrics.election().leading(LEASE, False)
+    metrics.launchers(lambda: [("pi-launcher", "team")])
     metrics.loop()
 
 

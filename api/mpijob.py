@@ -1,0 +1,78 @@
+"""MPIJob as users write it, in any of its versions, and which of them it behaves as.
+
+Every version has all fields of all of them, so one model reads each; which fields count is the flavour's business.
+
+Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_types.go; mpi-operator 0.8, pkg/apis/kubeflow/v2beta1/types.go;
+mpi-operator 0.3, pkg/apis/kubeflow/v1alpha2/types.go.
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from pydantic import Field
+
+from api.job import Job, JobSpec, ReplicaSpec
+from api.meta import Resource
+
+RESOURCE = Resource("kubeflow.org", "v1", "MPIJob", "mpijobs")
+"""The version that is stored and watched: every job arrives in it, whichever it was written in."""
+
+FLAVOUR = "kubeflow.org/mpi-flavour"
+"""Annotation: the flavour, above what the spec says. It survives copies through clients that do not know ``spec.flavour``."""
+
+
+class Flavour(StrEnum):
+    """Whose behaviour a job gets: that of the operator that owned the API version it was created in."""
+
+    V1 = "v1"
+    V1ALPHA2 = "v1alpha2"
+    V2BETA1 = "v2beta1"
+
+    @property
+    def resource(self) -> Resource:
+        """MPIJob in the version of that name, which children name as their owner's."""
+        return replace(RESOURCE, version=self.value)
+
+
+class MPIJobSpec(JobSpec):
+    """Fields that one version alone had say so. ``active_deadline_seconds`` is in seconds."""
+
+    mpi_replica_specs: dict[str, ReplicaSpec] | None = None
+    slots_per_worker: int | None = None
+    clean_pod_policy: str | None = None
+    """v1 and v1alpha2; v1 prefers the one in ``run_policy``, v1alpha2 reads no other."""
+    main_container: str | None = None
+    """v1 and v1alpha2."""
+    backoff_limit: int | None = None
+    """v1alpha2."""
+    active_deadline_seconds: int | None = None
+    """v1alpha2."""
+    mpi_distribution: str | None = None
+    """v1alpha2: ``OpenMPI``, ``IntelMPI`` or ``MPICH``."""
+    run_launcher_as_worker: bool | None = None
+    """v2beta1."""
+    ssh_auth_mount_path: str | None = None
+    """v2beta1."""
+    launcher_creation_policy: str | None = None
+    """v2beta1: ``AtStartup``; every other text waits for the workers."""
+    mpi_implementation: str | None = None
+    """v2beta1: ``OpenMPI``, ``Intel`` or ``MPICH``."""
+    flavour: str | None = None
+    """Stamped by the API server: the version that the job was created in."""
+
+
+class MPIJob(Job):
+    other_versions = (Flavour.V2BETA1.value, Flavour.V1ALPHA2.value)
+    any_name = True
+
+    spec: MPIJobSpec = Field(default_factory=MPIJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read
+
+
+def flavour(job: MPIJob) -> Flavour:
+    """Which behaviour a job gets: by its annotation, else by its spec; v1 where neither names one.
+
+    Differs: upstream has one behaviour an operator. See docs/decisions/0017-mpijob-versions.md.
+    """
+    marked = (job.metadata.annotations or {}).get(FLAVOUR, "")
+    stamped = job.spec.flavour or ""
+    return next((Flavour(text) for text in (marked, stamped) if text in set(Flavour)), Flavour.V1)

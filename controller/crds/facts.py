@@ -1,0 +1,99 @@
+"""What a Python type cannot say of a field: widths of integers, enumerations, defaults, transition rules.
+
+A table is merged over what the types say (``jobs``). MPIJob has its own beside the common one, and one for each version: by
+the differences between those the API server tells in which version a job was created.
+
+Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operator 0.8, manifests/base/kubeflow.org_mpijobs.yaml.
+"""
+
+from collections.abc import Mapping
+
+from api.job import Job, JobStatus, ReplicaSpec, RunPolicy, SchedulingPolicy
+from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
+from api.meta import Wire
+from api.mpijob import Flavour, MPIJob, MPIJobSpec
+from controller.crds.openapi import Schema
+
+Facts = Mapping[tuple[type[Wire], str], Schema]
+"""By model and field, as Python names it."""
+
+_MANAGED_BY = "(has({0}.runPolicy) && has({0}.runPolicy.managedBy) ? {0}.runPolicy.managedBy : '')"  # never '' by its enum
+
+_QUEUE: Schema = {
+    "x-kubernetes-validations": [
+        {"rule": "self == oldSelf", "message": "spec.runPolicy.schedulingPolicy.queue is immutable"}
+    ]
+}
+
+_COMMON: Facts = {
+    (Job, "spec"): {
+        "x-kubernetes-validations": [
+            {
+                # On the spec, since a rule on the field itself is silent when the field is added or taken away.
+                "rule": f"{_MANAGED_BY.format('self')} == {_MANAGED_BY.format('oldSelf')}",
+                "message": "field is immutable",
+                "fieldPath": ".runPolicy.managedBy",
+            }
+        ]
+    },
+    (RunPolicy, "active_deadline_seconds"): {"format": "int64"},
+    (RunPolicy, "suspend"): {"default": False},
+    # As the webhooks of the original have it, in the words of the API server.
+    (RunPolicy, "managed_by"): {"enum": [MANAGED_BY_US, MANAGED_BY_MULTIKUEUE]},
+    (SchedulingPolicy, "queue"): _QUEUE,
+    # Differs: the original takes a negative number and then makes no pods, or one for ever.
+    (ReplicaSpec, "replicas"): {"minimum": 0},
+}
+
+_MPIJOB: Facts = {
+    # No webhook ever looked at MPIJobs: any managedBy may be stored, and is left alone.
+    (Job, "spec"): {},
+    (RunPolicy, "managed_by"): {},
+    (RunPolicy, "suspend"): {},
+    (SchedulingPolicy, "queue"): {},
+    (MPIJobSpec, "active_deadline_seconds"): {"format": "int64"},
+    (MPIJobSpec, "mpi_implementation"): {"enum": ["OpenMPI", "Intel", "MPICH"]},
+    (JobStatus, "conditions"): {
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    },
+}
+
+_MPIJOB_VERSIONS: Mapping[str, Facts] = {
+    Flavour.V1: {(RunPolicy, "suspend"): {"default": False}, (SchedulingPolicy, "queue"): _QUEUE},
+    Flavour.V1ALPHA2: {},
+    Flavour.V2BETA1: {
+        (RunPolicy, "suspend"): {"default": False},
+        (MPIJobSpec, "slots_per_worker"): {"default": 1},
+        (MPIJobSpec, "run_launcher_as_worker"): {"default": False},
+        (MPIJobSpec, "ssh_auth_mount_path"): {"default": "/root/.ssh"},
+        (MPIJobSpec, "launcher_creation_policy"): {"default": "AtStartup"},
+        (MPIJobSpec, "mpi_implementation"): {
+            **_MPIJOB[MPIJobSpec, "mpi_implementation"],
+            "default": "OpenMPI",
+        },
+    },
+}
+
+
+def facts(model: type[Job], version: str) -> Facts:
+    """All that is to be merged over the types of a kind in one of its versions."""
+    if model is not MPIJob:
+        return _COMMON
+    stamp: Facts = {(MPIJobSpec, "flavour"): _stamp(version)}
+    return {**_COMMON, **_MPIJOB, **_MPIJOB_VERSIONS[version], **stamp}
+
+
+def _stamp(version: str) -> Schema:
+    """The field that the API server fills in with the version of the request that creates a job, for good."""
+    return {
+        "enum": sorted(flavour.value for flavour in Flavour),
+        "default": version,
+        "x-kubernetes-validations": [
+            {
+                "rule": "self == oldSelf",
+                "message": "the flavour of an MPIJob is fixed when it is created; delete and create it again, "
+                "or write it through the version it was created in, or with a patch",
+            }
+        ],
+    }

@@ -1,0 +1,210 @@
+"""A status being rewritten, with the events and counts that tell of its changes.
+
+The reasons and messages are the contract's. The draft starts as a copy; the job's own status is never touched.
+
+Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from api import conditions
+from api.conditions import FALSE, TRUE
+from api.job import ConditionType, Job, JobStatus, ReplicaStatus
+from api.meta import Resource
+from api.names import role_selector
+from controller.domain import Count, Counts, Event, Plan, Role, Severity, shortened
+
+LONGEST_MESSAGE = 4096
+"""Characters of a condition's message: a status that nobody can store tells nobody anything."""
+
+
+class Named(Protocol):
+    """What a draft needs to know of a job's kind."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def controller_name(self) -> str: ...
+    @property
+    def scalable(self) -> bool: ...
+
+
+class Draft:
+    """What the status of one job shall become. ``now`` is cut to whole seconds, as times on the wire are."""
+
+    def __init__(self, kind: Named, job: Job, now: datetime) -> None:
+        self.now = now.replace(microsecond=0)
+        self.status = job.status.model_copy() if job.status else JobStatus()
+        self.events: list[Event] = []
+        self.counted: list[Count] = []
+        self._kind = kind.resource.kind
+        self._controller = kind.controller_name
+        self._scalable = kind.scalable
+        self._name = job.metadata.name
+
+    def plan(self, **actions: Any) -> Plan:
+        """The plan that writes this status and does ``actions``."""
+        return Plan(status=self.status, events=tuple(self.events), counts=tuple(self.counted), **actions)
+
+    def before(self, role: str) -> ReplicaStatus | None:
+        """What the status says of a role so far."""
+        return (self.status.replica_statuses or {}).get(role)
+
+    def created(self) -> None:
+        if not conditions.find(self.status.conditions or (), ConditionType.CREATED):
+            self._set(ConditionType.CREATED, TRUE, "Created", f"{self._kind} {self._name} is created.")
+            self.counted.append(Count.CREATED)
+
+    def started(self) -> None:
+        if self.status.start_time is None:
+            self.status.start_time = self.now
+
+    def waits(self) -> None:
+        """The job's gang is not admitted; since when is written once, not in each pass.
+
+        Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+        """
+        since, started = self.status.last_reconcile_time, self.status.start_time
+        if since is None or (started and since <= started):
+            self.status.last_reconcile_time = self.now
+
+    def suspended(self) -> None:
+        message = f"{self._kind} {self._name} is suspended."
+        if conditions.is_true(self.status, ConditionType.RUNNING):
+            self._set(ConditionType.RUNNING, FALSE, "Suspended", message)
+        if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", message):
+            self._tell(Severity.NORMAL, "Suspended", message)
+
+    def resumed(self) -> bool:
+        """Whether that ends a suspension; then the job's clock starts anew, and no pod of before is missed."""
+        if not conditions.is_true(self.status, ConditionType.SUSPENDED):
+            return False
+        message = f"{self._kind} {self._name} is resumed."
+        self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
+        self._tell(Severity.NORMAL, "Resumed", message)
+        self.status.start_time = self.now
+        self.recount_active({})
+        return True
+
+    def running(self, message: str, since: datetime | None = None) -> None:
+        """``since`` is when that began, if it was before now; a node's clock makes no job older than it is."""
+        created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
+        earliest = (created and created.last_transition_time) or self.now
+        self._set(
+            ConditionType.RUNNING, TRUE, "Running", message, min(max(since or self.now, earliest), self.now)
+        )
+
+    def restarting(self, message: str) -> None:
+        self._set(ConditionType.RESTARTING, TRUE, "Restarting", message)
+
+    def succeeded(self, message: str) -> None:
+        """The job is done; pods that still run count as succeeded, as the original has it."""
+        if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", message):
+            self._tell(Severity.NORMAL, "Succeeded", message)
+            self.counted.append(Count.SUCCESSFUL)
+        self._complete()
+        self.fold_active()
+
+    def failed(self, message: str, severity: Severity = Severity.NORMAL, suffix: str = "Failed") -> None:
+        """The job has failed.
+
+        Differs: completionTime is set with every failure; without one a TTL could never end. See docs/decisions/0004-cleanup.md.
+        """
+        if self._set(ConditionType.FAILED, TRUE, suffix, message):
+            self._tell(severity, suffix, message)
+            self.counted.append(Count.FAILED)
+        self._complete()
+
+    def held_up(self, message: str) -> None:
+        """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
+        self._idle("HeldUp", message)
+
+    def waits_for(self, message: str) -> None:
+        """A pod of the job is not made yet, and that for a while."""
+        self._idle("WaitsForWorkers", message)
+
+    def tell_restart(self, message: str) -> None:
+        self._tell(Severity.WARNING, "Restarting", message)
+
+    def tell(self, severity: Severity, reason: str, message: str, once: str = "") -> None:
+        self.events.append(Event(severity, reason, message, once))
+
+    def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
+        """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.
+
+        Differs: roles that the spec no longer has are left out, where the original keeps their last counters for ever, and the
+        selector of a kind that can be scaled is always there. See docs/decisions/0012-defects-of-the-originals.md.
+        """
+        self.status.replica_statuses = {
+            name: ReplicaStatus(
+                active=counts[name].active or None,
+                succeeded=counts[name].succeeded or None,
+                failed=counts[name].failed or None,
+                selector=role_selector(self._controller, self._name, role.label) if self._scalable else None,
+                restarts=before.restarts if (before := self.before(name)) else None,
+                replacing=before.replacing if before else None,
+            )
+            for name, role in roles.items()
+        }
+
+    def use_restarts(self, role: str, count: int, replacing: Sequence[str]) -> None:
+        """Add restarts whose pods are about to go, and say which pods have been added so far and are still there."""
+        statuses = self.status.replica_statuses or {}
+        used = ((statuses[role].restarts or 0) + count) or None
+        update = {"restarts": used, "replacing": list(replacing) or None}
+        self._replace({**statuses, role: statuses[role].model_copy(update=update)})
+
+    def fold_active(self) -> None:
+        statuses = self.status.replica_statuses or {}
+        for name, one in statuses.items():
+            if one.active:
+                update = {"active": None, "succeeded": (one.succeeded or 0) + one.active}
+                statuses = {**statuses, name: one.model_copy(update=update)}
+        self._replace(statuses)
+
+    def recount_active(self, active: Mapping[str, int]) -> None:
+        """Set only the active counters; the rest stays as it was."""
+        statuses = self.status.replica_statuses or {}
+        self._replace(
+            {
+                name: one.model_copy(update={"active": active.get(name) or None})
+                for name, one in statuses.items()
+            }
+        )
+
+    def _replace(self, statuses: dict[str, ReplicaStatus]) -> None:
+        if statuses:
+            self.status.replica_statuses = statuses
+
+    def _idle(self, suffix: str, message: str) -> None:
+        """Why the job does not run, as it is now. Not said over that it runs, restarts or is suspended."""
+        statuses = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
+        if not any(conditions.is_true(self.status, one) for one in statuses):
+            self._set(ConditionType.RUNNING, FALSE, suffix, message, rewords=True)
+
+    def _complete(self) -> None:
+        if self.status.completion_time is None:
+            self.status.completion_time = self.now
+
+    def _set(
+        self,
+        type_: ConditionType,
+        status: str,
+        suffix: str,
+        message: str,
+        at: datetime | None = None,
+        *,
+        rewords: bool = False,
+    ) -> bool:
+        """Whether that changed anything."""
+        before = self.status.conditions or []
+        text = shortened(message, LONGEST_MESSAGE)
+        reason = f"{self._kind}{suffix}"
+        after = conditions.merge(before, type_, status, reason, text, at or self.now, rewords=rewords)
+        self.status.conditions = after
+        return after != before
+
+    def _tell(self, severity: Severity, suffix: str, message: str) -> None:
+        self.events.append(Event(severity, f"{self._kind}{suffix}", message))

@@ -1,0 +1,80 @@
+"""MPIJob: one name, and three behaviours that jobs of it may have.
+
+    names       what children are called      hosts     which workers are told of, when, and in which order
+    launched    flavours whose launcher is a Job of batch/v1: ``traits`` is what they differ in, ``look`` what all do,
+                ``launcher`` that Job, ``story`` their words
+    v2beta1     ranks started by ssh; ``sshpods``, ``variables``, ``keys``, ``checks``
+    v1          ranks started by ``kubectl exec`` from a launcher pod; ``v1spec``, ``v1pods``, ``kubexec``, ``execpods``, ``access``
+    v1alpha2    the same from a launcher that is a Job
+    remarks     what is to be said of a job's flavour
+
+The API server stamps into each job which flavour it is, and ``api.mpijob`` reads that.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api.batch import BATCH_JOBS, BatchJob
+from api.children import Owned
+from api.meta import PODS
+from api.mpijob import RESOURCE, Flavour, MPIJob, flavour
+from controller.domain import PLAIN, Event
+from controller.kind import JobKind, Place
+from controller.kinds.mpi.names import launcher_name
+from controller.kinds.mpi.remarks import marks, mismatch, remarks, running_as
+from controller.kinds.mpi.v1 import V1
+from controller.kinds.mpi.v1alpha2 import V1ALPHA2
+from controller.kinds.mpi.v2beta1 import V2BETA1
+
+
+@dataclass(frozen=True)
+class FlavouredKind:
+    """What is watched, and whose behaviour a job gets; every decision is a flavour's."""
+
+    flavours: Mapping[Flavour, JobKind[MPIJob]]
+    resource = RESOURCE
+    model = MPIJob
+    framework = "mpi"
+    controller_name = "mpijob-controller"
+    children = (PODS, BATCH_JOBS)
+    scalable = False
+    managed_by = ""
+    ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
+    voice = PLAIN
+    flow = None
+
+    @property
+    def variants(self) -> tuple[JobKind[Any], ...]:
+        return tuple(self.flavours.values())
+
+    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
+        """By flavour; a job that has a launcher goes on in the form of that one, and gets no second."""
+        launcher = _launcher(job, children)
+        return self.flavours[running_as(job, launcher) if launcher else flavour(job)]
+
+    def normal(self, job: MPIJob) -> MPIJob:
+        return job
+
+    def place(self, job: str, row: Owned) -> Place | None:
+        return None
+
+    def asides(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
+        yield from remarks(job)
+        launcher = _launcher(job, children)
+        if launcher and (running := running_as(job, launcher)) is not flavour(job):
+            yield mismatch(job, launcher, running)
+
+    def marks(self, job: MPIJob) -> Mapping[str, str]:
+        return marks(job)
+
+
+def _launcher(job: MPIJob, children: Iterable[Owned]) -> str:
+    """The kind of the launcher that there is, empty without one."""
+    there = (one for one in children if one.name == launcher_name(job))
+    return next(("Job" if isinstance(one, BatchJob) else "Pod" for one in there), "")
+
+
+MPI: Final = FlavouredKind(
+    {Flavour.V1: V1, Flavour.V1ALPHA2: V1ALPHA2, Flavour.V2BETA1: V2BETA1}  # pyright: ignore[reportArgumentType] - it takes fields that are functions for methods
+)

@@ -1,0 +1,112 @@
+"""The pods of jobs whose ranks are started by ``kubectl exec``: the template, overlaid by what makes it a launcher or a worker.
+
+It is always the first container that is equipped. Templates are never changed; what is built shares their parts.
+
+Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go, newWorker and newLauncher.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from api.job import owner_reference
+from api.meta import Resource
+from api.mpijob import MPIJob
+from controller.domain import Role
+from controller.kind.security import RESTRICTED
+from controller.kinds.mpi.kubexec import AGENT, DISCOVERY, HOSTFILE
+from controller.kinds.mpi.names import config_name
+
+CONFIG_PATH: Final = "/etc/mpi"
+KUBECTL_PATH: Final = "/opt/kube"
+
+_CONFIG, _KUBECTL = "mpi-job-config", "mpi-job-kubectl"
+_MODES: Mapping[str, int] = {AGENT: 0o555, HOSTFILE: 0o444, DISCOVERY: 0o555}
+_CONFIG_MOUNT = {"name": _CONFIG, "mountPath": CONFIG_PATH}
+_KUBECTL_MOUNT = {"name": _KUBECTL, "mountPath": KUBECTL_PATH}
+_AMOUNTS = {"cpu": "100m", "ephemeral-storage": "5Gi", "memory": "512Mi"}
+
+
+def worker(job: MPIJob, role: Role) -> dict[str, Any]:
+    """The spec of every worker: it waits for ranks, unless its template has a command.
+
+    The agent is mounted though no worker calls it: Open MPI looks whether it is there on each host.
+    """
+    spec = role.template["spec"]
+    first = _mounting(spec["containers"][0], _CONFIG_MOUNT)
+    if not first.get("command"):
+        first = {**first, "command": ["sleep"], "args": ["365d"]}
+    return {
+        **spec,
+        "containers": [first, *spec["containers"][1:]],
+        "volumes": [*(spec.get("volumes") or ()), _config_volume(job, [AGENT])],
+    }
+
+
+def launcher(
+    job: MPIJob, role: Role, account: str, env: Sequence[tuple[str, str]], image: str, files: Iterable[str]
+) -> dict[str, Any]:
+    """The spec of the launcher: those variables, those files of the ConfigMap, and a kubectl that the image brings."""
+    spec = role.template["spec"]
+    first = _mounting(spec["containers"][0], _KUBECTL_MOUNT, _CONFIG_MOUNT)
+    added = [{"name": name, "value": value} for name, value in env]
+    first = {**first, "env": [*(first.get("env") or ()), *added]}
+    kubectl = {"name": _KUBECTL, "emptyDir": {}}
+    return {
+        **spec,
+        "serviceAccountName": account,
+        "initContainers": [*(spec.get("initContainers") or ()), delivery(job, image)],
+        "containers": [first, *spec["containers"][1:]],
+        "volumes": [*(spec.get("volumes") or ()), kubectl, _config_volume(job, files)],
+    }
+
+
+def delivery(job: MPIJob, image: str) -> dict[str, Any]:
+    """The init container that puts kubectl into the launcher.
+
+    Differs: carries a security context that a restricted namespace accepts. See docs/decisions/0020-mpijob-v1.md.
+    """
+    return {
+        "name": "kubectl-delivery",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "TARGET_DIR", "value": KUBECTL_PATH},
+            {"name": "NAMESPACE", "value": job.metadata.namespace},
+        ],
+        "resources": {"limits": _AMOUNTS, "requests": _AMOUNTS},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
+    }
+
+
+def pod(
+    owner: Resource, job: MPIJob, name: str, role: Role, labels: Mapping[str, str], spec: dict[str, Any]
+) -> dict[str, Any]:
+    """A pod of that name and spec; the labels go over those of the template."""
+    template: Mapping[str, Any] = role.template.get("metadata") or {}
+    metadata = {key: template[key] for key in ("annotations", "finalizers") if template.get(key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "name": name,
+            "labels": {**(template.get("labels") or {}), **labels},
+            "ownerReferences": [owner_reference(owner, job)],
+        },
+        "spec": spec,
+    }
+
+
+def set_by_user(role: Role) -> set[str]:
+    """The variables that the first container of a template has already."""
+    return {one.get("name", "") for one in role.template["spec"]["containers"][0].get("env") or ()}
+
+
+def _mounting(container: Mapping[str, Any], *mounts: dict[str, str]) -> dict[str, Any]:
+    return {**container, "volumeMounts": [*(container.get("volumeMounts") or ()), *mounts]}
+
+
+def _config_volume(job: MPIJob, files: Iterable[str]) -> dict[str, Any]:
+    items = [{"key": name, "path": name, "mode": _MODES[name]} for name in files]
+    return {"name": _CONFIG, "configMap": {"name": config_name(job), "items": items}}

@@ -1,0 +1,103 @@
+"""Which workers may be told of as hosts, and when: not each time one comes up, so that a start costs two writes and not one a worker."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from api import conditions
+from api.children import Pod
+from api.job import ConditionType, JobStatus
+from api.mpijob import MPIJob
+from controller.kind import Options
+from controller.kinds.mpi.names import worker_name
+
+QUIET = timedelta(seconds=5)
+"""Workers that come up within so long of each other are told of together."""
+
+WAIT: Final = "kubeflow.org/mpi-wait-for-workers"
+"""Annotation: ``true`` starts the launcher once the workers are up, ``false`` at once."""
+
+LATE_SECONDS = 30.0
+"""How long workers may take to come up before the status names one that is missing."""
+NAMED = 3
+"""Missing workers that are named."""
+
+
+def waits(job: MPIJob, options: Options, asked: bool = False) -> bool:
+    """Whether the launcher starts only once all workers are up: as the annotation says, else if that is ``asked``, or by a flag."""
+    said = (job.metadata.annotations or {}).get(WAIT)
+    return (
+        said == "true"
+        if said in {"true", "false"}
+        else asked or options.mpi_wait_for_workers or bool(options.mpi_topology_label)
+    )
+
+
+def up(pods: Sequence[Pod]) -> list[Pod]:
+    """The workers that ranks can be started on, by index."""
+    return sorted((pod for pod in pods if pod.ready and not pod.deleting), key=lambda pod: pod.index)
+
+
+def missing(job: MPIJob, there: Collection[int], wanted: int) -> str:
+    """What is said of a launcher that waits while only those workers are up, by index; empty if none is missing."""
+    names = [worker_name(job, index) for index in range(wanted) if index not in there]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"The launcher waits for {', '.join(names[:NAMED])}{more}." if names else ""
+
+
+def late_in(status: JobStatus | None, now: datetime) -> float:
+    """Seconds until a worker that is missing is late, 0 or less when it is."""
+    started = (status and status.start_time) or now
+    return LATE_SECONDS - (now - started).total_seconds()
+
+
+def told(pods: Sequence[Pod], wanted: int, now: datetime, running: datetime | None = None) -> list[Pod]:
+    """The workers to tell of: all if all are up, else those that came up before the last quiet time, or until the job was ``running``.
+
+    A pure function of what is there: who came up later, or went, does not take away from what was told before.
+
+    Differs: the originals write the list anew for each worker that starts. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    there = up(pods)
+    if len(there) >= wanted:
+        return there
+    moments = sorted(_since(pod, now) for pod in there)
+    quiet = [since for since, later in pairwise([*moments, now]) if later - since >= QUIET]
+    ends = [*quiet[-1:], *([running] if running else ())]
+    return [pod for pod in there if any(_since(pod, now) <= end for end in ends)]
+
+
+def ordered(pods: Sequence[Pod], wanted: int, places: Mapping[str, str]) -> list[int]:
+    """The indices of all workers, in the order in which they are listed: those of one place together, that of worker 0 first.
+
+    By index alone while a worker has no node, or where nodes say nothing of their place.
+    """
+    where = {pod.index: places.get(pod.node, "") for pod in pods if pod.node}
+    if not places or any(index not in where for index in range(wanted)):
+        return list(range(wanted))
+    first: dict[str, int] = {}
+    for index in range(wanted):
+        first.setdefault(where[index], index)
+    return sorted(range(wanted), key=lambda index: (first[where[index]], index))
+
+
+def running_since(job: MPIJob) -> datetime | None:
+    """Since when the job has been running, or restarting some of what ran, as its status has it; None while it is neither."""
+    given = (job.status and job.status.conditions) or ()
+    found = [conditions.find(given, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)]
+    return next((one.last_transition_time for one in found if one and one.status == conditions.TRUE), None)
+
+
+def more_in(pods: Sequence[Pod], wanted: int, now: datetime, running: datetime | None = None) -> float | None:
+    """Seconds until more workers may be told of, None if all that are up are told."""
+    there = up(pods)
+    if len(told(pods, wanted, now, running)) == len(there):
+        return None
+    newest = max(_since(pod, now) for pod in there)
+    return max((newest + QUIET - now).total_seconds(), 0.0)
+
+
+def _since(pod: Pod, now: datetime) -> datetime:
+    """When it began to run; a node whose clock is ahead or that does not say is no reason to wait."""
+    return min(pod.running_since or now - QUIET, now)

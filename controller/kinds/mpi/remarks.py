@@ -1,0 +1,125 @@
+"""What there is to say of a job's flavour: which one it is not, and what is in its spec without effect. Pure.
+
+The flavour itself is read by ``api.mpijob``. Warnings change nothing; each is told once in the life of a process.
+
+Differs: the originals know one version each. See docs/decisions/0017-mpijob-versions.md.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from api.labels import LAST_APPLIED
+from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
+from controller.domain import Event, Severity, shortened
+
+MISMATCH = "FlavourMismatch"
+UNKNOWN = "FlavourUnknown"
+FIXED = "FlavourFixed"
+WITHOUT_EFFECT = "FieldsWithoutEffect"
+
+_V1 = frozenset({"clean_pod_policy", "main_container"})
+_V1ALPHA2 = _V1 | {"backoff_limit", "active_deadline_seconds", "mpi_distribution"}
+_V2BETA1 = frozenset(
+    {"run_launcher_as_worker", "ssh_auth_mount_path", "launcher_creation_policy", "mpi_implementation"}
+)
+_OWN: Mapping[Flavour, frozenset[str]] = {
+    Flavour.V1: _V1,
+    Flavour.V1ALPHA2: _V1ALPHA2,
+    Flavour.V2BETA1: _V2BETA1,
+}
+"""The fields of the spec that each flavour reads beside those that all of them read."""
+
+_DEFAULTS: Mapping[str, Any] = {
+    "run_launcher_as_worker": False,
+    "ssh_auth_mount_path": "/root/.ssh",
+    "launcher_creation_policy": "AtStartup",
+    "mpi_implementation": "OpenMPI",
+}
+"""What the API server fills into any job that is patched through v2beta1: nobody has meant anything by it."""
+
+_STARTS: Mapping[Flavour, str] = {Flavour.V1: "Pod", Flavour.V1ALPHA2: "Job", Flavour.V2BETA1: "Job"}
+"""The kind of a launcher."""
+
+
+def remarks(job: MPIJob) -> Iterator[Event]:
+    """Warnings about a job's flavour, the same for the same job."""
+    marked = (job.metadata.annotations or {}).get(FLAVOUR)
+    if marked is not None and marked not in set(Flavour):
+        known = ", ".join(sorted(Flavour))
+        yield _warning(
+            UNKNOWN, f'annotation {FLAVOUR}: "{shortened(marked, 64)}" is none of {known}; ignored'
+        )
+    elif marked is not None and job.spec.flavour not in {None, marked}:
+        text = f"the annotation says {marked}, spec.flavour {job.spec.flavour}; the job is run as {marked}"
+        yield _warning(MISMATCH, text)
+    elif (applied := _applied_as(job)) and applied != flavour(job):
+        text = (
+            f"the manifest that was applied last says kubeflow.org/{applied}, but the job was created as "
+            f"{flavour(job)} and stays that; delete it and create it again to change this"
+        )
+        yield _warning(FIXED, text)
+    if ignored := sorted(without_effect(job)):
+        text = f"without effect in a {flavour(job)} job: {', '.join(f'spec.{one}' for one in ignored)}"
+        yield _warning(WITHOUT_EFFECT, text)
+    older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
+    if older and newer and older != newer and "clean_pod_policy" in _OWN[flavour(job)]:
+        wins = newer if flavour(job) is Flavour.V1 else older
+        text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
+        yield _warning(WITHOUT_EFFECT, text)
+
+
+def without_effect(job: MPIJob) -> Iterator[str]:
+    """The fields, as the wire names them, that somebody has set and the job's flavour does not read."""
+    for name in frozenset().union(*_OWN.values()) - _OWN[flavour(job)]:
+        value = getattr(job.spec, name)
+        if value is not None and value != _DEFAULTS.get(name):
+            yield MPIJobSpec.model_fields[name].alias or name
+
+
+def running_as(job: MPIJob, launcher: str, *, stateful_workers: bool = False) -> Flavour:
+    """The flavour of a job that has a launcher already, a ``Pod`` or a ``Job``: that of who started it, until it ends.
+
+    Of two flavours whose launchers are Jobs, StatefulSets of workers tell the older.
+    """
+    wanted = flavour(job)
+    if launcher == "Pod":
+        return Flavour.V1
+    if stateful_workers:
+        return Flavour.V1ALPHA2
+    return wanted if _STARTS[wanted] == launcher else Flavour.V2BETA1
+
+
+def mismatch(job: MPIJob, launcher: str, running: Flavour) -> Event:
+    """Told where ``running_as`` is not the job's flavour."""
+    text = (
+        f"the job is {flavour(job)}, but its launcher is a {launcher}, as of {running}; "
+        f"it goes on as {running} until it ends or is suspended"
+    )
+    return _warning(MISMATCH, text)
+
+
+def marks(job: MPIJob) -> dict[str, str]:
+    """The annotations that a job needs which another controller copies: only they survive, not fields that it does not know.
+
+    v2beta1 needs none: it is the version that such controllers write.
+    """
+    if flavour(job) is Flavour.V2BETA1:
+        return {}
+    return {FLAVOUR: flavour(job).value}
+
+
+def _applied_as(job: MPIJob) -> str:
+    """The version of the manifest that was applied last; nothing where that names a flavour itself."""
+    applied = (job.metadata.annotations or {}).get(LAST_APPLIED, "")
+    try:
+        manifest = json.loads(applied or "{}")
+        version = str(manifest.get("apiVersion", "")).rpartition("/")[2]
+        chosen = (manifest.get("spec") or {}).get("flavour")
+    except (ValueError, AttributeError):
+        return ""
+    return version if version in set(Flavour) and not chosen else ""
+
+
+def _warning(reason: str, text: str) -> Event:
+    return Event(Severity.WARNING, reason, text, once=f"{reason}: {text}")

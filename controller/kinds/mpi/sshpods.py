@@ -1,0 +1,167 @@
+"""The pods of jobs whose ranks are started by ssh: the template, overlaid by what makes it a launcher or a worker.
+
+Templates are never changed; what is built shares their parts.
+
+Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newWorker and newLauncherPodTemplate.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from api import labels
+from api.job import owner_reference
+from api.mpijob import Flavour, MPIJob
+from controller.domain import Role
+from controller.kind import Options, Roles
+from controller.kinds.mpi import keys
+from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, worker_name
+from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATORS, ROLE, launcher_env
+
+CONTROLLER: Final = "mpi-operator"
+OWNER: Final = Flavour.V2BETA1.resource
+ROOT_PATH: Final = "/root/.ssh"
+DISCOVERY: Final = "discover_hosts.sh"
+
+_SSH, _CONFIG = "ssh-auth", "mpi-job-config"
+
+
+def worker(job: MPIJob, given: Roles, index: int, options: Options) -> dict[str, Any]:
+    """One worker pod: the template, with an ssh server for a command if it has none.
+
+    Differs: the search domain is that of ``--cluster-domain``. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    role, name = given[WORKER], worker_name(job, index)
+    spec = _spec(
+        job,
+        role,
+        name,
+        {ROLE: "worker"},
+        [_keys_volume(job, role, private=not options.mpi_launcher_only_key)],
+        [_keys_mount(job)],
+    )
+    at = main(role)
+    if not (spec["containers"][at].get("command") or spec["containers"][at].get("args")):
+        spec["containers"][at] = {**spec["containers"][at], "command": ["/usr/sbin/sshd", "-De"]}
+    dns = spec.get("dnsConfig") or {}
+    domain = f"{job.metadata.name}.{job.metadata.namespace}.svc.{options.cluster_domain or 'cluster.local'}"
+    spec["dnsConfig"] = {**dns, "searches": [*(dns.get("searches") or ()), domain]}
+    marks = _marks(job, role, index + 1 if job.spec.run_launcher_as_worker else index)
+    metadata = {"name": name, **_metadata(job, role, marks)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def launcher(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
+    """The launcher's pod template. It names the job as its owner, as the original's does, which means nothing there."""
+    role = given[LAUNCHER]
+    volumes = [_keys_volume(job, role), _config_volume(job)]
+    mounts = [_keys_mount(job), {"name": _CONFIG, "mountPath": CONFIG_PATH}]
+    marks = _marks(job, role, 0 if job.spec.run_launcher_as_worker else None)
+    return {
+        "metadata": _metadata(job, role, marks),
+        "spec": _spec(job, role, launcher_name(job), dict(launcher_env(job, options)), volumes, mounts),
+    }
+
+
+def secret_name(job: MPIJob) -> str:
+    return f"{job.metadata.name}-ssh"
+
+
+def main(role: Role) -> int:
+    """Which container runs MPI: the one that kubectl takes by default, by annotation, else the first.
+
+    Differs: mpi-operator always takes the first. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    marks = (role.template.get("metadata") or {}).get("annotations") or {}
+    containers = role.template["spec"]["containers"]
+    chosen = marks.get("kubectl.kubernetes.io/default-container")
+    return next((at for at, one in enumerate(containers) if one.get("name") == chosen), 0)
+
+
+def _spec(
+    job: MPIJob,
+    role: Role,
+    name: str,
+    env: Mapping[str, str],
+    volumes: Sequence[Mapping[str, Any]],
+    mounts: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The template's pod spec under that host name, its main container with those variables and mounts after its own.
+
+    Differs: a variable for MPI that the user has set is theirs. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    spec, at = role.template["spec"], main(role)
+    containers = list(spec["containers"])
+    given = [one for one in containers[at].get("env") or () if one.get("name") not in OPERATORS & env.keys()]
+    taken = {one.get("name") for one in given}
+    added = [{"name": key, "value": value} for key, value in env.items() if key not in taken]
+    containers[at] = {
+        **containers[at],
+        "env": [*given, *added],
+        "volumeMounts": [*(containers[at].get("volumeMounts") or ()), *mounts],
+    }
+    network = {"dnsPolicy": "ClusterFirstWithHostNet"} if spec.get("hostNetwork") else {}
+    return {
+        **spec,
+        **network,
+        "hostname": name,
+        "subdomain": job.metadata.name,
+        "restartPolicy": role.restart_policy,
+        "containers": containers,
+        "volumes": [*(spec.get("volumes") or ()), *volumes],
+    }
+
+
+def _metadata(job: MPIJob, role: Role, marks: Mapping[str, str]) -> dict[str, Any]:
+    template = role.template.get("metadata") or {}
+    kept = {"annotations": template["annotations"]} if template.get("annotations") else {}
+    owners = [owner_reference(OWNER, job)]
+    return {**kept, "labels": {**(template.get("labels") or {}), **marks}, "ownerReferences": owners}
+
+
+def _marks(job: MPIJob, role: Role, index: int | None) -> dict[str, str]:
+    marks = {
+        labels.OPERATOR_NAME: CONTROLLER,
+        labels.JOB_NAME: job.metadata.name,
+        labels.JOB_ROLE: role.label,
+    }
+    return marks if index is None else {**marks, labels.REPLICA_INDEX: str(index)}
+
+
+def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, Any]:
+    """The key pair under the names that ssh looks for, or what lets its owner in.
+
+    ssh takes no key of its own user's that others may read, and a user who is not root cannot read one that only root may.
+
+    Differs: mpi-operator knows root by the very text /root/.ssh. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    items = [
+        *([{"key": keys.PRIVATE, "path": "id_rsa"}] if private else []),
+        {"key": keys.PUBLIC, "path": "id_rsa.pub"},
+        {"key": keys.PUBLIC, "path": "authorized_keys"},
+    ]
+    is_root = _mount_path(job).rstrip("/") == ROOT_PATH or _user(role) == 0
+    mode = {"defaultMode": 0o600} if is_root else {}
+    return {"name": _SSH, "secret": {"secretName": secret_name(job), **mode, "items": items}}
+
+
+def _user(role: Role) -> Any:
+    """The user that the main container runs as, None if only its image knows."""
+    spec = role.template["spec"]
+    context = spec["containers"][main(role)].get("securityContext") or {}
+    return context.get("runAsUser", (spec.get("securityContext") or {}).get("runAsUser"))
+
+
+def _keys_mount(job: MPIJob) -> dict[str, Any]:
+    return {"name": _SSH, "mountPath": _mount_path(job)}
+
+
+def _mount_path(job: MPIJob) -> str:
+    return ROOT_PATH if job.spec.ssh_auth_mount_path is None else job.spec.ssh_auth_mount_path
+
+
+def _config_volume(job: MPIJob) -> dict[str, Any]:
+    items = [
+        {"key": HOSTFILE, "path": HOSTFILE, "mode": 0o444},
+        {"key": DISCOVERY, "path": DISCOVERY, "mode": 0o555},
+    ]
+    return {"name": _CONFIG, "configMap": {"name": config_name(job), "items": items}}

@@ -1,0 +1,126 @@
+"""A status being rewritten in the words of mpi-operator, which are not training-operator's.
+
+Source: mpi-operator 0.8, pkg/controller/mpi_job_controller_status.go.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from typing_extensions import override
+
+from api import conditions
+from api.conditions import FALSE, TRUE
+from api.job import ConditionType, Job, ReplicaStatus
+from controller.domain import Count, Event, Severity
+from controller.kind.draft import Draft, Named
+
+LONGEST_EVENT = 1024
+"""Bytes, as the API server takes them."""
+
+
+class Story(Draft):
+    """What the status of one job with a launcher shall become."""
+
+    def __init__(self, kind: Named, job: Job, now: datetime) -> None:
+        super().__init__(kind, job, now)
+        self._whole_name = f"{job.metadata.namespace}/{job.metadata.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """Finished, and since when is known. A failure without that was none: mpi-operator says so of an evicted worker."""
+        return conditions.is_finished(self.status) and self.status.completion_time is not None
+
+    @override
+    def created(self, remark: str = "") -> None:
+        if conditions.find(self.status.conditions or (), ConditionType.CREATED):
+            return
+        text = f"MPIJob {self._whole_name} is created.{remark}"
+        self._set(ConditionType.CREATED, TRUE, "Created", text)
+        self._tell(Severity.NORMAL, "Created", text)
+        self.counted.append(Count.CREATED)
+
+    @override
+    def suspended(self) -> None:
+        if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", "MPIJob suspended"):
+            self._tell(Severity.NORMAL, "Suspended", "MPIJob suspended")
+        text = f"MPIJob {self._whole_name} is suspended."
+        self._set(ConditionType.RUNNING, FALSE, "Suspended", text)
+
+    @override
+    def resumed(self) -> bool:
+        if not conditions.is_true(self.status, ConditionType.SUSPENDED):
+            return False
+        self._set(ConditionType.SUSPENDED, FALSE, "Resumed", "MPIJob resumed")
+        self._tell(Severity.NORMAL, "Resumed", "MPIJob resumed")
+        self.status.start_time = self.now
+        return True
+
+    def runs(self) -> None:
+        text = f"MPIJob {self._whole_name} is running"
+        if self._set(ConditionType.RUNNING, TRUE, "Running", f"{text}."):
+            self._tell(Severity.NORMAL, "Running", text)
+
+    def retries(self) -> None:
+        self.restarting(f"MPIJob {self._whole_name} is restarting.")
+
+    def lost(self, text: str) -> bool:
+        """Workers are gone that were wanted, and will be replaced; whether that is news.
+
+        Differs: mpi-operator calls that a failure, and goes on all the same. See docs/decisions/0018-mpijob-v2beta1.md.
+        """
+        news = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
+        if news:
+            self._tell(Severity.WARNING, "Evicted", text)
+        return news
+
+    def completed(self, at: datetime) -> None:
+        """The launcher has done its work."""
+        text = f"MPIJob {self._whole_name} successfully completed."
+        self.status.completion_time = at.replace(microsecond=0)
+        self._recall_failure()
+        self._say_that_it_never_ran()
+        if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", text):
+            self._tell(Severity.NORMAL, "Succeeded", text)
+            self.counted.append(Count.SUCCESSFUL)
+
+    def gave_up(self, reason: str, text: str) -> None:
+        """The launcher has failed for good; that is told under the reason its Job gives."""
+        self._complete()
+        self._recall_failure()
+        self._say_that_it_never_ran()
+        self.status.conditions = conditions.merge(
+            self.status.conditions or (), ConditionType.FAILED, TRUE, reason, _cut(text), self.now
+        )
+        self.tell(Severity.WARNING, reason, _cut(text))
+        self.counted.append(Count.FAILED)
+
+    def invalid(self, text: str) -> None:
+        """The job cannot be run as it is written."""
+        self.tell(Severity.WARNING, "ValidationError", _cut(text), once=text)
+        if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
+            self.counted.append(Count.FAILED)
+        self._complete()
+
+    def count(self, roles: Mapping[str, ReplicaStatus]) -> None:
+        self.status.replica_statuses = dict(roles)
+
+    def _say_that_it_never_ran(self) -> None:
+        if conditions.find(self.status.conditions or (), ConditionType.RUNNING):
+            return
+        text = f"MPIJob {self._whole_name} is finished but Running condition was never set."
+        self._set(ConditionType.RUNNING, FALSE, "Running", text, self.status.completion_time)
+
+    def _recall_failure(self) -> None:
+        """What mpi-operator has said of an evicted worker was not the end."""
+        kept = [one for one in self.status.conditions or () if one.type != ConditionType.FAILED]
+        self.status.conditions = kept
+
+
+def _cut(text: str) -> str:
+    """The text as mpi-operator shortens it."""
+    raw = text.encode()
+    return text if len(raw) <= LONGEST_EVENT else f"{raw[: LONGEST_EVENT - 3].decode(errors='ignore')}..."
+
+
+def told(reason: str, text: str) -> Event:
+    return Event(Severity.WARNING, reason, _cut(text))

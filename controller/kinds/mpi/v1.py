@@ -1,0 +1,177 @@
+"""MPIJobs as training-operator 1.9 runs them: a launcher pod that starts ranks in worker pods by ``kubectl exec``.
+
+First come the launcher's account, the ConfigMap and the workers; the right to run something in them, and the launcher, when every
+worker is known to be the job's own. What the spec says is read in ``v1spec``, the pods are in ``v1pods``.
+
+Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from api import labels
+from api.children import Owned, Pod
+from api.job import RestartPolicy
+from api.meta import PODS
+from api.mpijob import MPIJob
+from controller.domain import Child, Counts, Event, Problem, Role, Severity, Snapshot, Upkeep, Verdict, Voice
+from controller.kind import JobKind, Options, Place, Quiet, Roles
+from controller.kinds.mpi import access, hosts, kubexec, v1spec
+from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
+from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
+from controller.policy import gang
+
+
+def _done(verb: str, kind: str, name: str) -> Event | None:
+    """The original tells of pods alone, and of a launcher by a reason that says more than it knows."""
+    if verb == "Delete":
+        return Event(Severity.NORMAL, "SuccessfulDeletePod", f"Deleted pod: {name}")
+    if name.endswith("-launcher"):
+        return Event(Severity.NORMAL, "MPIJobRunning", f"launcher pod created success: {name}")
+    return Event(Severity.NORMAL, "SuccessfulCreatePod", f"Created worker pod: {name}")
+
+
+def _taken(kind: str, name: str) -> Event:
+    text = f'Resource "{name}" of MPIJobKind "{kind}" already exists and is not managed by MPIJob'
+    return Event(Severity.WARNING, "ErrResourceExists", text)
+
+
+class V1Kind(Quiet):
+    """What the engine asks of a kind, for these jobs."""
+
+    resource = OWNER
+    model = MPIJob
+    framework = "mpi"
+    controller_name = CONTROLLER
+    managed_by = labels.MANAGED_BY_US
+    scalable = False
+    ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
+    children = (PODS,)
+    voice = Voice(done=_done, taken=_taken, lacks=access.lacks)
+    settings_word = "Setted"
+    flow = None
+
+    @property
+    def variants(self) -> tuple[JobKind[Any], ...]:
+        return (self,)
+
+    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
+        return self
+
+    def normal(self, job: MPIJob) -> MPIJob:
+        spec = job.spec.model_copy(update={"run_policy": v1spec.policy(job)})
+        return job.model_copy(update={"spec": spec})
+
+    def place(self, job: str, row: Owned) -> Place | None:
+        """By name alone: the label of a launcher's index is the user's, if there is one."""
+        if row.name == f"{job}-launcher":
+            return LAUNCHER.lower(), 0
+        index = worker_index(job, row.name)
+        return None if index is None else (WORKER.lower(), index)
+
+    def roles(self, job: MPIJob) -> Roles:
+        return v1spec.roles(job)
+
+    def problems(self, job: MPIJob, options: Options) -> Sequence[Problem]:
+        return list(v1spec.problems(job, options))
+
+    def wanted(self, job: MPIJob, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
+        for index in range(v1spec.workers(roles)):
+            name = worker_name(job, index)
+            yield roles[WORKER], index, Child(PODS, name, partial(worker_body, job, roles, index))
+        name = launcher_name(job)
+        yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
+
+    def may_make(self, job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
+        """The launcher comes when all workers are there; when all are up if that is asked for."""
+        if role.name == WORKER:
+            return True
+        there = self._workers(job, snapshot)
+        if hosts.waits(job, options):
+            there = hosts.up(there)
+        return len(there) == v1spec.workers(self.roles(job))
+
+    def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
+        """What a launcher needs. A gang that waits for its turn has none of it."""
+        if gang.is_waiting(options.gang_scheduler, snapshot):
+            return
+        roles = self.roles(job)
+        launcher, wanted, own = roles[LAUNCHER], v1spec.workers(roles), self._workers(job, snapshot)
+        yield access.account(OWNER, job, launcher)
+        order = tuple(hosts.ordered(own, wanted, snapshot.places))
+        told = {pod.index for pod in hosts.told(own, wanted, now, hosts.running_since(job))}
+        running = tuple(index for index in order if index in told)
+        data = partial(v1spec.data, job, launcher, order, running)
+        version = hash((order, running, slots(job), kubexec.has_gpus(launcher), job.spec.main_container))
+        yield kubexec.config_map(OWNER, job, data, str(version))
+        names = [pod.name for pod in own]
+        if len(own) == wanted:
+            yield access.role(OWNER, job, names)
+            yield access.binding(OWNER, job, access.account_name(job, launcher))
+        else:
+            is_launched = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+            yield access.role(OWNER, job, names if is_launched else [], Upkeep.KEPT)
+
+    def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
+        wanted, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
+        more_in = hosts.more_in(own, wanted, now, hosts.running_since(job))
+        late_in = hosts.late_in(job.status, now) if self._missing(job, snapshot, options) else 0
+        return min((one for one in (more_in, late_in) if one and one > 0), default=more_in)
+
+    def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
+        return self._missing(job, snapshot, options) if hosts.late_in(job.status, now) <= 0 else ""
+
+    def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
+        """The workers that the launcher waits for, if it does."""
+        if not hosts.waits(job, options) or any(pod.role == LAUNCHER.lower() for pod in snapshot.pods):
+            return ""
+        up = {pod.index for pod in hosts.up(self._workers(job, snapshot))}
+        return hosts.missing(job, up, v1spec.workers(self.roles(job)))
+
+    def while_idle(self, job: MPIJob) -> Iterable[Child]:
+        """No right: pods of those names may be somebody else's, once the job's own are gone."""
+        return (access.role(OWNER, job, [], Upkeep.KEPT),)
+
+    def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
+        """A pod that terminates still runs; workers count for nothing once the launcher has finished."""
+        there = {
+            name: replace(one, active=one.active + one.leaving, failed=one.failed - one.leaving, leaving=0)
+            for name, one in counts.items()
+        }
+        launcher = there.get(LAUNCHER, Counts())
+        over = launcher.succeeded or launcher.failed
+        return {name: one if name == LAUNCHER or not over else Counts() for name, one in there.items()}
+
+    def judge(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+        """The launcher decides; a failed pod fails the job, unless its policy is ExitCode.
+
+        Differs: the original walks the roles in random order, so that a failed worker may win over a launcher that has succeeded. See
+        docs/decisions/0020-mpijob-v1.md.
+        """
+        name = job.metadata.name
+        launcher = counts.get(LAUNCHER, Counts())
+        if launcher.succeeded:
+            return Verdict(succeeded=f"MPIJob {name} is successfully completed.")
+        failed = restarting = ""
+        for role in roles.values():
+            lost = counts[role.name].failed
+            if lost and role.restart_policy == RestartPolicy.EXIT_CODE:
+                restarting = (
+                    restarting or f"MPIJob {name} is restarting because {lost} {role.name} replica(s) failed."
+                )
+            elif lost:
+                failed = failed or f"MPIJob {name} is failed because {lost} {role.name} replica(s) failed."
+        running = f"MPIJob {name} is running." if launcher.active else ""
+        return Verdict(running, failed=failed, restarting=restarting, reason="MPIJobFailed")
+
+    def _workers(self, job: MPIJob, snapshot: Snapshot) -> list[Pod]:
+        """The workers that are there, are the job's own and fill a place, by index."""
+        wanted = v1spec.workers(self.roles(job))
+        found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < wanted)
+        return sorted(found, key=lambda pod: pod.index)
+
+
+V1: Final = V1Kind()

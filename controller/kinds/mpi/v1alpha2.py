@@ -1,0 +1,192 @@
+"""MPIJobs of v1alpha2, as the MPI Operator of 2020 ran them: a batch Job launches, workers restart for ever.
+
+Ranks are started by ``kubectl exec`` as in v1, for Open MPI, Intel MPI and MPICH. Workers are pods like those of the other flavours;
+they were a StatefulSet's.
+
+Source: mpi-operator 0.3, pkg/controllers/v1alpha2/mpi_job_controller.go.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from api import labels
+from api.batch import BatchJob
+from api.job import CleanPodPolicy, RestartPolicy, RunPolicy
+from api.meta import STATEFUL_SETS
+from api.mpijob import Flavour, MPIJob
+from controller.domain import Child, Doomed, Event, Role, Severity, Snapshot, Upkeep, Voice
+from controller.kind import Options, Roles
+from controller.kinds.mpi import access, execpods, hosts, kubexec, v1spec
+from controller.kinds.mpi.launched import LaunchedKind
+from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
+
+OWNER: Final = Flavour.V1ALPHA2.resource
+TRIES: Final = 6
+"""Failures of a launcher that nobody has set a limit for."""
+
+OPEN_MPI: Final = "OpenMPI"
+CONTROLLER: Final = "mpi-operator"
+
+_FILES = (kubexec.AGENT, kubexec.HOSTFILE)
+_AGENT = f"{execpods.CONFIG_PATH}/{kubexec.AGENT}"
+_HOSTFILE = f"{execpods.CONFIG_PATH}/{kubexec.HOSTFILE}"
+_VARIABLES: Final = {
+    OPEN_MPI: (
+        ("OMPI_MCA_plm_rsh_agent", _AGENT),
+        ("OMPI_MCA_orte_default_hostfile", _HOSTFILE),
+        ("PRTE_MCA_plm_ssh_agent", _AGENT),
+        ("PRTE_MCA_prte_default_hostfile", _HOSTFILE),
+    ),
+    "IntelMPI": (("I_MPI_HYDRA_BOOTSTRAP_EXEC", _AGENT), ("I_MPI_HYDRA_HOST_FILE", _HOSTFILE)),
+    "MPICH": (("HYDRA_LAUNCHER_EXEC", _AGENT), ("HYDRA_HOST_FILE", _HOSTFILE)),
+}
+_LATER = ("PRTE_MCA_plm_ssh_agent", "PRTE_MCA_prte_default_hostfile")
+
+
+def distribution(job: MPIJob) -> str:
+    """Which MPI it is; every other word means Open MPI, as no word does."""
+    said = job.spec.mpi_distribution or ""
+    return said if said in _VARIABLES else OPEN_MPI
+
+
+def policy(job: MPIJob) -> RunPolicy:
+    """The run policy with what stands beside it: the field of its own wins for cleaning up, that of the run policy for limits.
+
+    Workers never end by themselves, so those that run are all.
+
+    Differs: the original takes no other word on cleaning up than the field of its own, and no notice of a queue. See
+    docs/decisions/0021-mpijob-v1alpha2.md.
+    """
+    spec, given = job.spec, job.spec.policy
+    tries = spec.backoff_limit if given.backoff_limit is None else given.backoff_limit
+    seconds = given.active_deadline_seconds
+    cleaning = spec.clean_pod_policy or given.clean_pod_policy
+    return given.model_copy(
+        update={
+            "clean_pod_policy": CleanPodPolicy.ALL if cleaning == CleanPodPolicy.RUNNING else cleaning,
+            "backoff_limit": TRIES if tries is None else tries,
+            "active_deadline_seconds": spec.active_deadline_seconds if seconds is None else seconds,
+        }
+    )
+
+
+def roles(job: MPIJob) -> Roles:
+    """As in v1, but for restarts: a launcher is tried again unless it says Never, workers always.
+
+    Differs: without workers the original crashes. See docs/decisions/0021-mpijob-v1alpha2.md.
+    """
+    specs = job.spec.mpi_replica_specs or {}
+    is_final = LAUNCHER in specs and specs[LAUNCHER].restart_policy == RestartPolicy.NEVER
+    policies = {
+        LAUNCHER: RestartPolicy.NEVER if is_final else RestartPolicy.ON_FAILURE,
+        WORKER: RestartPolicy.ALWAYS,
+    }
+    return {name: replace(role, restart_policy=policies[name]) for name, role in v1spec.roles(job).items()}
+
+
+def normal(job: MPIJob) -> MPIJob:
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy(job)})})
+
+
+def data(job: MPIJob, order: Iterable[int]) -> dict[str, str]:
+    """What the ConfigMap holds; no list of those that run, which nobody read then."""
+    names = (worker_name(job, index) for index in order)
+    is_open = distribution(job) == OPEN_MPI
+    return {
+        kubexec.HOSTFILE: kubexec.hostfile(names, slots(job), " slots=" if is_open else ":"),
+        kubexec.AGENT: kubexec.agent(job) if is_open else kubexec.hydra_agent(job),
+    }
+
+
+def env(job: MPIJob, launcher: Role) -> Iterator[tuple[str, str]]:
+    """The launcher's variables; those for Open MPI 5 are left to the user where he has set them."""
+    given = execpods.set_by_user(launcher)
+    yield from (one for one in _VARIABLES[distribution(job)] if one[0] not in given or one[0] not in _LATER)
+    yield "NVIDIA_VISIBLE_DEVICES", ""
+    yield "NVIDIA_DRIVER_CAPABILITIES", ""
+
+
+def marks(job: MPIJob, role: str) -> dict[str, str]:
+    """The labels of 2020, and those that every pod of a job has today. ``role`` is in lower case."""
+    return {
+        "group_name": "kubeflow.org",
+        "mpi_job_name": job.metadata.name,
+        "mpi_role_type": role,
+        labels.OPERATOR_NAME: CONTROLLER,
+        labels.JOB_NAME: job.metadata.name,
+        labels.REPLICA_TYPE: role,
+    }
+
+
+def worker_body(job: MPIJob, given: Roles, index: int, _: Options) -> dict[str, Any]:
+    role = given[WORKER]
+    own = {**marks(job, role.label), labels.REPLICA_INDEX: str(index)}
+    spec = {**execpods.worker(job, role), "restartPolicy": role.restart_policy}
+    return execpods.pod(OWNER, job, worker_name(job, index), role, own, spec)
+
+
+def launcher_template(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
+    """The pod template of the launcher, which runs as the account of its own, whatever the template says."""
+    role = given[LAUNCHER]
+    account, image = launcher_name(job), options.mpi_kubectl_delivery_image
+    spec = execpods.launcher(job, role, account, list(env(job, role)), image, _FILES)
+    body = execpods.pod(
+        OWNER, job, "", role, marks(job, role.label), {**spec, "restartPolicy": role.restart_policy}
+    )
+    metadata = {key: body["metadata"][key] for key in ("annotations", "labels") if key in body["metadata"]}
+    return {"metadata": metadata, "spec": body["spec"]}
+
+
+def belongings(job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: Options) -> Iterator[Child]:
+    """What a launcher needs: an account, the lists of hosts, and the right to run ranks, on workers that are the job's own."""
+    wanted = v1spec.workers(given)
+    there = sorted((pod for pod in snapshot.pods if pod.index < wanted), key=lambda pod: pod.index)
+    own = [pod.name for pod in there]
+    yield access.own_account(OWNER, job)
+    order = tuple(hosts.ordered(there, wanted, snapshot.places))
+    version = hash((order, slots(job), distribution(job), job.spec.main_container))
+    yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
+    if len(own) == wanted and not job.spec.policy.suspend:
+        yield access.role(OWNER, job, own)
+        yield access.binding(OWNER, job, launcher_name(job))
+    else:
+        yield access.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
+
+
+def relics(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
+    """The StatefulSet of the original, which has not marked its launcher as one is marked here."""
+    is_own = launcher.role == LAUNCHER.lower()
+    return () if is_own else (Doomed(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
+
+
+def afterwards(job: MPIJob) -> Iterable[Child]:
+    """No right: pods of the workers' names may be somebody else's by then."""
+    return (access.role(OWNER, job, [], Upkeep.KEPT),)
+
+
+def _taken(_kind: str, name: str) -> Event:
+    text = f'Resource "{name}" already exists and is not managed by MPIJob'
+    return Event(Severity.WARNING, "ErrResourceExists", text)
+
+
+V1ALPHA2: Final = LaunchedKind(
+    resource=OWNER,
+    controller_name=CONTROLLER,
+    managed_by="kubeflow.org/mpi-operator",
+    voice=Voice(done=lambda *_: None, taken=_taken, lacks=access.lacks),
+    roles=roles,
+    check=v1spec.problems,
+    belongings=belongings,
+    worker=worker_body,
+    launcher=launcher_template,
+    normal=normal,
+    waits=hosts.waits,
+    knows_its_workers=True,
+    tells_of_retries=True,
+    marks_of_job=lambda job: marks(job, LAUNCHER.lower()),
+    afterwards=afterwards,
+    relics=relics,
+)

@@ -1,0 +1,107 @@
+"""What the spec of a v1 MPIJob says, with the defaults of training-operator, and what its ConfigMap is to hold for it.
+
+Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_defaults.go and mpi_validation.go.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from api.job import RestartPolicy, RunPolicy
+from api.mpijob import MPIJob
+from controller.domain import Problem, Role, shortened
+from controller.kind import Options, Roles
+from controller.kind.checks import container_problems, restart_policy_problems
+from controller.kinds.mpi import kubexec
+from controller.kinds.mpi.names import LAUNCHER, WORKER, slots, worker_name
+
+_AROUND_NAMES = 64
+"""More characters than each worker takes beside its name in the two lists of hosts."""
+_CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def policy(job: MPIJob) -> RunPolicy:
+    """The run policy, with the older of the two fields for cleaning up where the newer says nothing."""
+    given = job.spec.policy
+    return given.model_copy(update={"clean_pod_policy": given.clean_pod_policy or job.spec.clean_pod_policy})
+
+
+def roles(job: MPIJob) -> Roles:
+    """Names count as they are written. There is one launcher, and there are no workers unless the spec says how many."""
+    given = job.spec.mpi_replica_specs or {}
+    return {
+        name: Role(
+            name=name,
+            replicas=least if given[name].replicas is None else int(given[name].replicas or 0),
+            restart_policy=given[name].restart_policy or RestartPolicy.NEVER,
+            template=given[name].template or {},
+            container=_first_container(given[name].template or {}),
+        )
+        for name, least in ((LAUNCHER, 1), (WORKER, 0))
+        if name in given
+    }
+
+
+def workers(roles: Roles) -> int:
+    return roles[WORKER].replicas if WORKER in roles else 0
+
+
+def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
+    """Why the job cannot be run.
+
+    Differs: the original tries for ever, and never looks at restart policies. See docs/decisions/0020-mpijob-v1.md.
+    """
+    specs, path = job.spec.mpi_replica_specs, "spec.mpiReplicaSpecs"
+    if not specs:
+        yield Problem(path, "Required value: must be required")
+        return
+    for key in specs:
+        if key not in {LAUNCHER, WORKER}:
+            shown = shortened(key, 64)
+            text = f'Unsupported value: "{shown}": supported values: "{LAUNCHER}", "{WORKER}"'
+            yield Problem(f"{path}[{shown}]", text)
+    given = roles(job)
+    if LAUNCHER not in given:
+        yield Problem(f"{path}[{LAUNCHER}]", "Required value: must be present")
+        return
+    for role in given.values():
+        place = f"{path}[{role.name}]"
+        if role.name == LAUNCHER and role.replicas != 1:
+            yield Problem(f"{place}.replicas", "Forbidden: must be 1")
+        if role.replicas < 0:
+            yield Problem(f"{place}.replicas", "Forbidden: must not be negative")
+        yield from restart_policy_problems(role, tuple(RestartPolicy), f"{place}.restartPolicy")
+        yield from container_problems(role, f"{place}.template.spec.containers")
+    container = job.spec.main_container
+    if container and not _CONTAINER_NAME.fullmatch(container[:64]):
+        text = f'Invalid value: "{shortened(container, 64)}": must be the name of a container'
+        yield Problem("spec.mainContainer", text)
+    yield from size_problems(job, given, options, path)
+
+
+def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Iterator[Problem]:
+    """More workers than may be asked for, or than fit into the list of hosts."""
+    total = sum(role.replicas for role in given.values())
+    if total > options.max_replicas:
+        yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
+        return
+    wanted = workers(given)
+    if wanted * (2 * len(worker_name(job, wanted)) + _AROUND_NAMES) > kubexec.MOST_BYTES:
+        whole = data(job, given[LAUNCHER], range(wanted), range(wanted))
+        yield from kubexec.too_large(whole, f"{path}[{WORKER}].replicas")
+
+
+def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[int]) -> dict[str, str]:
+    """What the ConfigMap holds with the workers in that order, while those of them run."""
+    up = (worker_name(job, index) for index in running)
+    return {
+        kubexec.HOSTFILE: kubexec.hostfile(kubexec.hosts(job, launcher, order), slots(job)),
+        kubexec.AGENT: kubexec.agent(job),
+        kubexec.DISCOVERY: kubexec.discovery(job, launcher, up),
+    }
+
+
+def _first_container(template: Mapping[str, Any]) -> str:
+    """The one that is equipped, and whose exit code counts."""
+    containers: Sequence[Mapping[str, Any]] = (template.get("spec") or {}).get("containers") or ({},)
+    return str(containers[0].get("name") or "")

@@ -1,0 +1,196 @@
+"""MPIJobs as mpi-operator 0.8 runs them: ranks are started by ssh, from pod to pod.
+
+Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go and pkg/apis/kubeflow/v2beta1/default.go.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from api import labels
+from api.children import Pod
+from api.job import RestartPolicy, RunPolicy, SchedulingPolicy, owner_reference
+from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
+from api.mpijob import MPIJob
+from controller.domain import Child, Event, Knock, Role, Snapshot, Upkeep, Voice
+from controller.kind import Options, Roles
+from controller.kinds.mpi import hosts, keys
+from controller.kinds.mpi.checks import problems
+from controller.kinds.mpi.launched import LaunchedKind
+from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, slots, worker_name
+from controller.kinds.mpi.sshpods import CONTROLLER, DISCOVERY, OWNER, launcher, main, secret_name, worker
+from controller.kinds.mpi.story import told
+from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, implementation
+
+_SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
+SSH_PORTS: Final = (22, 2222)
+"""Root's, and that of the images for other users."""
+_QUEUE = "scheduling.volcano.sh/queue-name"
+
+
+def roles(job: MPIJob) -> Roles:
+    """Names count as they are written; the number of workers has to be said.
+
+    Source: mpi-operator 0.8, pkg/apis/kubeflow/v2beta1/default.go.
+    """
+    given = job.spec.mpi_replica_specs or {}
+    defaults = ((LAUNCHER, 1, RestartPolicy.ON_FAILURE), (WORKER, 0, RestartPolicy.NEVER))
+    return {
+        name: Role(
+            name=name,
+            replicas=least if given[name].replicas is None else int(given[name].replicas or 0),
+            restart_policy=given[name].restart_policy or policy,
+            template=given[name].template or {},
+        )
+        for name, least, policy in defaults
+        if name in given
+    }
+
+
+def normal(job: MPIJob) -> MPIJob:
+    """With the scheduling policy filled in from where else it may be said.
+
+    Source: mpi-operator 0.8, pkg/controller/podgroup.go.
+    """
+    run_policy = job.spec.run_policy or RunPolicy()
+    given = run_policy.scheduling_policy or SchedulingPolicy()
+    classes = [((role.template.get("spec") or {}).get("priorityClassName")) for role in roles(job).values()]
+    policy = given.model_copy(
+        update={
+            "queue": given.queue or (job.metadata.annotations or {}).get(_QUEUE),
+            "priority_class": given.priority_class or next(filter(None, classes), None),
+            "schedule_timeout_seconds": given.schedule_timeout_seconds or 0,
+        }
+    )
+    run_policy = run_policy.model_copy(update={"scheduling_policy": policy})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": run_policy})})
+
+
+def waits(job: MPIJob, options: Options) -> bool:
+    """Whether the launcher starts only once all workers are up.
+
+    Differs: mpi-operator asks only when it makes the launcher, so that a job which was suspended does not wait. See
+    docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    return hosts.waits(job, options, job.spec.launcher_creation_policy == "WaitForWorkersReady")
+
+
+def knock(_: MPIJob, given: Roles, pod: Pod) -> Knock:
+    """A worker's ssh server says so at one of the ports that images use, or at the one that the template calls ssh."""
+    ports = given[WORKER].template["spec"]["containers"][main(given[WORKER])].get("ports") or ()
+    named = [one["containerPort"] for one in ports if one.get("name") in {"ssh", "sshd"}]
+    return Knock(pod.uid, pod.address, tuple(dict.fromkeys([*named, *SSH_PORTS])), b"SSH-")
+
+
+def remark(job: MPIJob, given: Roles) -> str:
+    """What follows that the job is created."""
+    if WORKER in given or job.spec.run_launcher_as_worker:
+        return ""
+    return (
+        " It has no workers, so all ranks run beside the launcher: add a Worker, or set runLauncherAsWorker."
+    )
+
+
+def belongings(
+    job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options: Options
+) -> Iterator[Child]:
+    """The Service that gives the pods their names, the lists of hosts, and the keys."""
+    name = job.metadata.name
+    yield Child(
+        SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version="constant"
+    )
+    data = config(job, given, snapshot, now, options)
+    version = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
+    body = partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data})
+    yield Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
+    yield Child(
+        SECRETS,
+        secret_name(job),
+        partial(secret, job),
+        Upkeep.EQUAL,
+        first=1,
+        lasting=True,
+        slow=True,
+        flaw=keys.flaw,
+    )
+
+
+def service(job: MPIJob) -> dict[str, Any]:
+    """The headless Service of all pods.
+
+    Differs: names resolve before pods are ready, since ssh tries a connection again but not a name. See
+    docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    selector = {labels.OPERATOR_NAME: CONTROLLER, labels.JOB_NAME: job.metadata.name}
+    spec = {"clusterIP": "None", "selector": selector, "publishNotReadyAddresses": True}
+    return _object(SERVICES, job, job.metadata.name, {"spec": spec})
+
+
+def config(job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options: Options) -> dict[str, str]:
+    """The lists of hosts: all that there shall be, and those that are up.
+
+    Differs: mpi-operator lists pods that run, though they may not answer yet or are going, worker 10 before worker 2. See
+    docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    wanted = given[WORKER].replicas if WORKER in given else 0
+    between = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
+    first = [launcher_name(job)] if job.spec.run_launcher_as_worker else []
+    running = [pod for pod in snapshot.pods if pod.index < wanted]
+    told_of = {pod.index for pod in hosts.told(running, wanted, now, hosts.running_since(job))}
+    order = hosts.ordered(running, wanted, snapshot.places)
+    everyone = [*first, *(worker_name(job, index) for index in order)]
+    up = [*first, *(worker_name(job, index) for index in order if index in told_of)]
+    return {
+        HOSTFILE: "".join(f"{address(job, one, options)}{between}\n" for one in everyone),
+        DISCOVERY: "".join(["#!/bin/sh\n", *(f"echo {address(job, one, options)}\n" for one in up)]),
+    }
+
+
+def secret(job: MPIJob) -> dict[str, Any]:
+    return _object(SECRETS, job, secret_name(job), {"type": keys.TYPE, "data": keys.new_pair()})
+
+
+def address(job: MPIJob, pod: str, options: Options) -> str:
+    """The name that the pod's address is found by."""
+    domain = f".{options.cluster_domain}" if options.cluster_domain else ""
+    return f"{pod}.{job.metadata.name}.{job.metadata.namespace}.svc{domain}"
+
+
+def _object(resource: Resource, job: MPIJob, name: str, rest: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "labels": {"app": job.metadata.name},
+        "ownerReferences": [owner_reference(OWNER, job)],
+    }
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
+
+
+def _taken(_kind: str, name: str) -> Event:
+    """With an empty kind, as the original has it."""
+    return told(
+        "ErrResourceExists", f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob'
+    )
+
+
+def _failed(verb: str, kind: str, words: str) -> Event | None:
+    who = {"Pod": "worker", "Job": "launcher"}.get(kind)
+    return told("MPIJobFailed", f"{who} pod created failed: {words}") if verb == "Create" and who else None
+
+
+V2BETA1: Final = LaunchedKind(
+    resource=OWNER,
+    controller_name=CONTROLLER,
+    managed_by="kubeflow.org/mpi-operator",
+    voice=Voice(done=lambda *_: None, failed=_failed, taken=_taken, source="mpi-job-controller"),
+    roles=roles,
+    check=lambda job, options: problems(job, roles, options),
+    belongings=belongings,
+    worker=worker,
+    launcher=launcher,
+    normal=normal,
+    waits=waits,
+    knock=knock,
+    remark=remark,
+)

@@ -1,0 +1,69 @@
+"""The variables by which each MPI finds its hosts and how to reach them, for launchers that start ranks by ssh.
+
+Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newLauncherPodTemplate.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from api.mpijob import MPIJob
+from controller.kind import Options
+from controller.kinds.mpi.names import slots
+
+CONFIG_PATH: Final = "/etc/mpi"
+HOSTFILE: Final = "hostfile"
+ROLE: Final = "K_MPI_JOB_ROLE"
+OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
+
+OPERATORS: Final = frozenset({ROLE, "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
+"""What a template cannot set otherwise: whom a pod is for, and that a launcher beside its workers has no GPU."""
+
+_HOSTS = f"{CONFIG_PATH}/{HOSTFILE}"
+_SSH = "-o ConnectionAttempts=10"
+
+Variables = Iterator[tuple[str, str]]
+
+
+def implementation(job: MPIJob) -> str:
+    return job.spec.mpi_implementation or OPEN_MPI
+
+
+def launcher_env(job: MPIJob, options: Options) -> Variables:
+    """The launcher's variables, in the original's order; those for Open MPI 5 come last.
+
+    Differs: Open MPI 5 knows none of the original's, and runs every rank on the launcher. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    yield ROLE, "launcher"
+    yield from {OPEN_MPI: _open_mpi, INTEL: _intel, MPICH: _mpich}[implementation(job)](job)
+    if not job.spec.run_launcher_as_worker:
+        yield "NVIDIA_VISIBLE_DEVICES", ""
+        yield "NVIDIA_DRIVER_CAPABILITIES", ""
+    if implementation(job) == OPEN_MPI:
+        yield from _open_mpi_5(job, options)
+
+
+def _open_mpi(job: MPIJob) -> Variables:
+    yield "OMPI_MCA_orte_keep_fqdn_hostnames", "true"
+    yield "OMPI_MCA_orte_default_hostfile", _HOSTS
+    yield "OMPI_MCA_plm_rsh_args", _SSH
+    yield "OMPI_MCA_orte_set_default_slots", str(slots(job))
+
+
+def _open_mpi_5(job: MPIJob, options: Options) -> Variables:
+    yield "PRTE_MCA_prte_default_hostfile", _HOSTS
+    yield "PRTE_MCA_plm_ssh_args", _SSH
+    yield "PRTE_MCA_prte_set_default_slots", str(slots(job))
+    if options.mpi_launcher_only_key:  # then no worker can start another
+        yield "OMPI_MCA_plm_rsh_no_tree_spawn", "1"
+        yield "PRTE_MCA_plm_ssh_no_tree_spawn", "1"
+
+
+def _intel(job: MPIJob) -> Variables:
+    yield "I_MPI_HYDRA_HOST_FILE", _HOSTS
+    yield "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", _SSH
+    yield "I_MPI_PERHOST", str(slots(job))
+
+
+def _mpich(_: MPIJob) -> Variables:
+    yield "HYDRA_HOST_FILE", _HOSTS
+    yield "HYDRA_LAUNCH_EXTRA_ARGS", _SSH

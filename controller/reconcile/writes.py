@@ -1,0 +1,151 @@
+"""Single writes of children, and what the server's answers mean for the job that they are written for."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from api.meta import Resource
+from controller.domain import PLAIN, Child, Doomed, Problem, Voice
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.reconcile.expectations import Expectations
+from controller.reconcile.telling import Teller
+from controller.runtime.recorder import Subject
+
+
+class Refused(Exception):
+    """The API server will never take a child as it is: the job cannot be run."""
+
+    def __init__(self, problem: Problem, error: errors.Invalid) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+        self.error = error
+
+
+class Occupied(errors.ApiError):
+    """What has a child's name cannot be that child: it belongs to somebody else, or is of no use and must not be overwritten."""
+
+    def __init__(self, child: Child, text: str, *, is_foreign: bool = True) -> None:
+        super().__init__(409, "Conflict", text)
+        self.resource = child.resource
+        self.name = child.name
+        self.is_foreign = is_foreign
+
+
+class Remains(Occupied):
+    """The name is taken by what is left of an earlier job of the same name, and will be free soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The job that children are written for: which one, in which state, and how its kind speaks."""
+
+    subject: Subject
+    generation: int
+    is_new: bool = False
+    """Whether no pass has stored anything of it yet, so that no child of it is to be expected."""
+    voice: Voice = PLAIN
+
+
+class Writer:
+    """Sends what others decide on, and tells of what the server does not take."""
+
+    def __init__(self, client: Client, expectations: Expectations, teller: Teller) -> None:
+        self._client = client
+        self._expectations = expectations
+        self._teller = teller
+
+    async def create(self, parent: Parent, child: Child) -> bytes:
+        """The object as it was made.
+
+        Raises:
+            AlreadyExists: there is one of that name; nothing is told.
+        """
+        job = parent.subject
+        body = await asyncio.to_thread(child.body) if child.slow else child.body()
+        try:
+            return await self._client.create(child.resource, job.namespace, orjson.dumps(body))
+        except errors.AlreadyExists:
+            raise
+        except errors.Invalid as error:
+            self.tell_failed(parent, "Create", child.resource, error.message)
+            raise Refused(_problem(child, error), error) from error
+        except errors.ApiError as error:
+            self.tell_failed(parent, "Create", child.resource, error.message)
+            raise
+        except (aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
+            self._expectations.lost_answer(job.uid)
+            raise
+
+    async def get(self, parent: Parent, child: Child | Doomed) -> bytes:
+        return await self._client.get(child.resource, parent.subject.namespace, child.name)
+
+    async def patch(
+        self,
+        parent: Parent,
+        child: Child,
+        change: Mapping[str, Any],
+        untold: tuple[type[errors.ApiError], ...] = (errors.NotFound,),
+    ) -> bytes:
+        """Apply a merge patch. With a UID in it, only to that very object (else Conflict or Invalid).
+
+        Raises:
+            ApiError: the server refused, which is told, unless it is one of those that are the caller's to understand.
+        """
+        namespace, body = parent.subject.namespace, orjson.dumps(change)
+        try:
+            return await self._client.patch(
+                child.resource, namespace, child.name, body, subresource=child.subresource
+            )
+        except errors.ApiError as error:
+            if not isinstance(error, untold):
+                self.tell_failed(parent, "Update", child.resource, error.message)
+            raise
+
+    async def delete(self, parent: Parent, doomed: Doomed, uid: str) -> bool:
+        """Delete that very object; whether it was there."""
+        try:
+            await self._client.delete(doomed.resource, parent.subject.namespace, doomed.name, uid=uid)
+        except (errors.NotFound, errors.Conflict):
+            return False  # gone, or another object by now: either way not there any more
+        except errors.ApiError as error:
+            self.tell_failed(parent, "Delete", doomed.resource, error.message)
+            raise
+        return True
+
+    def check_owner(
+        self, parent: Parent, child: Child, answer: bytes, error: errors.AlreadyExists | None = None
+    ) -> None:
+        """Raise Occupied or Remains unless the object of that name is the job's own."""
+        job, owner = parent.subject, controller_of(answer)
+        if owner.get("uid") == job.uid:
+            return
+        # The remains of an earlier job of this name go by themselves.
+        same = owner.get("kind") == job.kind and owner.get("name") == job.name
+        text = error.message if error else f'{child.resource.plural} "{child.name}" already exists'
+        longer = f"{text}, and belongs to {_described(owner)}"
+        if not same and parent.voice.taken is None:
+            self.tell_failed(parent, "Create", child.resource, text if error else longer)
+        raise (Remains if same else Occupied)(child, longer) from error
+
+    def tell_failed(self, parent: Parent, verb: str, resource: Resource, message: str) -> None:
+        self._teller.failed(parent.subject, verb, resource, message, parent.voice)
+
+
+def controller_of(answer: bytes) -> Mapping[str, Any]:
+    """The owner reference of an object's controller, empty if it has none."""
+    owners: list[dict[str, Any]] = orjson.loads(answer)["metadata"].get("ownerReferences") or []
+    return next((one for one in owners if one.get("controller")), {})
+
+
+def _described(owner: Mapping[str, Any]) -> str:
+    return f"{owner.get('kind')} {owner.get('name')}" if owner else "nobody"
+
+
+def _problem(child: Child, error: errors.ApiError) -> Problem:
+    fields = "; ".join(f"{path}: {text}" for path, text in error.causes if path) or error.message
+    return Problem(f"{child.resource.kind} {child.name}", fields)

@@ -1,0 +1,61 @@
+"""MPIJob's wire model: all fields of all versions, and the flavour that a job has."""
+
+from typing import Any
+
+import pytest
+
+from api.mpijob import FLAVOUR, Flavour, MPIJob, flavour
+
+SPEC: dict[str, Any] = {
+    "runPolicy": {"cleanPodPolicy": "Running", "suspend": True, "managedBy": "kubeflow.org/mpi-operator"},
+    "mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": {"spec": {}}}, "Worker": {"replicas": 2}},
+    "slotsPerWorker": 2,
+    "cleanPodPolicy": "All",
+    "mainContainer": "trainer",
+    "backoffLimit": 3,
+    "activeDeadlineSeconds": 60,
+    "mpiDistribution": "IntelMPI",
+    "runLauncherAsWorker": True,
+    "sshAuthMountPath": "/home/mpiuser/.ssh",
+    "launcherCreationPolicy": "WaitForWorkersReady",
+    "mpiImplementation": "Intel",
+    "flavour": "v2beta1",
+}
+
+
+def test_every_field_has_its_name_on_the_wire() -> None:
+    job = MPIJob.model_validate({"spec": SPEC})
+
+    assert not job.spec.model_extra
+    assert job.to_wire() == {"spec": SPEC}
+
+
+def test_nulls_are_no_values() -> None:
+    """As the MPI Operator of 2020 stored them."""
+    job = MPIJob.model_validate(
+        {
+            "spec": dict.fromkeys(SPEC),
+            "status": {"conditions": None, "replicaStatuses": None, "startTime": None},
+        }
+    )
+
+    assert job.to_wire() == {"spec": {}, "status": {}}
+    assert flavour(job) is Flavour.V1
+
+
+@pytest.mark.parametrize("stamped", [None, "v1", "v1alpha2", "v2beta1", "v3"])
+@pytest.mark.parametrize("marked", [None, "v1", "v1alpha2", "v2beta1", "", "v3", "V1"])
+def test_the_annotation_decides_then_the_spec(marked: str | None, stamped: str | None) -> None:
+    annotations = None if marked is None else {FLAVOUR: marked}
+    job = MPIJob.model_validate({"metadata": {"annotations": annotations}, "spec": {"flavour": stamped}})
+
+    known = {"v1", "v1alpha2", "v2beta1"}
+    expected = marked if marked in known else stamped if stamped in known else "v1"
+
+    assert flavour(job) == expected
+
+
+@pytest.mark.parametrize("one", Flavour)
+def test_children_name_their_owner_in_the_version_of_the_flavour(one: Flavour) -> None:
+    assert one.resource.api_version == f"kubeflow.org/{one}"
+    assert one.resource.path("ns", "pi") == f"/apis/kubeflow.org/{one}/namespaces/ns/mpijobs/pi"

@@ -1,0 +1,153 @@
+"""MPIJob's definition: three versions with the same fields, and what tells them apart."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+import pytest
+
+from api.mpijob import RESOURCE, MPIJob
+from controller.crds.definition import crd
+from controller.crds.kubernetes import shipped
+from controller.crds.openapi import Schema
+
+LARGEST_BYTES = 250_000
+"""Leaves room for other annotations beside the one of client-side apply."""
+
+UPSTREAM = """
+    spec.mpiReplicaSpecs.*.replicas  spec.mpiReplicaSpecs.*.restartPolicy  spec.mpiReplicaSpecs.*.template.metadata.labels
+    spec.mpiReplicaSpecs.*.template.spec.containers  spec.slotsPerWorker  spec.cleanPodPolicy  spec.mainContainer
+    spec.backoffLimit  spec.activeDeadlineSeconds  spec.mpiDistribution  spec.runLauncherAsWorker  spec.sshAuthMountPath
+    spec.launcherCreationPolicy  spec.mpiImplementation  spec.runPolicy.cleanPodPolicy
+    spec.runPolicy.ttlSecondsAfterFinished  spec.runPolicy.activeDeadlineSeconds  spec.runPolicy.backoffLimit
+    spec.runPolicy.suspend  spec.runPolicy.managedBy  spec.runPolicy.schedulingPolicy.minAvailable
+    spec.runPolicy.schedulingPolicy.queue  spec.runPolicy.schedulingPolicy.minResources.*
+    spec.runPolicy.schedulingPolicy.priorityClass  spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds
+    status.conditions.[].type  status.conditions.[].status  status.conditions.[].reason  status.conditions.[].message
+    status.conditions.[].lastUpdateTime  status.conditions.[].lastTransitionTime  status.replicaStatuses.*.active
+    status.replicaStatuses.*.succeeded  status.replicaStatuses.*.failed  status.replicaStatuses.*.selector
+    status.replicaStatuses.*.labelSelector.matchLabels  status.startTime  status.completionTime  status.lastReconcileTime
+"""
+"""Every field of the originals, in all their versions together."""
+
+QUEUE = "spec.runPolicy.schedulingPolicy.queue"
+DIFFERENCES: dict[str, dict[str, Schema]] = {
+    "v1": {"spec.flavour": {"default": "v1"}, "spec.runPolicy.suspend": {"default": False}},
+    "v2beta1": {
+        "spec.flavour": {"default": "v2beta1"},
+        "spec.runPolicy.suspend": {"default": False},
+        "spec.slotsPerWorker": {"default": 1},
+        "spec.runLauncherAsWorker": {"default": False},
+        "spec.sshAuthMountPath": {"default": "/root/.ssh"},
+        "spec.launcherCreationPolicy": {"default": "AtStartup"},
+        "spec.mpiImplementation": {"default": "OpenMPI"},
+    },
+    "v1alpha2": {"spec.flavour": {"default": "v1alpha2"}},
+}
+"""All that one version says and another does not, but for the rule on the queue."""
+
+
+@pytest.fixture(scope="module")
+def definition() -> dict[str, Any]:
+    return crd(RESOURCE, MPIJob, shipped())
+
+
+@pytest.fixture(scope="module")
+def schemas(definition: dict[str, Any]) -> dict[str, Schema]:
+    return {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"]}
+
+
+def test_one_version_is_stored_and_all_are_served(definition: dict[str, Any]) -> None:
+    versions = definition["spec"]["versions"]
+
+    assert [(one["name"], one["served"], one["storage"]) for one in versions] == [
+        ("v1", True, True),
+        ("v2beta1", True, False),
+        ("v1alpha2", True, False),
+    ]
+    assert all(one["subresources"] == {"status": {}} for one in versions)
+    assert all(len(one["additionalPrinterColumns"]) == 2 for one in versions)
+    assert "conversion" not in definition["spec"]  # which is no webhook
+
+
+def test_client_side_apply_can_remember_it(definition: dict[str, Any]) -> None:
+    assert len(orjson.dumps(definition)) < LARGEST_BYTES
+
+
+@pytest.mark.parametrize("version", DIFFERENCES)
+def test_every_field_of_the_originals_is_there(schemas: dict[str, Schema], version: str) -> None:
+    assert set(UPSTREAM.split()) - dict(fields(schemas[version])).keys() == set()
+
+
+@pytest.mark.parametrize("version", DIFFERENCES)
+def test_versions_differ_in_nothing_else(schemas: dict[str, Schema], version: str) -> None:
+    """Told by their own words, the three schemas are one."""
+    found = {
+        path: node
+        for path, node in fields(schemas[version])
+        if "default" in node and ".template." not in path
+    }
+    queue = dict(fields(schemas[version]))[QUEUE].get("x-kubernetes-validations", [])
+
+    assert {path: {"default": node["default"]} for path, node in found.items()} == DIFFERENCES[version]
+    assert [one["message"] for one in queue] == [f"{QUEUE} is immutable"] * (version == "v1")
+    assert orjson.dumps(bare(schemas[version])) == orjson.dumps(bare(schemas["v1"]))
+
+
+@pytest.mark.parametrize("version", DIFFERENCES)
+def test_the_flavour_is_stamped_and_fixed(schemas: dict[str, Schema], version: str) -> None:
+    flavour = dict(fields(schemas[version]))["spec.flavour"]
+    (rule,) = flavour["x-kubernetes-validations"]
+
+    assert flavour["enum"] == ["v1", "v1alpha2", "v2beta1"]
+    assert rule["rule"] == "self == oldSelf"
+    assert rule["message"].startswith("the flavour of an MPIJob is fixed when it is created")
+
+
+@pytest.mark.parametrize("version", DIFFERENCES)
+def test_nothing_may_be_null(schemas: dict[str, Schema], version: str) -> None:
+    """So that the nulls that the MPI Operator of 2020 has stored are dropped when they are read."""
+    assert b'"nullable"' not in orjson.dumps(schemas[version])
+
+
+def test_conditions_are_keyed_by_type(schemas: dict[str, Schema]) -> None:
+    conditions = dict(fields(schemas["v1"]))["status.conditions"]
+
+    assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == (
+        "map",
+        ["type"],
+    )
+
+
+def fields(schema: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
+    children = {f"{prefix}{name}": child for name, child in schema.get("properties", {}).items()}
+    if "additionalProperties" in schema:
+        children[f"{prefix}*"] = schema["additionalProperties"]
+    if "items" in schema:
+        children[f"{prefix}[]"] = schema["items"]
+    for path, child in children.items():
+        yield path, child
+        yield from fields(child, f"{path}.")
+
+
+def bare(schema: Schema, path: str = "") -> Schema:
+    """The schema without what may differ between versions."""
+    kept = {
+        key: value
+        for key, value in schema.items()
+        if key not in {"properties", "items", "additionalProperties"}
+    }
+    if ".template." not in path:
+        kept.pop("default", None)
+    if path == QUEUE:
+        kept.pop("x-kubernetes-validations", None)
+    if "properties" in schema:
+        join = f"{path}." if path else ""
+        kept["properties"] = {
+            name: bare(child, f"{join}{name}") for name, child in schema["properties"].items()
+        }
+    if "items" in schema:
+        kept["items"] = bare(schema["items"], f"{path}.[]")
+    if "additionalProperties" in schema:
+        kept["additionalProperties"] = bare(schema["additionalProperties"], f"{path}.*")
+    return kept

@@ -1,0 +1,129 @@
+"""The rights of a launcher: no pod that is not named, and nothing without one."""
+
+from typing import Any
+
+import pytest
+
+from api.mpijob import Flavour, MPIJob
+from controller.domain import Role, Upkeep
+from controller.kinds.mpi import access
+
+OWNER = Flavour.V1.resource
+HVD = MPIJob.model_validate({"metadata": {"name": "hvd", "namespace": "ml", "uid": "u"}})
+REFERENCE = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "MPIJob",
+    "name": "hvd",
+    "uid": "u",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+def launcher(account: str = "") -> Role:
+    spec: dict[str, Any] = {"containers": [{"name": "mpi", "image": "img"}]}
+    return Role(
+        "Launcher", 1, "Never", {"spec": {**spec, **({"serviceAccountName": account} if account else {})}}
+    )
+
+
+def test_the_rules_name_each_pod() -> None:
+    names = ["hvd-worker-0", "hvd-worker-1"]
+
+    assert access.rules(names) == [
+        {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names},
+        {"verbs": ["create", "get"], "apiGroups": [""], "resources": ["pods/exec"], "resourceNames": names},
+    ]
+
+
+def test_no_pod_is_no_rule() -> None:
+    """A rule without names would be one for every pod of the namespace."""
+    assert access.rules([]) == []
+
+
+def test_role() -> None:
+    child = access.role(OWNER, HVD, ["hvd-worker-0"])
+
+    assert child.upkeep is Upkeep.EQUAL
+    assert child.body() == {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
+        "rules": access.rules(["hvd-worker-0"]),
+    }
+
+
+def test_binding_of_an_account_of_its_own() -> None:
+    assert access.binding(OWNER, HVD, "hvd-launcher").body() == {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
+        "subjects": [{"kind": "ServiceAccount", "name": "hvd-launcher", "namespace": "ml"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "hvd-launcher"},
+    }
+
+
+def test_binding_of_the_account_that_the_template_names() -> None:
+    body = access.binding(OWNER, HVD, "trainer").body()
+
+    assert body["metadata"]["name"] == "hvd-launcher"
+    assert body["subjects"][0]["name"] == "trainer"
+
+
+def test_account() -> None:
+    assert access.account(OWNER, HVD, launcher()).body() == {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
+    }
+
+
+def test_only_an_account_that_the_template_names_may_be_somebody_elses() -> None:
+    own, named = access.account(OWNER, HVD, launcher()), access.account(OWNER, HVD, launcher("trainer"))
+
+    assert (own.name, own.upkeep) == ("hvd-launcher", Upkeep.EQUAL)
+    assert (named.name, named.upkeep) == ("trainer", Upkeep.ANY)
+
+
+def test_a_right_is_taken_away_where_it_is_there() -> None:
+    child = access.role(OWNER, HVD, [], Upkeep.KEPT)
+
+    assert (child.upkeep, child.body()["rules"]) == (Upkeep.KEPT, [])
+    assert child.version != access.role(OWNER, HVD, ["hvd-worker-0"]).version
+
+
+def test_nothing_else_is_made_without_the_right() -> None:
+    children = (
+        access.account(OWNER, HVD, launcher()),
+        access.role(OWNER, HVD, ["hvd-worker-0"]),
+        access.binding(OWNER, HVD, "hvd-launcher"),
+    )
+
+    assert all(child.first and child.lasting for child in children)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        (
+            'serviceaccounts is forbidden: User "x" cannot create resource "serviceaccounts" in API group ""',
+            True,
+        ),
+        (
+            'roles.rbac.authorization.k8s.io "j" is forbidden: user "x" is attempting to grant RBAC permissions',
+            True,
+        ),
+        ('pods "hvd-worker-0" is forbidden: exceeded quota: small', False),
+        ('pods "hvd-worker-0" is forbidden: violates PodSecurity "restricted:latest"', False),
+    ],
+)
+def test_a_right_that_is_missing_is_named_with_where_it_is(words: str, is_told: bool) -> None:
+    event = access.lacks(words)
+
+    assert (event is not None) is is_told
+    if event:
+        assert event.reason == "RightsMissing"
+        assert (
+            event.message
+            == f"{words}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
+        )

@@ -1,0 +1,34 @@
+"""Whose behaviour an MPIJob gets: its flavour's, unless it has a launcher already."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from api.batch import BatchJob
+from api.children import Owned, Pod
+from controller.kinds.mpi import MPI
+from controller.testing.mpi import mpi_job
+
+POD = Pod("hpc", "pi-launcher", "a", 1)
+JOB = BatchJob("hpc", "pi-launcher", "b", 1)
+WORKER = Pod("hpc", "pi-worker-0", "c", 1)
+
+
+@pytest.mark.parametrize(
+    ("flavour", "children", "version"),
+    [
+        pytest.param("v1", [], "v1", id="nothing is there"),
+        pytest.param("v1alpha2", [WORKER], "v1alpha2", id="workers say nothing"),
+        pytest.param("v2beta1", [WORKER, JOB], "v2beta1", id="its own launcher"),
+        pytest.param("v2beta1", [WORKER, POD], "v1", id="a launcher pod"),
+        pytest.param("v1", [JOB], "v2beta1", id="a batch Job"),
+    ],
+)
+def test_a_job_goes_on_in_the_form_of_its_launcher(
+    flavour: str, children: Sequence[Owned], version: str
+) -> None:
+    job = mpi_job(flavour=flavour)
+
+    assert MPI.variant(job, children).resource.version == version
+    told = [event.reason for event in MPI.asides(job, children)]
+    assert told == (["FlavourMismatch"] if version != flavour else [])

@@ -1,0 +1,148 @@
+"""What is said of a job's flavour: contradictions, fields without effect, launchers of another form, and its mark."""
+
+import json
+from typing import Any
+
+import pytest
+
+from api.labels import LAST_APPLIED
+from api.mpijob import FLAVOUR, Flavour, MPIJob
+from controller.kinds.mpi.remarks import marks, mismatch, remarks, running_as, without_effect
+
+BY_PATCH = {
+    "slotsPerWorker": 1,
+    "runLauncherAsWorker": False,
+    "sshAuthMountPath": "/root/.ssh",
+    "launcherCreationPolicy": "AtStartup",
+    "mpiImplementation": "OpenMPI",
+}
+"""What any patch through v2beta1 leaves in a job of whichever flavour."""
+
+SET = {
+    "cleanPodPolicy": "All", "mainContainer": "m", "backoffLimit": 1, "activeDeadlineSeconds": 9, "mpiDistribution": "MPICH",
+    "runLauncherAsWorker": True, "sshAuthMountPath": "/home/mpi/.ssh", "launcherCreationPolicy": "WaitForWorkersReady",
+    "mpiImplementation": "Intel",
+}  # fmt: skip
+"""Every field that some flavour does not read, with a value that somebody means."""
+
+
+def job(spec: dict[str, Any] | None = None, **annotations: str) -> MPIJob:
+    given = {FLAVOUR if key == "flavour" else LAST_APPLIED: text for key, text in annotations.items()}
+    return MPIJob.model_validate({"metadata": {"annotations": given}, "spec": spec or {}})
+
+
+def told(one: MPIJob) -> list[str]:
+    return [event.reason for event in remarks(one)]
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_what_the_server_fills_in_is_not_worth_a_word(flavour: Flavour) -> None:
+    assert told(job({"flavour": flavour, **BY_PATCH})) == []
+
+
+@pytest.mark.parametrize(
+    ("flavour", "read"),
+    [
+        ("v1", {"cleanPodPolicy", "mainContainer"}),
+        ("v1alpha2", {"cleanPodPolicy", "mainContainer", "backoffLimit", "activeDeadlineSeconds", "mpiDistribution"}),
+        ("v2beta1", {"runLauncherAsWorker", "sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation"}),
+    ],
+)  # fmt: skip
+def test_a_flavour_reads_only_its_own_fields(flavour: str, read: set[str]) -> None:
+    one = job({"flavour": flavour, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
+
+    (event,) = remarks(one)
+    assert set(without_effect(one)) == SET.keys() - read
+    assert event.message == f"without effect in a {flavour} job: " + ", ".join(
+        f"spec.{name}" for name in sorted(SET.keys() - read)
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "reasons"),
+    [
+        pytest.param(job({"flavour": "v1"}, flavour="v1"), [], id="both say the same"),
+        pytest.param(job({"flavour": "v1"}, flavour="v2beta1"), ["FlavourMismatch"], id="both say something else"),
+        pytest.param(job({}, flavour="v2beta1"), [], id="the annotation alone"),
+        pytest.param(job({"flavour": "v1"}, flavour="v3"), ["FlavourUnknown"], id="an annotation of no flavour"),
+        pytest.param(job({"flavour": "v1"}, flavour=""), ["FlavourUnknown"], id="an empty annotation"),
+        pytest.param(job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v1"}'), [], id="applied as it is"),
+        pytest.param(
+            job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'), ["FlavourFixed"], id="applied in another version"
+        ),
+        pytest.param(
+            job({"flavour": "v2beta1"}, applied=json.dumps({"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1"}})),
+            [], id="applied with a flavour chosen",
+        ),
+        pytest.param(job({"flavour": "v1"}, applied="{"), [], id="applied by somebody who cannot write"),
+        pytest.param(job({"flavour": "v1"}, applied="[]"), [], id="applied as something else"),
+    ],
+)  # fmt: skip
+def test_contradictions(one: MPIJob, reasons: list[str]) -> None:
+    assert told(one) == reasons
+    assert all(event.severity == "Warning" and event.once for event in remarks(one))
+
+
+def test_the_way_out_is_named() -> None:
+    (event,) = remarks(job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'))
+
+    assert event.message == (
+        "the manifest that was applied last says kubeflow.org/v2beta1, but the job was created as v1 and stays that; "
+        "delete it and create it again to change this"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flavour", "launcher", "stateful", "running"),
+    [
+        ("v1", "Pod", False, "v1"),
+        ("v1", "Job", False, "v2beta1"),
+        ("v1", "Job", True, "v1alpha2"),
+        ("v2beta1", "Pod", False, "v1"),
+        ("v2beta1", "Job", False, "v2beta1"),
+        ("v2beta1", "Job", True, "v1alpha2"),
+        ("v1alpha2", "Pod", False, "v1"),
+        ("v1alpha2", "Job", False, "v1alpha2"),
+        ("v1alpha2", "Job", True, "v1alpha2"),
+    ],
+)
+def test_a_launcher_that_is_there_says_who_goes_on(
+    flavour: str, launcher: str, stateful: bool, running: str
+) -> None:
+    assert running_as(job({"flavour": flavour}), launcher, stateful_workers=stateful) == running
+
+
+def test_a_launcher_of_another_form_is_told_of() -> None:
+    event = mismatch(job({"flavour": "v2beta1"}), "Pod", Flavour.V1)
+
+    assert (event.reason, event.severity) == ("FlavourMismatch", "Warning")
+    assert event.message == (
+        "the job is v2beta1, but its launcher is a Pod, as of v1; it goes on as v1 until it ends or is suspended"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (job({"flavour": "v1"}), {FLAVOUR: "v1"}),
+        (job({"flavour": "v1alpha2"}), {FLAVOUR: "v1alpha2"}),
+        (job({"flavour": "v2beta1"}), {}),
+        (job({"flavour": "v2beta1"}, flavour="v1"), {FLAVOUR: "v1"}),
+    ],
+)
+def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) -> None:
+    assert marks(one) == expected
+
+
+@pytest.mark.parametrize(
+    ("flavour", "told"),
+    [
+        ("v1", ["spec.cleanPodPolicy says All, spec.runPolicy.cleanPodPolicy None; None counts"]),
+        ("v1alpha2", ["spec.cleanPodPolicy says All, spec.runPolicy.cleanPodPolicy None; All counts"]),
+        ("v2beta1", ["without effect in a v2beta1 job: spec.cleanPodPolicy"]),
+    ],
+)
+def test_two_words_on_cleaning_up(flavour: str, told: list[str]) -> None:
+    one = job({"flavour": flavour, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
+
+    assert [event.message for event in remarks(one)] == told

@@ -1,0 +1,68 @@
+"""What the counts mean for a v1 MPIJob; its life is in ``test_v1_passes``."""
+
+import pytest
+
+from controller.domain import Counts, Verdict
+from controller.kinds.mpi.v1 import V1
+from controller.kinds.mpi.v1spec import roles
+from controller.testing.mpi import v1_job
+
+DOUBLED = "MPIJobFailed"
+"""After the kind, which every reason begins with: what the original says, and alerts match."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "launcher", "worker", "expected"),
+    [
+        pytest.param(
+            "Never", Counts(), Counts(active=2), Verdict(reason=DOUBLED), id="the launcher does not run yet"
+        ),
+        pytest.param(
+            "Never",
+            Counts(active=1),
+            Counts(),
+            Verdict("MPIJob hvd is running.", reason=DOUBLED),
+            id="whatever the workers do",
+        ),
+        pytest.param(
+            "Never",
+            Counts(succeeded=1),
+            Counts(failed=1),
+            Verdict(succeeded="MPIJob hvd is successfully completed."),
+            id="a launcher that has succeeded decides",
+        ),
+        pytest.param(
+            "Never",
+            Counts(failed=1),
+            Counts(active=2),
+            Verdict(failed="MPIJob hvd is failed because 1 Launcher replica(s) failed.", reason=DOUBLED),
+            id="the launcher fails",
+        ),
+        pytest.param(
+            "OnFailure",
+            Counts(active=1),
+            Counts(active=1, failed=1),
+            Verdict(
+                running="MPIJob hvd is running.",
+                failed="MPIJob hvd is failed because 1 Worker replica(s) failed.",
+                reason=DOUBLED,
+            ),
+            id="a worker that its kubelet gave up fails the job",
+        ),
+        pytest.param(
+            "ExitCode",
+            Counts(active=1),
+            Counts(failed=2),
+            Verdict(
+                running="MPIJob hvd is running.",
+                restarting="MPIJob hvd is restarting because 2 Worker replica(s) failed.",
+                reason=DOUBLED,
+            ),
+            id="exit codes restart",
+        ),
+    ],
+)
+def test_judge(policy: str, launcher: Counts, worker: Counts, expected: Verdict) -> None:
+    of = v1_job({"restartPolicy": policy}, {"restartPolicy": policy})
+
+    assert V1.judge(of, roles(of), {"Launcher": launcher, "Worker": worker}) == expected

@@ -1,0 +1,255 @@
+"""Whole v1 jobs against the embedded API server: what they cost, and whose objects have the names of theirs."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from api.meta import CONFIG_MAPS, EVENTS, PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
+from api.mpijob import RESOURCE
+from controller.runtime import clock
+from controller.testing.faults import Refuse, Reset, Rule
+from controller.testing.mpi import container
+from controller.testing.stage import QUIET, Stage, controlling, daytime, stage
+
+SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+
+
+class Play:
+    """The user and the kubelet of the job ``hvd``."""
+
+    def __init__(self, on: Stage) -> None:
+        self.on = on
+
+    async def submit(self, workers: int = 2, **launcher: Any) -> None:
+        roles = {
+            "Launcher": {"template": {"spec": {"containers": [container()], **launcher}}},
+            "Worker": {"replicas": workers, "template": {"spec": {"containers": [container()]}}},
+        }
+        body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": "hvd"}}
+        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles}})
+        await self.on.settled(2)
+
+    async def become(self, phase: str, *names: str) -> None:
+        """These pods get to that phase, and are ready if it is Running; all if none is named, the launcher last."""
+        ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
+        for name in names or reversed(await self.on.names(PODS)):
+            status: dict[str, Any] = {"phase": phase, "conditions": [ready]}
+            if phase == "Running":
+                since = {"startedAt": clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+                known = {"name": "mpi", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+                status["containerStatuses"] = [{**known, "state": {"running": since}}]
+            await self.on.change(PODS, name, {"status": status}, "status")
+        await self.on.settled(10)
+
+    async def conditions(self) -> str:
+        status = (await self.on.get(RESOURCE, "hvd")).get("status") or {}
+        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+
+    async def named(self) -> list[str]:
+        """The pods that the launcher may run ranks in; none without a Role."""
+        if "hvd-launcher" not in await self.on.names(ROLES):
+            return []
+        rules = (await self.on.get(ROLES, "hvd-launcher")).get("rules") or []
+        return [
+            name for rule in rules for name in rule["resourceNames"] if rule["resources"] == ["pods/exec"]
+        ]
+
+    async def reasons(self) -> set[str]:
+        return {one["reason"] for one in await self.on.items(EVENTS)}
+
+
+@asynccontextmanager
+async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncIterator[Play]:
+    with daytime() as now:
+        async with stage(*rules, crds=(RESOURCE,), clock=now) as on, controlling(on, settings):
+            await on.settled()
+            on.faults.calls.clear()
+            yield Play(on)
+
+
+@pytest.mark.parametrize("workers", [1, 8, 64])
+async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
+    """A create for each child; the list of hosts once more and the right taken away; three statuses. Nothing is looked up."""
+    async with playing(settings=replace(SETTINGS, events="off")) as it:
+        await it.submit(workers)
+        await it.become("Running")
+        await it.become("Succeeded", "hvd-launcher")
+        counts = Counter((one.verb, one.plural) for one in it.on.calls if one.verb != "watch")
+
+        assert await it.conditions() == "Created T, Running F, Succeeded T"
+        assert counts == {
+            ("create", "pods"): workers + 1,
+            ("create", "serviceaccounts"): 1,
+            ("create", "configmaps"): 1,
+            ("create", "roles"): 1,
+            ("create", "rolebindings"): 1,
+            ("patch", "configmaps"): 1,
+            ("patch", "roles"): 1,
+            ("patch", "mpijobs"): 3,
+        }
+
+
+def foreign(resource: Resource, name: str) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+    }
+    if resource == PODS:
+        body["spec"] = {"containers": [container()]}
+    if resource == ROLE_BINDINGS:
+        body["roleRef"] = {"apiGroup": ROLES.group, "kind": "Role", "name": "another"}
+    return body
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [
+        (SERVICE_ACCOUNTS, "hvd-launcher"),
+        (CONFIG_MAPS, "hvd-config"),
+        (ROLES, "hvd-launcher"),
+        (ROLE_BINDINGS, "hvd-launcher"),
+        (PODS, "hvd-worker-1"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.kind,
+)
+async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> None:
+    """No right is handed out, the job says what to do, and goes on when the name is free."""
+    async with playing() as it:
+        before = await it.on.create(resource, foreign(resource, name))
+        await it.submit()
+        await it.on.settled(20)
+
+        assert "ErrResourceExists" in await it.reasons()
+        assert await it.conditions() == "Created T, Running F"
+        left = await it.on.get(resource, name)
+        assert left["metadata"]["uid"] == before["metadata"]["uid"]
+        assert "hvd-launcher" not in await it.on.names(PODS)
+        bound = ["hvd-launcher"] if resource == ROLE_BINDINGS else []
+        assert await it.on.names(ROLE_BINDINGS) == bound
+
+        await it.on.delete(resource, name, grace_period_seconds=0)
+        await it.on.settled(400)
+        await it.become("Running")
+        assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
+        assert await it.conditions() == "Created T, Running T"
+
+
+async def test_a_worker_whose_name_is_taken_meanwhile_is_not_named() -> None:
+    """Somebody is quicker than this controller: a pod of his gets no visit from the launcher."""
+    async with playing() as it:
+        await it.submit()
+        await it.become("Running")
+        it.on.faults.rules.append(Rule(Refuse(403, "Forbidden", "quota"), verb="create", plural="pods"))
+        await it.on.delete(PODS, "hvd-worker-1", grace_period_seconds=0)
+        await it.on.settled(2)
+        await it.on.create(PODS, foreign(PODS, "hvd-worker-1"))
+        it.on.faults.rules.clear()
+        await it.on.settled(200)
+
+        assert await it.named() == ["hvd-worker-0"]
+        assert "ErrResourceExists" in await it.reasons()
+
+
+async def test_an_account_that_the_template_names_is_taken_as_it_is() -> None:
+    async with playing() as it:
+        before = await it.on.create(SERVICE_ACCOUNTS, foreign(SERVICE_ACCOUNTS, "trainer"))
+        await it.submit(serviceAccountName="trainer")
+
+        binding = await it.on.get(ROLE_BINDINGS, "hvd-launcher")
+        assert [one["name"] for one in binding["subjects"]] == ["trainer"]
+        assert (await it.on.get(SERVICE_ACCOUNTS, "trainer"))["metadata"] == before["metadata"]
+        assert "hvd-launcher" not in await it.on.names(SERVICE_ACCOUNTS)
+
+
+@pytest.mark.parametrize("plural", ["serviceaccounts", "roles", "rolebindings"])
+async def test_a_right_that_the_controller_lacks(plural: str) -> None:
+    """The job says so, no launcher is made, and the server is asked ever more rarely."""
+    words = f'User "x" cannot create resource "{plural}"'
+    async with playing(Rule(Refuse(403, "Forbidden", words), verb="create", plural=plural)) as it:
+        await it.submit()
+        await it.on.settled(600)
+
+        kind = {"serviceaccounts": "ServiceAccount", "roles": "Role", "rolebindings": "RoleBinding"}[plural]
+        assert {f"FailedCreate{kind}", "RightsMissing"} <= await it.reasons()
+        assert await it.conditions() == "Created T, Running F"
+        assert "hvd-launcher" not in await it.on.names(PODS)
+        assert it.on.faults.count("create", plural) < 30
+
+        it.on.faults.rules.clear()
+        await it.on.settled(300)
+        assert "hvd-launcher" in await it.on.names(PODS)
+
+
+@pytest.mark.parametrize("plural", ["roles", "rolebindings", "configmaps", "pods"])
+async def test_an_answer_that_is_lost(plural: str) -> None:
+    async with playing(Rule(Reset(committed=True), verb="create", plural=plural, times=1)) as it:
+        await it.submit()
+        await it.on.settled(60)
+        await it.become("Running")
+
+        assert await it.conditions() == "Created T, Running T"
+        assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
+        assert await it.on.names(PODS) == ["hvd-launcher", "hvd-worker-0", "hvd-worker-1"]
+
+
+async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
+    resources = ((ROLES, "hvd-launcher"), (ROLE_BINDINGS, "hvd-launcher"), (CONFIG_MAPS, "hvd-config"))
+    async with stage(crds=(RESOURCE,)) as on:
+        async with controlling(on, SETTINGS):
+            it = Play(on)
+            await it.submit()
+            await it.become("Running")
+        before = [await on.get(*one) for one in resources]
+        on.faults.calls.clear()
+        async with controlling(on, SETTINGS):
+            await on.settled(10)
+
+            assert [await on.get(*one) for one in resources] == before
+            assert [one.verb for one in on.calls if one.verb not in {"watch", "get", "list"}] == []
+
+
+async def test_a_right_of_a_job_that_finished_while_nobody_looked_is_taken_away() -> None:
+    """As of one that training-operator has left behind."""
+    async with stage(crds=(RESOURCE,)) as on:
+        it = Play(on)
+        async with controlling(on, SETTINGS):
+            await it.submit()
+            await it.become("Running")
+        assert await it.named() != []
+        condition = {"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}
+        await on.change(RESOURCE, "hvd", {"status": {"conditions": [condition]}}, "status")
+        async with controlling(on, SETTINGS):
+            await on.settled(10)
+
+            assert await it.named() == []
+
+
+@pytest.mark.parametrize("finished", [False, True], ids=["a job that runs", "one that has finished"])
+async def test_rights_that_training_operator_has_handed_out_are_narrowed(finished: bool) -> None:
+    async with stage(crds=(RESOURCE,)) as on:
+        it = Play(on)
+        async with controlling(on, SETTINGS):
+            await it.submit()
+            await it.become("Running")
+            if finished:
+                await it.become("Succeeded", "hvd-launcher")
+        every_pod = {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]}
+        await on.change(ROLES, "hvd-launcher", {"rules": [every_pod]})
+        before = sorted(await on.names(PODS))
+        async with controlling(on, SETTINGS):
+            await on.settled(10)
+
+            rules = (await on.get(ROLES, "hvd-launcher"))["rules"] or []
+            assert all(rule["resourceNames"] == ["hvd-worker-0", "hvd-worker-1"] for rule in rules)
+            assert (rules == []) is finished
+            assert sorted(await on.names(PODS)) == before
+        on.faults.calls.clear()
+        async with controlling(on, SETTINGS):
+            await on.settled(10)
+
+            assert on.faults.count("patch", "roles") == 0

@@ -1,0 +1,336 @@
+"""The life of a v1 MPIJob, decision by decision: Life stands for the API server, the kubelet and the user."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from api.meta import PODS
+from api.mpijob import MPIJob
+from controller.domain import Count
+from controller.kind import Options
+from controller.kinds.mpi.hosts import LATE_SECONDS
+from controller.kinds.mpi.v1 import V1
+from controller.testing.life import Life
+from controller.testing.mpi import mpi_job
+
+WORKERS = ["pi-worker-0", "pi-worker-1"]
+BINDING = "RoleBinding/pi-launcher"
+
+
+def v1_job(policy: str = "Never", **fields: Any) -> MPIJob:
+    job = mpi_job(**{"slotsPerWorker": 1, "flavour": "v1", **fields})
+    for spec in (job.spec.mpi_replica_specs or {}).values():
+        spec.restart_policy = policy
+    return job
+
+
+def life_of(
+    policy: str = "Never", *, options: Options | None = None, graceful: bool = False, **fields: Any
+) -> Life:
+    """A job once all that it needs is made."""
+    life = Life(v1_job(policy, **fields), kind=V1, options=options, graceful=graceful)
+    life.settle()
+    return life
+
+
+def running(policy: str = "Never", *, graceful: bool = False, **fields: Any) -> Life:
+    """The same once all its pods run."""
+    life = life_of(policy, graceful=graceful, **fields)
+    life.become("Running", ready=True)
+    life.settle()
+    return life
+
+
+def named(life: Life) -> list[str]:
+    """The pods that the launcher may run ranks in."""
+    rules = life.extras["Role/pi-launcher"]["rules"]
+    return rules[1]["resourceNames"] if rules else []
+
+
+def hosts(life: Life) -> str:
+    return str(life.extras["pi-config"]["data"]["discover_hosts.sh"])
+
+
+def test_first_the_workers_then_the_right_and_the_launcher() -> None:
+    life = Life(v1_job(), kind=V1)
+
+    first = life.step()
+
+    assert life.made == WORKERS
+    assert sorted(life.extras) == ["pi-config", "pi-launcher"]
+    assert life.extras["pi-launcher"]["kind"] == "ServiceAccount"
+    assert first.again
+
+    second = life.step()
+
+    assert life.made == [*WORKERS, "pi-launcher"]
+    assert named(life) == WORKERS
+    assert BINDING in life.extras
+    assert not second.again
+
+
+def test_what_the_right_needs_goes_before_the_pods() -> None:
+    """In the order of the waves: without account, Role and binding there is no launcher."""
+    life = Life(v1_job(), kind=V1)
+    life.step()
+
+    waves = {child.resource.kind: child.first for child in life.decide().create}
+
+    assert waves == {"ServiceAccount": 1, "ConfigMap": 1, "Role": 1, "RoleBinding": 2, "Pod": 0}
+
+
+def test_a_worker_that_cannot_be_made_is_no_right() -> None:
+    """As when somebody else's pod has its name."""
+    life = Life(v1_job(), kind=V1)
+
+    for _ in range(3):
+        plan = life.decide()
+        life.apply(replace(plan, create=tuple(one for one in plan.create if one.name != "pi-worker-1")))
+
+    assert [one.name for one in life.decide().create if one.resource == PODS] == ["pi-worker-1"]
+    assert sorted(life.extras) == ["pi-config", "pi-launcher"]
+
+
+def test_a_worker_that_has_gone_is_not_named_until_the_new_one_is_there() -> None:
+    life = running()
+    life.remove("worker-1")
+
+    life.step()
+    assert named(life) == ["pi-worker-0"]
+    assert life.made[-1] == "pi-worker-1"
+
+    life.settle()
+    assert named(life) == WORKERS
+    assert life.conditions == "Created T, Running T"
+
+
+def test_no_workers_is_a_role_without_rules() -> None:
+    life = life_of(workers=None)
+
+    assert life.made == ["pi-launcher"]
+    assert life.extras["Role/pi-launcher"]["rules"] == []
+
+
+def test_scaling_moves_role_and_hostfile() -> None:
+    life = running()
+
+    life.respecify(v1_job(workers=4))
+    life.settle()
+    assert named(life) == [f"pi-worker-{index}" for index in range(4)]
+    assert life.extras["pi-config"]["data"]["hostfile"].count("\n") == 4
+    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
+
+    life.respecify(v1_job(workers=1))
+    life.settle()
+    assert named(life) == ["pi-worker-0"]
+    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1"
+    assert sorted(life.pods) == ["pi-launcher", "pi-worker-0"]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_right_ends_with_the_job(phase: str) -> None:
+    life = running()
+
+    life.become(phase, "launcher", code=0 if phase == "Succeeded" else 1)
+    life.settle()
+
+    assert named(life) == []
+    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+
+
+def test_the_right_ends_while_the_job_is_suspended() -> None:
+    life = running()
+
+    life.respecify(v1_job(runPolicy={"suspend": True}))
+    life.settle()
+    assert (named(life), life.pods) == ([], {})
+
+    life.respecify(v1_job())
+    life.settle()
+    assert named(life) == WORKERS
+    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+
+
+def test_a_job_that_is_created_suspended_has_nothing() -> None:
+    life = life_of(runPolicy={"suspend": True})
+
+    assert (life.extras, life.pods) == ({}, {})
+    assert life.conditions == "Created T, Suspended T"
+
+
+def test_a_gang_that_waits_has_nothing() -> None:
+    life = life_of(options=Options(gang_scheduler="volcano"))
+    assert (life.extras, life.pods) == ({}, {})
+
+    life.admit()
+    life.settle()
+    assert life.made == [*WORKERS, "pi-launcher"]
+    assert life.group is not None
+
+
+def test_a_start_writes_the_list_of_hosts_twice() -> None:
+    life = life_of()
+    assert hosts(life) == "#!/bin/sh"
+    life.become("Running", "worker-1", ready=True, running_since=life.now)
+    life.settle()
+    assert hosts(life) == "#!/bin/sh"
+
+    life.become("Running", "worker-0", ready=True, running_since=life.now)
+    life.settle()
+
+    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
+
+
+def test_workers_that_have_rested_are_told_of_without_the_others() -> None:
+    life = life_of()
+    life.become("Running", "worker-1", ready=True, running_since=life.now)
+    due = life.step().requeue_after_seconds
+    assert due == 5
+
+    life.wait(due)
+    life.settle()
+
+    assert hosts(life) == "#!/bin/sh\necho pi-worker-1:1"
+
+
+def test_a_job_runs_when_its_launcher_does() -> None:
+    life = life_of()
+
+    life.become("Running", "launcher")
+    life.settle()
+
+    assert life.conditions == "Created T, Running T"
+    assert life.counters == {"Launcher": {"active": 1}, "Worker": {}}
+
+
+def test_the_launchers_success_is_the_jobs() -> None:
+    life = running()
+
+    life.become("Failed", "worker-1", code=137)
+    life.become("Succeeded", "launcher", code=0)
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Succeeded T"
+    assert life.counters == {"Launcher": {"succeeded": 1}, "Worker": {}}
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+@pytest.mark.parametrize(
+    ("pod", "counters"),
+    [
+        pytest.param(
+            "worker-1", {"Launcher": {"active": 1}, "Worker": {"active": 1, "failed": 1}}, id="a worker"
+        ),
+        pytest.param("launcher", {"Launcher": {"failed": 1}, "Worker": {}}, id="the launcher"),
+    ],
+)
+def test_a_pod_in_phase_failed_fails_the_job(policy: str, pod: str, counters: dict[str, Any]) -> None:
+    life = running(policy)
+
+    life.become("Failed", pod, code=1)
+    life.settle()
+
+    failed = (life.status.conditions or [])[-1]
+    role = "Worker" if pod.startswith("worker") else "Launcher"
+    assert (failed.type, failed.reason) == ("Failed", "MPIJobMPIJobFailed")
+    assert failed.message == f"MPIJob pi is failed because 1 {role} replica(s) failed."
+    assert life.counters == counters
+    assert life.status.completion_time is not None
+
+
+def test_exit_codes_replace_a_worker() -> None:
+    life = running("ExitCode")
+
+    life.become("Failed", "worker-1", code=137)
+    life.settle()
+
+    assert life.made.count("pi-worker-1") == 2
+    assert Count.RESTARTED in life.counts
+    assert "MPIJobRestarting" in life.reasons
+    assert named(life) == WORKERS
+
+
+def test_an_exit_code_of_the_programs_own_fails_the_job() -> None:
+    life = running("ExitCode")
+
+    life.become("Failed", "worker-1", code=1)
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Failed T"
+
+
+def test_a_worker_that_somebody_removes_is_made_again() -> None:
+    """While it terminates it still counts as active."""
+    life = running(graceful=True)
+    life.remove("worker-1")
+    life.settle()
+    assert life.counters["Worker"] == {"active": 2}
+
+    life.go("worker-1")
+    life.settle()
+
+    assert life.made.count("pi-worker-1") == 2
+    assert life.conditions == "Created T, Running T"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "options"),
+    [
+        pytest.param({"kubeflow.org/mpi-wait-for-workers": "true"}, Options(), id="the annotation"),
+        pytest.param(None, Options(mpi_wait_for_workers=True), id="the flag"),
+    ],
+)
+def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None, options: Options) -> None:
+    life = life_of(annotations=annotations, options=options)
+    assert life.made == WORKERS
+
+    life.become("Running", "worker-0", ready=True)
+    life.settle()
+    assert life.made == WORKERS
+    life.become("Running", "worker-1", ready=True)
+    life.settle()
+
+    assert life.made == [*WORKERS, "pi-launcher"]
+
+
+def test_workers_that_are_late_are_named() -> None:
+    life = life_of(workers=5, options=Options(mpi_wait_for_workers=True))
+    life.become("Running", "worker-1", ready=True)
+    assert life.step().requeue_after_seconds == LATE_SECONDS
+    assert life.conditions == "Created T"
+
+    life.wait(LATE_SECONDS)
+    life.settle()
+
+    last = (life.status.conditions or [])[-1]
+    assert (last.type, last.status, last.reason) == ("Running", "False", "MPIJobWaitsForWorkers")
+    assert last.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
+
+
+def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None:
+    life = running()
+    job = v1_job()
+    assert job.spec.mpi_replica_specs
+    del job.spec.mpi_replica_specs["Launcher"]
+
+    life.respecify(job)
+    life.settle()
+
+    assert life.conditions == "Created T, Running T"
+    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+
+
+def test_hosts_are_ordered_by_place_if_places_are_known() -> None:
+    life = life_of(workers=3, options=Options(mpi_topology_label="rack"))
+    assert life.made == [*WORKERS, "pi-worker-2"]
+
+    for index in range(3):
+        life.become("Running", f"worker-{index}", ready=True, node=f"n{index}")
+    life.places = {"n0": "a", "n1": "b", "n2": "a"}
+    life.settle()
+
+    assert life.made[-1] == "pi-launcher"
+    order = ["pi-worker-0", "pi-worker-2", "pi-worker-1"]
+    assert [line.split()[0] for line in life.extras["pi-config"]["data"]["hostfile"].splitlines()] == order
+    assert hosts(life).split("\n")[1:] == [f"echo {name}:1" for name in order]

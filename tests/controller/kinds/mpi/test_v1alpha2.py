@@ -1,0 +1,246 @@
+"""MPIJob as the MPI Operator of 2020 ran it: what its fields mean, and the life of one."""
+
+from typing import Any
+
+import pytest
+
+from api.mpijob import MPIJob
+from controller.kind import Options
+from controller.kinds.mpi import v1alpha2
+from controller.kinds.mpi.v1alpha2 import V1ALPHA2
+from controller.testing.life import Life
+from controller.testing.mpi import container, mpi_job
+
+WORKERS = ["pi-worker-0", "pi-worker-1"]
+
+
+def old_job(**fields: Any) -> MPIJob:
+    return mpi_job(**{"flavour": "v1alpha2", **fields})
+
+
+def life_of(**fields: Any) -> Life:
+    """A job once all that it needs is made."""
+    life = Life(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+    life.settle()
+    return life
+
+
+def running(**fields: Any) -> Life:
+    """The same once launcher and workers run."""
+    life = life_of(**fields)
+    life.become("Running", ready=True)
+    life.launch()
+    life.settle()
+    return life
+
+
+def template(job: MPIJob) -> dict[str, Any]:
+    return v1alpha2.launcher_template(job, v1alpha2.roles(job), Options())
+
+
+def worker(job: MPIJob) -> dict[str, Any]:
+    return v1alpha2.worker_body(job, v1alpha2.roles(job), 1, Options())
+
+
+@pytest.mark.parametrize(
+    ("spec", "run_policy", "expected"),
+    [
+        pytest.param({}, {}, (None, 6, None), id="six tries"),
+        pytest.param(
+            {"backoffLimit": 4, "activeDeadlineSeconds": 60},
+            {},
+            (None, 4, 60),
+            id="limits beside the run policy",
+        ),
+        pytest.param(
+            {"backoffLimit": 4, "activeDeadlineSeconds": 60},
+            {"backoffLimit": 2, "activeDeadlineSeconds": 0},
+            (None, 2, 0),
+            id="those of the run policy win",
+        ),
+        pytest.param(
+            {"cleanPodPolicy": "None"},
+            {"cleanPodPolicy": "All"},
+            ("None", 6, None),
+            id="cleaning up is the other way round",
+        ),
+        pytest.param({}, {"cleanPodPolicy": "All"}, ("All", 6, None), id="but the run policy counts"),
+        pytest.param({"cleanPodPolicy": "Running"}, {}, ("All", 6, None), id="workers always run"),
+    ],
+)
+def test_run_policy(spec: dict[str, Any], run_policy: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    policy = v1alpha2.policy(old_job(runPolicy=run_policy, **spec))
+
+    assert (policy.clean_pod_policy, policy.backoff_limit, policy.active_deadline_seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "between", "variables"),
+    [
+        pytest.param(
+            None,
+            " slots=",
+            ["OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"],
+            id="Open MPI by default",
+        ),
+        pytest.param(
+            "Whatever",
+            " slots=",
+            ["OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_default_hostfile"],
+            id="for every other word",
+        ),
+        pytest.param(
+            "IntelMPI", ":", ["I_MPI_HYDRA_BOOTSTRAP_EXEC", "I_MPI_HYDRA_HOST_FILE"], id="Intel MPI"
+        ),
+        pytest.param("MPICH", ":", ["HYDRA_LAUNCHER_EXEC", "HYDRA_HOST_FILE"], id="MPICH"),
+    ],
+)
+def test_distribution(said: str | None, between: str, variables: list[str]) -> None:
+    job = old_job(mpiDistribution=said)
+    env = template(job)["spec"]["containers"][0]["env"]
+    data = v1alpha2.data(job, range(2))
+
+    assert data["hostfile"] == f"pi-worker-0{between}2\npi-worker-1{between}2\n"
+    assert sorted(data) == ["hostfile", "kubexec.sh"]
+    assert [one["name"] for one in env][:2] == variables
+    assert [one["value"] for one in env][:2] == ["/etc/mpi/kubexec.sh", "/etc/mpi/hostfile"]
+    assert [one["name"] for one in env][-2:] == ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"]
+
+
+def test_hydra_calls_its_agent_with_options_of_ssh() -> None:
+    script = v1alpha2.data(old_job(mpiDistribution="MPICH", mainContainer="mpi"), range(2))["kubexec.sh"]
+
+    assert 'while [ "${1#-}" != "$1" ]; do shift; done\nPOD_NAME=$1\nshift\n' in script
+    assert '/opt/kube/kubectl exec ${POD_NAME} --container mpi -- /bin/sh -c "$KNOW; $*"' in script
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("Never", "Never"), ("OnFailure", "OnFailure"), ("Always", "OnFailure"), (None, "OnFailure")],
+)
+def test_restarts(given: str | None, expected: str) -> None:
+    job = old_job()
+    for spec in (job.spec.mpi_replica_specs or {}).values():
+        spec.restart_policy = given
+
+    assert template(job)["spec"]["restartPolicy"] == expected
+    assert worker(job)["spec"]["restartPolicy"] == "Always"
+
+
+def test_labels_of_then_and_now() -> None:
+    labels = worker(old_job())["metadata"]["labels"]
+
+    assert labels == {
+        "group_name": "kubeflow.org",
+        "mpi_job_name": "pi",
+        "mpi_role_type": "worker",
+        "training.kubeflow.org/operator-name": "mpi-operator",
+        "training.kubeflow.org/job-name": "pi",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "1",
+    }
+    assert worker(old_job())["metadata"]["ownerReferences"][0]["apiVersion"] == "kubeflow.org/v1alpha2"
+
+
+def test_the_launcher_runs_as_its_own_account() -> None:
+    spec = {"containers": [container()], "serviceAccountName": "trainer"}
+    body = template(old_job(launcher={"spec": spec, "metadata": {"annotations": {"a": "b"}}}))
+
+    assert body["spec"]["serviceAccountName"] == "pi-launcher"
+    assert body["metadata"]["annotations"] == {"a": "b"}
+    assert set(body["metadata"]) == {"annotations", "labels"}
+    (config,) = [one for one in body["spec"]["volumes"] if "configMap" in one]
+    assert [one["key"] for one in config["configMap"]["items"]] == ["kubexec.sh", "hostfile"]
+
+
+def test_first_the_workers_then_the_right_and_the_launcher() -> None:
+    life = Life(old_job(), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+
+    assert life.step().again
+    assert (life.made, sorted(life.extras), life.batch_jobs) == (WORKERS, ["pi-config", "pi-launcher"], {})
+
+    life.settle()
+    (job,) = life.batch_jobs.values()
+    assert job["metadata"]["labels"]["mpi_role_type"] == "launcher"
+    assert job["spec"]["backoffLimit"] == 6
+    assert life.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
+
+
+def test_a_launcher_that_is_tried_again() -> None:
+    life = running()
+    assert life.conditions == "Created T, Running T"
+
+    ((name, job),) = life.batch_jobs.items()
+    life.batch_jobs[name] = {**job, "status": {"failed": 1}}
+    life.batch_pods = []
+    life.settle()
+
+    assert life.conditions == "Created T, Restarting T"
+    assert (life.status.conditions or [])[-1].message == "MPIJob hpc/pi is restarting."
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", []), ("None", WORKERS)])
+def test_the_end(policy: str, left: list[str]) -> None:
+    life = running(cleanPodPolicy=policy)
+
+    life.end_batch("Complete")
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Succeeded T"
+    assert sorted(life.pods) == left
+    assert life.extras["Role/pi-launcher"]["rules"] == []
+
+
+def test_no_right_while_suspended() -> None:
+    life = running()
+
+    life.respecify(old_job(runPolicy={"suspend": True}))
+    life.settle()
+    assert (life.pods, life.extras["Role/pi-launcher"]["rules"]) == ({}, [])
+
+    life.respecify(old_job())
+    life.settle()
+    assert life.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
+    assert not next(iter(life.batch_jobs.values()))["spec"].get("suspend")
+
+
+def test_without_workers() -> None:
+    life = life_of(workers=None)
+
+    assert list(life.batch_jobs) == ["pi-launcher"]
+    assert life.extras["Role/pi-launcher"]["rules"] == []
+
+
+def taken_over(**fields: Any) -> Life:
+    """A job that the original has started: the launcher is there, workers are a StatefulSet's."""
+    life = Life(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+    metadata = {"name": "pi-launcher", "namespace": "hpc", "uid": "old", "resourceVersion": "1"}
+    life.batch_jobs["pi-launcher"] = {"metadata": metadata, "spec": {}}
+    life.extras["pi-worker"] = {"kind": "StatefulSet"}
+    life.settle()
+    return life
+
+
+def test_what_the_original_has_started_goes_on() -> None:
+    life = taken_over(cleanPodPolicy="All")
+    assert (life.made, list(life.batch_jobs), list(life.extras)) == ([], ["pi-launcher"], ["pi-worker"])
+    assert life.reasons.count("FlavourMismatch") == 1
+
+    life.end_batch("Complete")
+    life.settle()
+
+    assert life.conditions == "Created T, Running F, Succeeded T"
+    assert "pi-worker" not in life.extras
+
+
+def test_what_the_original_has_started_goes_on_in_the_new_form_after_a_suspension() -> None:
+    life = taken_over()
+
+    life.respecify(old_job(runPolicy={"suspend": True}))
+    plan = life.decide()
+
+    assert [(one.resource.kind, one.name, one.uid) for one in plan.delete] == [
+        ("Job", "pi-launcher", "old"),
+        ("StatefulSet", "pi-worker", ""),
+    ]
+    assert plan.create == ()

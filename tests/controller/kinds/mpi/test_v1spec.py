@@ -1,0 +1,131 @@
+"""What the spec of a v1 MPIJob says, and what is wrong with it."""
+
+from typing import Any
+
+import pytest
+
+from api.mpijob import MPIJob
+from controller.kind import Options
+from controller.kinds.mpi import v1spec
+from controller.testing.mpi import HVD, v1_job, v1_template
+
+
+def test_example_12_config() -> None:
+    assert v1spec.data(HVD, v1spec.roles(HVD)["Launcher"], range(2), [1]) == {
+        "hostfile": "hvd-worker-0 slots=4\nhvd-worker-1 slots=4\n",
+        "kubexec.sh": '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${POD_NAME} -- /bin/sh -c "$*"',
+        "discover_hosts.sh": "#!/bin/sh\necho hvd-worker-1:4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("run_policy", "older", "expected"),
+    [
+        pytest.param({}, None, None, id="neither"),
+        pytest.param({}, "Running", "Running", id="the older alone"),
+        pytest.param({"cleanPodPolicy": "All"}, "Running", "All", id="runPolicy goes first"),
+    ],
+)
+def test_policy_of_cleaning_up(run_policy: dict[str, Any], older: str | None, expected: str | None) -> None:
+    of = v1_job(runPolicy={**run_policy, "backoffLimit": 3}, cleanPodPolicy=older)
+
+    assert v1spec.policy(of).clean_pod_policy == expected
+    assert v1spec.policy(of).backoff_limit == 3
+
+
+def test_defaults() -> None:
+    given = v1spec.roles(v1_job(worker={"replicas": None}))
+
+    assert [(role.name, role.replicas, role.restart_policy) for role in given.values()] == [
+        ("Launcher", 1, "Never"),
+        ("Worker", 0, "Never"),
+    ]
+
+
+def problems(of: MPIJob, **options: Any) -> list[str]:
+    return [str(one) for one in v1spec.problems(of, Options(**options))]
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        pytest.param(
+            v1_job(mpiReplicaSpecs=None),
+            "spec.mpiReplicaSpecs: Required value: must be required",
+            id="no roles",
+        ),
+        pytest.param(
+            v1_job(mpiReplicaSpecs={"Worker": {"template": v1_template()}}),
+            "spec.mpiReplicaSpecs[Launcher]: Required value: must be present",
+            id="no launcher",
+        ),
+        pytest.param(
+            v1_job(
+                mpiReplicaSpecs={
+                    "Launcher": {"template": v1_template()},
+                    "worker": {"template": v1_template()},
+                }
+            ),
+            'spec.mpiReplicaSpecs[worker]: Unsupported value: "worker": supported values: "Launcher", "Worker"',
+            id="names count as they are written",
+        ),
+        pytest.param(
+            v1_job({"replicas": 2}),
+            "spec.mpiReplicaSpecs[Launcher].replicas: Forbidden: must be 1",
+            id="two launchers",
+        ),
+        pytest.param(
+            v1_job(worker={"replicas": -1}),
+            "spec.mpiReplicaSpecs[Worker].replicas: Forbidden: must not be negative",
+            id="fewer than none",
+        ),
+        pytest.param(
+            v1_job(worker={"template": {"spec": {"containers": []}}}),
+            "spec.mpiReplicaSpecs[Worker].template.spec.containers: Required value: must be specified",
+            id="no container",
+        ),
+        pytest.param(
+            v1_job({"template": v1_template(image="")}),
+            "spec.mpiReplicaSpecs[Launcher].template.spec.containers[0].image: Required value: must be required",
+            id="no image",
+        ),
+        pytest.param(
+            v1_job(worker={"restartPolicy": "Sometimes"}),
+            'spec.mpiReplicaSpecs[Worker].restartPolicy: Unsupported value: "Sometimes": supported values: "Always",'
+            ' "OnFailure", "Never", "ExitCode"',
+            id="no such policy",
+        ),
+        pytest.param(
+            v1_job(mainContainer='x -- sh -c "curl evil"'),
+            'spec.mainContainer: Invalid value: "x -- sh -c "curl evil"": must be the name of a container',
+            id="what would be run by a shell",
+        ),
+    ],
+)
+def test_what_cannot_be_run(of: MPIJob, expected: str) -> None:
+    assert problems(of) == [expected]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(HVD, id="the example"),
+        pytest.param(v1_job(mpiReplicaSpecs={"Launcher": {"template": v1_template()}}), id="no workers"),
+        pytest.param(v1_job(worker={"replicas": 0}), id="no workers yet"),
+        pytest.param(v1_job(mainContainer="trainer"), id="a main container"),
+        pytest.param(
+            v1_job({"template": {"spec": {"containers": [{"name": "any", "image": "i"}]}}}),
+            id="any container name",
+        ),
+    ],
+)
+def test_what_can_be_run(of: MPIJob) -> None:
+    assert problems(of) == []
+
+
+def test_too_many_workers() -> None:
+    assert problems(v1_job(), max_replicas=2) == [
+        "spec.mpiReplicaSpecs: Invalid value: 3 replicas: must be at most 2"
+    ]
+    (problem,) = problems(v1_job(worker={"replicas": 60_000}), max_replicas=100_000)
+    assert problem.startswith("spec.mpiReplicaSpecs[Worker].replicas: Invalid value: the lists of hosts take")

@@ -1,0 +1,409 @@
+"""Whole v2beta1 jobs against the embedded API server and its controller of batch Jobs: which calls they cost, and what goes wrong."""
+
+import asyncio
+import base64
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from api.batch import BATCH_JOBS
+from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
+from api.mpijob import RESOURCE, Flavour
+from api.nodes import NODES
+from controller.local.batch.jobs import Jobs
+from controller.runtime import clock
+from controller.testing.faults import Cut, Refuse, Reset, Rule
+from controller.testing.mpi import container
+from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
+
+JOB = Flavour.V2BETA1.resource
+SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+
+
+class Play:
+    """The user and the kubelet of the job ``pi``."""
+
+    def __init__(self, on: Stage) -> None:
+        self.on = on
+        self.watched = {one.plural for one in on.calls if one.verb == "watch"}
+        """What the controller has begun to watch."""
+
+    async def submit(self, workers: int = 2, **spec: Any) -> dict[str, Any]:
+        template = {"spec": {"containers": [container()]}}
+        roles = {"Launcher": {"template": template}, "Worker": {"replicas": workers, "template": template}}
+        body = {"apiVersion": JOB.api_version, "kind": JOB.kind, "metadata": {"name": "pi"}}
+        made = await self.on.create(JOB, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
+        await self.on.settled(2)
+        return made
+
+    async def run(self, *names: str) -> None:
+        """These pods run; all that do not yet, if none is named."""
+        for name in names or await self.on.names(PODS):
+            now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            ready = {"type": "Ready", "status": "True"}
+            state = {
+                "name": "mpi",
+                "image": "i",
+                "imageID": "",
+                "ready": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": now}},
+            }
+            await self.on.change(
+                PODS,
+                name,
+                {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": [state]}},
+                "status",
+            )
+        await self.on.settled(2)
+
+    async def end(self, phase: str = "Succeeded", code: int = 0) -> None:
+        """The launcher's pod ends."""
+        (name,) = [one for one in await self.on.names(PODS) if "launcher" in one]
+        state = {
+            "name": "mpi",
+            "image": "i",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+            "state": {"terminated": {"exitCode": code}},
+        }
+        await self.on.change(PODS, name, {"status": {"phase": phase, "containerStatuses": [state]}}, "status")
+        await self.on.settled(5)
+
+    async def conditions(self) -> str:
+        status = (await self.on.get(JOB, "pi")).get("status") or {}
+        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+
+    async def condition(self, type_: str) -> dict[str, Any]:
+        conditions = (await self.on.get(JOB, "pi"))["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == type_)
+
+    async def events(self) -> list[tuple[str, str]]:
+        return [
+            (one["reason"], one["message"])
+            for one in await self.on.items(EVENTS)
+            if one["involvedObject"]["kind"] == JOB.kind
+        ]
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        return Counter((one.verb, one.plural) for one in self.on.calls if one.verb != "watch")
+
+
+@asynccontextmanager
+async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncGenerator[Play]:
+    with daytime() as now:
+        async with stage(*rules, crds=(RESOURCE,), clock=now) as on:
+            batch = asyncio.create_task(Jobs(on.client, now=now).run())
+            try:
+                async with controlling(on, settings):
+                    await on.settled()
+                    play = Play(on)
+                    on.faults.calls.clear()
+                    yield play
+            finally:
+                batch.cancel()
+                await asyncio.gather(batch, return_exceptions=True)
+
+
+@pytest.mark.parametrize("workers", [1, 8, 64])
+async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
+    """R + 12 at most: creates, the lists of hosts once more, three statuses and three events; nothing is looked up."""
+    async with playing() as it:
+        await it.submit(workers)
+        await it.run()
+        await it.end()
+        await it.on.settled(10)
+        counts = it.counts()
+
+        assert await it.conditions() == "Created T, Running F, Succeeded T"
+        assert counts.total() <= workers + 12
+        assert {key: counts[key] for key in counts if key[0] in {"get", "list"}} == {}
+        assert counts["patch", "configmaps"] == 1
+
+
+async def test_events_are_the_job_controller_s() -> None:
+    """Under another name than children are marked with, as mpi-operator has them."""
+    async with playing() as it:
+        await it.submit()
+        told = [one for one in await it.on.items(EVENTS) if one["involvedObject"]["kind"] == JOB.kind]
+        made = await it.on.get(PODS, "pi-worker-0")
+
+        assert {one["source"]["component"] for one in told} == {"mpi-job-controller"}
+        assert made["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "mpi-operator"
+
+
+async def test_hosts_are_written_twice_though_workers_come_up_one_by_one() -> None:
+    async with playing() as it:
+        await it.submit(8)
+        for index in range(8):
+            await it.run(f"pi-worker-{index}")
+        data = (await it.on.get(CONFIG_MAPS, "pi-config"))["data"]
+
+        assert data["discover_hosts.sh"].count("echo") == 8
+        assert it.counts()["create", "configmaps"] + it.counts()["patch", "configmaps"] == 2
+
+
+def foreign(resource: Resource, name: str) -> dict[str, Any]:
+    """Somebody else's object."""
+    body: dict[str, Any] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+    }
+    specs: Mapping[Resource, dict[str, Any]] = {
+        SERVICES: {"spec": {"ports": [{"port": 80}]}},
+        CONFIG_MAPS: {"data": {"theirs": "x"}},
+        SECRETS: {"stringData": {"theirs": "x"}},
+        BATCH_JOBS: {
+            "spec": {
+                "suspend": True,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [container()]}},
+            }
+        },
+    }
+    return {**body, **specs[resource]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "name"),
+    [(SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"), (BATCH_JOBS, "pi-launcher")],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> None:
+    """It is told with what to do, nothing is overwritten, and when the name is free the job goes on."""
+    async with playing() as it:
+        before = await it.on.create(resource, foreign(resource, name))
+        await it.submit()
+        await it.on.settled(20)
+
+        event = (
+            "ErrResourceExists",
+            f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob',
+        )
+        assert event in await it.events()
+        told = await it.condition("Running")
+        assert (told["status"], told["reason"]) == ("False", "MPIJobHeldUp")
+        assert told["message"].endswith(
+            f"belongs to nobody: delete the {resource.kind} {name}, or give the MPIJob another name"
+        )
+        left = await it.on.get(resource, name)
+        assert (left["metadata"]["uid"], left.get("data")) == (before["metadata"]["uid"], before.get("data"))
+        assert resource is BATCH_JOBS or await it.on.names(PODS) == []
+
+        await it.on.delete(resource, name, grace_period_seconds=0, propagation="Background")
+        await it.on.settled(400)
+        await it.run()
+        assert await it.conditions() == "Created T, Running T"
+
+
+async def test_a_launcher_is_suspended_whatever_holds_the_job_up() -> None:
+    """The quota is wanted back, though somebody else has taken a name of the job's."""
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        await it.on.delete(SECRETS, "pi-ssh")
+        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+        await it.on.settled(10)
+
+        assert "ErrResourceExists" in {reason for reason, _ in await it.events()}
+        assert (await it.on.get(BATCH_JOBS, "pi-launcher"))["spec"]["suspend"] is True
+        assert await it.on.names(PODS) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, "MPIJobHeldUp", id="it waits"),
+        pytest.param({"runPolicy": {"suspend": True}}, "MPIJobSuspended", id="it is suspended"),
+    ],
+)
+async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason: str) -> None:
+    """However many passes it has: the status is not written to and fro."""
+    async with playing() as it:
+        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.submit(**spec)
+        await it.on.settled(60)
+        before = await it.on.get(JOB, "pi")
+        await it.on.settled(600)
+
+        assert (await it.condition("Running"))["reason"] == reason
+        assert "ErrResourceExists" in {told for told, _ in await it.events()}
+        assert (await it.on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
+            "resourceVersion"
+        ]
+
+
+async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
+    async with playing() as it:
+        await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+        await it.submit(launcherCreationPolicy="WaitForWorkersReady")
+        await it.on.settled(60)
+        await it.on.delete(SECRETS, "pi-ssh")
+        await it.on.settled(400)
+
+        told = await it.condition("Running")
+        assert told["reason"] == "MPIJobWaitsForWorkers"
+        assert told["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
+
+
+async def test_keys_that_are_none() -> None:
+    """A Secret of the job's own whose data somebody has broken is left alone, and told with what to do."""
+    async with playing() as it:
+        job = await it.submit(runPolicy={"suspend": True})
+        broken = base64.b64encode(b"none").decode()
+        await it.on.change(SECRETS, "pi-ssh", {"data": {"ssh-privatekey": broken}})
+        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+        await it.on.settled(10)
+
+        told = await it.condition("Running")
+        assert told["message"].endswith("delete it, and a new pair is made")
+        assert ("MPIJobHeldUp", told["message"]) in await it.events()
+        assert (await it.on.get(SECRETS, "pi-ssh"))["data"]["ssh-privatekey"] == broken
+        assert await it.on.names(PODS) == []
+
+        await it.on.delete(SECRETS, "pi-ssh")
+        await it.on.settled(400)
+        assert len(await it.on.names(PODS)) == 3
+        owners = (await it.on.get(SECRETS, "pi-ssh"))["metadata"]["ownerReferences"]
+        assert owners[0]["uid"] == job["metadata"]["uid"]
+
+
+async def test_a_job_made_suspended_whose_worker_is_refused_fails() -> None:
+    """That it does not run while suspended is not that it has run."""
+    refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
+    async with playing(Rule(refused, verb="create", plural="pods")) as it:
+        await it.submit(runPolicy={"suspend": True})
+        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+        await it.on.settled(10)
+
+        assert "spec.schedulerName" in (await it.condition("Failed"))["message"]
+
+
+async def test_no_secret_is_listed_or_watched() -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+
+        assert {one.verb for one in it.on.calls if one.plural == "secrets"} == {"create"}
+
+
+@pytest.mark.parametrize("plural", ["services", "configmaps", "secrets", "pods", "jobs"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Reset(committed=True), id="the answer is lost"),
+        pytest.param(Reset(), id="the request is lost"),
+        pytest.param(Refuse(500, "InternalError"), id="500"),
+    ],
+)
+async def test_a_create_that_fails_once(fault: Any, plural: str) -> None:
+    rule = Rule(fault, verb="create", plural=plural, times=1)
+    async with playing(rule) as it:
+        await it.submit()
+        await it.on.settled(60)
+        await it.run()
+
+        assert await it.conditions() == "Created T, Running T"
+        assert [one for one in await it.on.names(PODS) if "worker" in one] == ["pi-worker-0", "pi-worker-1"]
+        assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
+
+
+async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
+    """It looks once at what it does not watch, and changes nothing that is as it should be."""
+    async with stage(crds=(RESOURCE,)) as on:
+        async with controlling(on, SETTINGS):
+            await Play(on).submit()
+        before = [
+            await on.get(*one) for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
+        ]
+        on.faults.calls.clear()
+        async with controlling(on, SETTINGS):
+            await on.settled(5)
+            after = [
+                await on.get(*one)
+                for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
+            ]
+
+            assert after == before
+            writes = [(one.verb, one.plural) for one in on.calls if one.verb not in {"watch", "get", "list"}]
+            assert writes == []
+
+
+@pytest.mark.parametrize(
+    ("label", "order"),
+    [
+        pytest.param("rack", ["0", "2", "1", "3"], id="by rack"),
+        pytest.param("", ["0", "1", "2", "3"], id="by index"),
+    ],
+)
+async def test_neighbours_on_the_network_are_neighbours_in_the_list(label: str, order: list[str]) -> None:
+    """The launcher starts when the list says so; without the flag no node is read."""
+    async with playing(settings=replace(SETTINGS, mpi_topology_label=label)) as it:
+        for number in range(4):
+            metadata = {"name": f"node-{number}", "labels": {"rack": "ab"[number % 2]}}
+            await it.on.create(NODES, {"metadata": metadata})
+        await it.submit(4)
+        for number in range(4):
+            target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{number}"}
+            body = orjson.dumps({"metadata": {"name": f"pi-worker-{number}"}, "target": target})
+            await it.on.client.create(
+                PODS, NAMESPACE, body, name=f"pi-worker-{number}", subresource="binding"
+            )
+        assert (await it.on.names(BATCH_JOBS) == []) is bool(label)
+        await it.run(*(f"pi-worker-{number}" for number in range(4)))
+        lines = (await it.on.get(CONFIG_MAPS, "pi-config"))["data"]["hostfile"].split()
+
+        assert [one.split(".")[0].removeprefix("pi-worker-") for one in lines[::2]] == order
+        assert await it.on.names(BATCH_JOBS) == ["pi-launcher"]
+        assert ("nodes" in it.watched) is bool(label)
+
+
+async def test_a_suspension_that_nobody_saw_ends_the_launcher_s_pod_all_the_same() -> None:
+    """What is admitted is a place for a new one, also where a job is nothing but its launcher."""
+    async with playing() as it:
+        await it.submit(1)
+        await it.on.change(
+            JOB, "pi", {"spec": {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": None}}}
+        )
+        await it.on.settled(2)
+        await it.run()
+        (before,) = await it.on.names(PODS)
+        for value in (True, False):
+            await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": value}}})
+        await it.on.settled(10)
+        (after,) = await it.on.names(PODS)
+
+        assert before != after
+        assert await it.conditions() == "Created T, Running F, Suspended F"
+
+
+async def test_a_stopped_watch_of_jobs_is_no_end() -> None:
+    """What becomes of the launcher while nobody hears is seen when the watch is back."""
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="jobs", times=1))
+        await it.end()
+        await it.on.settled(20)
+
+        assert await it.conditions() == "Created T, Running F, Succeeded T"
+
+
+async def test_a_worker_of_an_older_operator_s_launcher_is_counted() -> None:
+    """Children that mpi-operator has made are the job's, by UID: nothing is made twice."""
+    async with stage(crds=(RESOURCE,)) as on:
+        async with controlling(on, SETTINGS):
+            await Play(on).submit()
+        job = await on.get(BATCH_JOBS, "pi-launcher")
+        async with controlling(on, SETTINGS):
+            await on.settled(5)
+
+            assert (await on.get(BATCH_JOBS, "pi-launcher"))["metadata"]["uid"] == job["metadata"]["uid"]
+            assert await on.names(PODS) == ["pi-worker-0", "pi-worker-1"]

@@ -1,0 +1,94 @@
+"""Jobs of any version before the whole controller: what it says of their flavour, what it marks, and what it stores anew."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from api.meta import EVENTS, PODS
+from api.mpijob import FLAVOUR, RESOURCE, Flavour
+from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
+from controller.testing.faults import Refuse, Rule
+from controller.testing.mpi import container
+from controller.testing.stage import CRDS, QUIET, Stage, controlling, stage
+
+SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+DEFINITION = "mpijobs.kubeflow.org"
+MULTIKUEUE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+
+
+async def submit(on: Stage, version: Flavour, **spec: Any) -> None:
+    template = {"spec": {"containers": [container()]}}
+    roles = {"Launcher": {"template": template}, "Worker": {"replicas": 1, "template": template}}
+    body = {"apiVersion": version.resource.api_version, "kind": RESOURCE.kind, "metadata": {"name": "pi"}}
+    await on.create(version.resource, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
+    await on.settled(5)
+
+
+async def told(on: Stage) -> list[str]:
+    reasons = {"FlavourMismatch", "FlavourUnknown", "FlavourFixed", "FieldsWithoutEffect"}
+    return [one["reason"] for one in await on.items(EVENTS) if one["reason"] in reasons]
+
+
+@pytest.mark.parametrize("version", Flavour)
+async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavour) -> None:
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, version, **MULTIKUEUE)
+        job = await on.get(RESOURCE, "pi")
+
+        marks = {} if version is Flavour.V2BETA1 else {FLAVOUR: version.value}
+        assert job["metadata"].get("annotations", {}) == marks
+        assert await on.names(PODS) == []
+
+
+async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told_once() -> None:
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, Flavour.V1)
+        await on.change(Flavour.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
+        await on.settled(60)
+        assert (await on.get(RESOURCE, "pi"))["spec"]["mpiImplementation"] == "OpenMPI"
+        assert await told(on) == []
+
+        await on.change(RESOURCE, "pi", {"spec": {"mpiImplementation": "Intel"}})
+        await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
+        await on.settled(60)
+        assert await told(on) == ["FieldsWithoutEffect"]
+
+
+@pytest.mark.parametrize("version", Flavour)
+async def test_what_the_controller_writes_leaves_the_flavour_alone(version: Flavour) -> None:
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, version)
+        job = await on.get(RESOURCE, "pi")
+
+        assert [one["type"] for one in job["status"]["conditions"]][:1] == ["Created"]
+        assert (job["spec"]["flavour"], FLAVOUR in job["metadata"].get("annotations", {})) == (version, False)
+
+
+async def test_the_leader_stores_anew_what_another_has_stored() -> None:
+    ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
+    theirs = [{**one, "storage": True} for one in ours["spec"]["versions"] if one["name"] == Flavour.V2BETA1]
+    async with stage(crds=[]) as on:
+        on.server.define({**ours, "spec": {**ours["spec"], "versions": theirs}})
+        await submit(on, Flavour.V2BETA1, runPolicy={"suspend": True})
+        on.server.define(ours)
+        async with controlling(on, SETTINGS):
+            await on.settled(SETTLED_SECONDS / 2)
+            assert (await on.get(DEFINITIONS, DEFINITION))["status"]["storedVersions"] == ["v2beta1", "v1"]
+            await on.settled(SETTLED_SECONDS)
+
+        assert (await on.get(DEFINITIONS, DEFINITION))["status"]["storedVersions"] == ["v1"]
+        assert (await on.get(RESOURCE, "pi"))["spec"]["flavour"] == "v2beta1"
+
+
+async def test_a_definition_that_cannot_be_read_keeps_no_job_waiting() -> None:
+    forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="get", plural=DEFINITIONS.plural)
+    async with stage(forbidden, crds=[RESOURCE]) as on, controlling(on, SETTINGS) as task:
+        await submit(on, Flavour.V1)
+        await asyncio.sleep(60)
+
+        assert forbidden.met == 1
+        assert not task.done()
+        assert await on.names(PODS)

@@ -1,0 +1,226 @@
+"""Children that nobody watches: when they are made, looked at and written, and what they may not be."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from api.meta import CONFIG_MAPS, EVENTS
+from api.v1.pytorchjob import RESOURCE
+from controller.domain import Child, Doomed, Event, Severity, Upkeep, Voice
+from controller.kube.client import Client
+from controller.reconcile.expectations import Expectations
+from controller.reconcile.telling import Teller
+from controller.reconcile.unwatched import Unwatched
+from controller.reconcile.writes import Occupied, Parent, Remains, Writer
+from controller.runtime.recorder import Recorder, Subject
+from controller.testing.faults import Refuse, Rule
+from controller.testing.stage import NAMESPACE, Stage, stage
+
+OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
+OLD = [{**OURS, "uid": "an-earlier-one"}]
+DOOMED = Doomed(CONFIG_MAPS, "lists")
+QUIET = Voice(taken=lambda kind, name: Event(Severity.WARNING, "Taken", f"{kind} {name}"))
+
+
+class Keeping:
+    """Keeps a ConfigMap of a job on a stage."""
+
+    def __init__(self, on: Stage, client: Client, uid: str) -> None:
+        self.on = on
+        self.uid = uid
+        self.recorder = Recorder(client)
+        self.unwatched = Unwatched(Writer(client, Expectations(), Teller(self.recorder)))
+
+    def parent(self, generation: int = 1, *, is_new: bool = False, voice: Voice = QUIET) -> Parent:
+        subject = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", self.uid, "test")
+        return Parent(subject, generation, is_new, voice)
+
+    def lists(self, text: str = "a", **fields: Any) -> Child:
+        body = {
+            "metadata": {"name": "lists", "ownerReferences": [{**OURS, "uid": self.uid}]},
+            "data": {"hosts": text},
+        }
+        return Child(CONFIG_MAPS, "lists", lambda: body, **{"upkeep": Upkeep.EQUAL, **fields})
+
+    async def keep(
+        self, child: Child, generation: int = 1, *, is_new: bool = False, voice: Voice = QUIET
+    ) -> list[str]:
+        """The verbs that it took."""
+        self.on.faults.calls.clear()
+        parent = self.parent(generation, is_new=is_new, voice=voice)
+        self.unwatched.begins(parent)
+        try:
+            await self.unwatched.keep(parent, child)
+        finally:
+            verbs = [one.verb for one in self.on.calls]
+        return verbs
+
+    async def text(self) -> str:
+        return str((await self.on.get(CONFIG_MAPS, "lists"))["data"]["hosts"])
+
+    async def somebody_elses(self, owners: list[dict[str, Any]] | None = None, **more: Any) -> None:
+        metadata = {"name": "lists", "ownerReferences": owners or [], **more}
+        await self.on.create(CONFIG_MAPS, {"metadata": metadata, "data": {"hosts": "theirs"}})
+
+
+@asynccontextmanager
+async def keeping(*rules: Rule) -> AsyncIterator[Keeping]:
+    async with stage(*rules) as on, Client(on.connection) as client:
+        yield Keeping(on, client, (await on.submit())["metadata"]["uid"])
+
+
+async def test_in_a_job_s_first_pass_it_is_made_without_a_look() -> None:
+    async with keeping() as it:
+        assert await it.keep(it.lists(), is_new=True) == ["create"]
+        assert await it.keep(it.lists()) == []
+        assert await it.text() == "a"
+
+
+async def test_after_a_start_it_is_looked_for() -> None:
+    async with keeping() as it:
+        assert await it.keep(it.lists()) == ["get", "create"]
+        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        assert await it.keep(it.lists()) == ["get"]
+
+
+async def test_another_version_is_written_without_a_look() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists("a", version="1"), is_new=True)
+        assert await it.keep(it.lists("b", version="2"), generation=2) == ["patch"]
+        assert await it.keep(it.lists("b", version="2"), generation=3) == []
+        assert await it.text() == "b"
+
+
+async def test_without_a_version_it_is_looked_at_in_each_generation() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists("a"), is_new=True)
+        assert await it.keep(it.lists("a"), generation=2) == ["get"]
+        assert await it.keep(it.lists("b"), generation=3) == ["get", "patch"]
+        assert await it.text() == "b"
+
+
+async def test_one_that_has_gone_meanwhile_is_made_again() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists(version="1"), is_new=True)
+        await it.on.delete(CONFIG_MAPS, "lists")
+        assert await it.keep(it.lists("b", version="2")) == ["patch", "get", "create"]
+
+
+async def test_one_that_is_another_s_by_now_is_left_alone() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists(version="1"), is_new=True)
+        await it.on.delete(CONFIG_MAPS, "lists")
+        await it.somebody_elses()
+        with pytest.raises(Occupied):
+            await it.keep(it.lists("b", version="2"))
+        assert await it.text() == "theirs"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_name_that_somebody_else_has(is_new: bool) -> None:
+    async with keeping() as it:
+        await it.somebody_elses()
+        with pytest.raises(Occupied) as caught:
+            await it.keep(it.lists(), is_new=is_new)
+
+        assert not isinstance(caught.value, Remains)
+        assert caught.value.is_foreign
+        assert caught.value.message == 'configmaps "lists" already exists, and belongs to nobody'
+        await it.recorder.flushed()
+        assert await it.on.events() == [], "whoever has the status tells of it"
+
+
+async def test_a_kind_without_words_for_it_tells_of_a_failure() -> None:
+    async with keeping() as it:
+        await it.somebody_elses()
+        with pytest.raises(Occupied):
+            await it.keep(it.lists(), voice=Voice())
+        await it.recorder.flushed()
+
+        assert [one["reason"] for one in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
+
+
+async def test_what_an_earlier_job_has_left_will_go() -> None:
+    async with keeping() as it:
+        await it.somebody_elses(OLD, finalizers=["example.com/slow"])
+        with pytest.raises(Remains):
+            await it.keep(it.lists())
+
+
+async def test_anybody_s_will_do_where_that_is_said() -> None:
+    async with keeping() as it:
+        await it.somebody_elses()
+        child = it.lists(upkeep=Upkeep.ANY)
+
+        assert await it.keep(child) == ["create"]
+        assert await it.keep(child) == []
+        assert await it.text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("owned", "text"), [pytest.param(True, "a", id="its own"), pytest.param(False, "theirs", id="another's")]
+)
+async def test_what_is_kept_only_if_it_is_there(owned: bool, text: str) -> None:
+    async with keeping() as it:
+        child = it.lists(upkeep=Upkeep.KEPT)
+        assert await it.keep(child, is_new=True) == []
+        assert await it.keep(child) == []
+        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        assert await it.keep(child) == ["get"]
+        assert await it.on.names(CONFIG_MAPS) == []
+
+        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
+        assert await it.keep(child) == (["get", "patch"] if owned else ["get"])
+        assert await it.text() == text
+
+
+async def test_what_must_not_be_overwritten_is_told_of_and_left() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists("bad"))
+        child = it.lists("good", flaw=lambda there: "mend it" if there["data"]["hosts"] == "bad" else "")
+        with pytest.raises(Occupied) as caught:
+            await it.keep(child, generation=2)
+        assert (caught.value.message, caught.value.is_foreign) == ("mend it", False)
+        assert await it.text() == "bad"
+
+        await it.on.delete(CONFIG_MAPS, "lists")
+        assert await it.keep(child, generation=2) == ["get", "create"]
+        assert await it.keep(child, generation=3) == ["get"], "one without a flaw is as it should be"
+
+
+async def test_a_slow_body_is_built_by_a_thread() -> None:
+    async with keeping() as it:
+        assert await it.keep(it.lists(slow=True), is_new=True) == ["create"]
+        assert await it.text() == "a"
+
+
+@pytest.mark.parametrize("owned", [True, False])
+async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
+    async with keeping() as it:
+        await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
+        it.on.faults.calls.clear()
+        for generation in (1, 1, 2):
+            await it.unwatched.delete(it.parent(generation), DOOMED)
+
+        assert (await it.on.names(CONFIG_MAPS) == []) is owned
+        assert [one.verb for one in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
+
+
+async def test_what_was_deleted_can_come_back() -> None:
+    async with keeping() as it:
+        await it.keep(it.lists(version="1"), is_new=True)
+        await it.unwatched.delete(it.parent(2), DOOMED)
+        assert await it.keep(it.lists(version="1"), generation=3) == ["get", "create"]
+        assert await it.on.names(CONFIG_MAPS) == ["lists"]
+
+
+async def test_who_may_not_look_has_not_made_it() -> None:
+    """A job that has finished is not tried for ever, for want of a right that another part of the installation grants."""
+    async with keeping(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
+        child = it.lists(upkeep=Upkeep.KEPT)
+
+        assert await it.keep(child) == ["get"]
+        assert await it.keep(child) == []

@@ -1,0 +1,48 @@
+"""The metrics of mpi-operator: what counts there, and which launchers have a series."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller.telemetry.metrics import Metrics
+
+INFO = {"launcher": "pi-launcher", "namespace": "hpc"}
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.mark.parametrize(
+    ("controller", "value"),
+    [
+        pytest.param("mpi-operator", 1.0, id="a job as mpi-operator runs it"),
+        pytest.param("mpijob-controller", 0.0, id="a job of another flavour"),
+    ],
+)
+def test_which_jobs_count(registry: CollectorRegistry, controller: str, value: float) -> None:
+    count = Metrics(registry).job("mpi", controller)
+    for what in ("created", "successful", "failed", "restarted", "deleted"):
+        count("hpc", what)
+
+    for what in ("created", "successful", "failed"):
+        assert registry.get_sample_value(f"mpi_operator_jobs_{what}_total") == value
+        labels = {"job_namespace": "hpc", "framework": "mpi"}
+        assert registry.get_sample_value(f"training_operator_jobs_{what}_total", labels) == 1
+
+
+def test_launchers_have_a_series_while_they_are_there(registry: CollectorRegistry) -> None:
+    there = [("pi-launcher", "hpc")]
+    Metrics(registry).launchers(lambda: there)
+    assert registry.get_sample_value("mpi_operator_job_info", INFO) == 1
+    there.clear()
+
+    assert registry.get_sample_value("mpi_operator_job_info", INFO) is None
+
+
+def test_who_leads(registry: CollectorRegistry) -> None:
+    election = Metrics(registry).election()
+    assert registry.get_sample_value("mpi_operator_is_leader") == 0
+    election.leading("lease", True)
+
+    assert registry.get_sample_value("mpi_operator_is_leader") == 1

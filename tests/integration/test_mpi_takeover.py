@@ -1,0 +1,414 @@
+"""MPIJobs that one of the Go operators has stored under its own definition, after ours has taken its place, and on the way back.
+
+Each test has an API group of its own on the shared server, with the very definition that we ship but for that name; so definitions
+can come and go. Also here: what webhooks and admission policies make of jobs.
+"""
+
+import asyncio
+import base64
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from aiohttp import web
+
+from api.meta import Resource
+from api.mpijob import FLAVOUR, RESOURCE, Flavour, MPIJob, flavour
+from controller.crds.definition import crd
+from controller.crds.kubernetes import shipped
+from controller.kube.client import Client
+from controller.kube.connect import from_kubeconfig
+from controller.local.apiserver.certificates import identity
+from controller.runtime.migration import DEFINITIONS, migrate
+from controller.testing.controlplane import ControlPlane, binaries
+from controller.testing.manifests import build
+from controller.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
+from controller.testing.wire import MERGE, Reply, Step, Wire
+
+POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavour-policy"
+GUIDE = Path(__file__).parents[2] / "docs" / "mpijob-versions.md"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+DEFINITION = crd(RESOURCE, MPIJob, shipped())
+KINDS = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass
+class Cluster:
+    """A group of its own on the real server, and what is installed in it."""
+
+    site: Site
+    client: Client
+
+    @property
+    def resource(self) -> Resource:
+        return replace(RESOURCE, group=self.site.group)
+
+    @property
+    def definition(self) -> str:
+        return f"{DEFINITIONS.path()}/{PLURAL}.{self.site.group}"
+
+    async def install(self, versions: list[Object]) -> Reply:
+        """Serve these versions instead of those that were there."""
+        there = await self.site.wire.send(Step("GET", self.definition))
+        name = {"name": f"{PLURAL}.{self.site.group}"}
+        spec = {**DEFINITION["spec"], "group": self.site.group, "versions": versions}
+        body = {**DEFINITION, "metadata": name, "spec": spec}
+        if there.code == 404:
+            return await self.site.wire.send(Step("POST", DEFINITIONS.path(), body))
+        return await self.site.wire.send(Step("PATCH", self.definition, {"spec": spec}, type=MERGE))
+
+    async def until(self, what: str, holds: Callable[[], Any]) -> None:
+        try:
+            async with asyncio.timeout(60):
+                while not await holds():  # noqa: ASYNC110 - it happens in another process
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(what) from None
+
+    async def serve(self, versions: list[Object], *, as_: Callable[[], Any] | None = None) -> None:
+        """``install``, and wait until it is so: by default, until the first of them answers."""
+        reply = await self.install(versions)
+        assert reply.code in {200, 201}, reply.text
+        names = {one["name"] for one in versions}
+
+        async def is_served() -> bool:
+            found = {
+                version: (await self.site.wire.send(Step("GET", self.site.path(version)))).code == 200
+                for version in VERSIONS
+            }
+            return found == {version: version in names for version in VERSIONS}
+
+        await self.until("versions served", as_ or is_served)
+
+    async def storage_hash(self) -> str:
+        """What the server that is asked stores now, told by its discovery."""
+        listed = await self.site.wire.send(Step("GET", f"/apis/{self.site.group}/v1"))
+        return next(
+            str(one["storageVersionHash"]) for one in listed.body["resources"] if one["name"] == PLURAL
+        )
+
+    async def stored_versions(self) -> list[str]:
+        return list(
+            (await self.site.wire.send(Step("GET", self.definition))).body["status"]["storedVersions"]
+        )
+
+
+@pytest.fixture
+async def wire(control_plane: ControlPlane) -> AsyncIterator[Wire]:
+    async with Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def cluster(control_plane: ControlPlane, wire: Wire) -> AsyncIterator[Cluster]:
+    group = f"g{secrets.token_hex(4)}.example.com"
+    async with Client(await from_kubeconfig(str(control_plane.kubeconfig()))) as client:
+        made = Cluster(Site(wire, "default", group), client)
+        yield made
+        await wire.send(Step("DELETE", made.definition))
+
+
+def ours(storage: str = "v1") -> list[Object]:
+    return [{**one, "storage": one["name"] == storage} for one in DEFINITION["spec"]["versions"]]
+
+
+def original(version: str) -> list[Object]:
+    """A definition as one of the Go operators has it: one version, its own fields, its own defaults, nulls for v1alpha2."""
+    policy: Object = {**OPEN, "nullable": version == "v1alpha2"}
+    fields: Object = {name: {"x-kubernetes-preserve-unknown-fields": True} for name in OWN[version]}
+    fields |= {"mpiReplicaSpecs": OPEN, "slotsPerWorker": {"type": "integer"}, "runPolicy": policy}
+    if version == "v2beta1":
+        fields["sshAuthMountPath"] = {"type": "string", "default": "/root/.ssh"}
+        fields["slotsPerWorker"]["default"] = 1
+    conditions = {"type": "array", "nullable": version == "v1alpha2", "items": OPEN}
+    status = {"type": "object", "properties": {"conditions": conditions, "replicaStatuses": policy}}
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": fields}, "status": status},
+    }
+    return [
+        {
+            "name": version,
+            "served": True,
+            "storage": True,
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema},
+        }
+    ]
+
+
+async def left_behind(cluster: Cluster, version: str) -> list[Object]:
+    """Two jobs stored under the original's definition, one of them with the nulls that it stored."""
+    await cluster.serve(original(version))
+    jobs = [manifest(version, name) for name in ("one", "two")]
+    for job in jobs:
+        assert (await cluster.site.create(version, job)).code == 201
+    if version == "v1alpha2":
+        poor = manifest(version, "poor", runPolicy=None)
+        del poor["spec"]["mpiReplicaSpecs"]["Worker"]
+        body = {**poor, "spec": {**poor["spec"], "runPolicy": None}}
+        assert (await cluster.site.create(version, body)).code == 201
+        status = {"status": {"conditions": None, "replicaStatuses": None, "startTime": None}}
+        await cluster.site.put(
+            version, "poor", {**await cluster.site.read(version, "poor"), **status}, "status"
+        )
+        jobs.append(poor)
+    return jobs
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> None:
+    """Read right in all versions before anybody writes it; then written through each; then stored anew."""
+    site, others = cluster.site, [one for one in VERSIONS if one != version]
+    jobs = await left_behind(cluster, version)
+    before = {job["metadata"]["name"]: await site.read(version, job["metadata"]["name"]) for job in jobs}
+    await cluster.serve(ours())
+
+    for job in jobs:
+        assert await site.losses(job, version) == []
+        read = await site.read("v1", job["metadata"]["name"])
+        assert (
+            read["metadata"]["resourceVersion"]
+            == before[read["metadata"]["name"]]["metadata"]["resourceVersion"]
+        )
+        assert None not in [*read["spec"].values(), *read.get("status", {}).values()]
+    assert await cluster.stored_versions() == list(dict.fromkeys([version, "v1"]))
+    refused = await cluster.install([one for one in ours() if one["name"] != version])
+    assert refused.code == 422, refused.text
+
+    for other in others:
+        refused = await site.put(other, "one", typed(other, await site.read(other, "one")))
+        patched = await site.merge(other, "one", {"spec": {"runPolicy": {"suspend": False}}})
+        assert (refused.code, patched.code) == (422, 200), refused.text + patched.text
+    written = await migrate(cluster.client, cluster.resource, settled_seconds=0)
+
+    assert written == (0 if version == "v1" else len(jobs))
+    assert await cluster.stored_versions() == ["v1"]
+    for job in jobs:
+        policy = job["spec"].get("runPolicy", {}) | ({"suspend": False} if job is jobs[0] else {})
+        assert await site.losses(job, version, **({"runPolicy": policy} if policy else {})) == []
+    if version == "v2beta1":
+        # Nothing needs the version any more that they came from.
+        await cluster.serve([one for one in ours() if one["name"] != version])
+        read = await site.read("v1", "two")
+        assert list(missing({**jobs[1]["spec"], "flavour": version}, read["spec"])) == []
+
+
+def commands(heading: str) -> list[str]:
+    """Those under a heading of the guide."""
+    section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line.strip() for line in section.splitlines() if line.startswith("    kubectl ")]
+
+
+async def shell(plane: ControlPlane, command: str, cluster: Cluster) -> None:
+    """A line of the guide, for this cluster's group."""
+    path = f"{binaries.ensure(['kubectl'])['kubectl'].parent}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        *("bash", "-ec", command.replace("mpijobs.kubeflow.org", f"{PLURAL}.{cluster.site.group}")),
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(plane.kubeconfig())},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, f"{command}: {out.decode()}"
+
+
+async def test_and_back_and_forward_again(control_plane: ControlPlane, cluster: Cluster) -> None:
+    """To mpi-operator: refused until all is stored in its version; the annotation keeps what its definition does not know."""
+    site = cluster.site
+    await cluster.serve(ours())
+    jobs = {version: manifest(version, f"born-{version}") for version in VERSIONS}
+    for version, job in jobs.items():
+        await site.create(version, job)
+    straight = await cluster.install(original("v2beta1"))
+    assert straight.code == 422
+    assert "missing from spec.versions" in straight.text
+
+    swap, *others = commands("Back to mpi-operator")[1:]
+    before = await cluster.storage_hash()
+    await shell(control_plane, swap, cluster)
+
+    async def is_stored_otherwise() -> bool:
+        return await cluster.storage_hash() != before
+
+    await cluster.until("definition taken up", is_stored_otherwise)
+    for command in others:
+        await shell(control_plane, command, cluster)
+    assert await cluster.stored_versions() == ["v2beta1"]
+    for version, job in jobs.items():
+        assert await site.losses(job, version) == []
+    await cluster.serve(original("v2beta1"))
+    await site.merge("v2beta1", "born-v1", {"spec": {"slotsPerWorker": 4}})  # the original at work
+    await cluster.serve(ours())
+
+    for version in VERSIONS:
+        read = MPIJob.model_validate(await site.read("v1", f"born-{version}"))
+        assert flavour(read) is Flavour(version)
+    assert await site.losses(jobs["v2beta1"], "v2beta1") == []
+
+
+@contextlib.asynccontextmanager
+async def admitting(
+    cluster: Cluster, answer: Callable[[Object], list[Object]]
+) -> AsyncGenerator[list[Object]]:
+    """A mutating webhook for jobs created in v2beta1, as Kueue has one: what it was asked."""
+    asked: list[Object] = []
+    shown = identity(datetime.now(UTC))
+
+    async def handle(request: web.Request) -> web.Response:
+        review = await request.json()
+        asked.append(review["request"])
+        changes = orjson.dumps(answer(review["request"]["object"]))
+        response = {"uid": review["request"]["uid"], "allowed": True, "patchType": "JSONPatch"}
+        encoded = base64.b64encode(changes).decode()
+        return web.json_response({**review, "response": {**response, "patch": encoded}})
+
+    app = web.Application()
+    app.router.add_post("/", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=shown.tls)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    name = cluster.site.group
+    rule = {"apiGroups": [name], "apiVersions": ["v2beta1"], "operations": ["CREATE"], "resources": [PLURAL]}
+    webhook = {
+        "name": f"mpi.{name}",
+        "clientConfig": {
+            "url": f"https://{host}:{port}/",
+            "caBundle": base64.b64encode(shown.authority).decode(),
+        },
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    path, wire = f"{ADMISSION}/mutatingwebhookconfigurations", cluster.site.wire
+    made = await wire.send(Step("POST", path, {"metadata": {"name": name}, "webhooks": [webhook]}))
+    assert made.code == 201, made.text
+    try:
+
+        async def is_heard() -> bool:
+            await cluster.site.create("v2beta1", manifest("v2beta1", "probe"), dryRun="All")
+            return bool(asked)
+
+        await cluster.until("webhook asked", is_heard)
+        asked.clear()
+        yield asked
+    finally:
+        await wire.send(Step("DELETE", f"{path}/{name}"))
+        await runner.cleanup()
+
+
+def suspending(job: Object) -> list[Object]:
+    """Kueue: the change and nothing else."""
+    return [{"op": "replace", "path": "/spec/runPolicy/suspend", "value": False}]
+
+
+def dropping(job: Object) -> list[Object]:
+    """Older webhooks: the whole object, as their structs have it."""
+    return [{"op": "replace", "path": "/spec", "value": typed("v2beta1", job)["spec"]}]
+
+
+async def test_a_webhook_for_one_version_changes_no_flavour(cluster: Cluster) -> None:
+    """It is asked for jobs of all versions. v2beta1's defaults are stored then; nothing is lost."""
+    await cluster.serve(ours())
+    async with admitting(cluster, suspending) as asked:
+        for version in VERSIONS:
+            job = manifest(version, f"job-{version}")
+            job["spec"]["runPolicy"] = {**job["spec"]["runPolicy"], "suspend": True}
+            assert (await cluster.site.create(version, job)).code == 201
+
+            changed = {**job["spec"]["runPolicy"], "suspend": False}
+            assert await cluster.site.losses(job, version, runPolicy=changed) == []
+    assert [one["requestKind"]["version"] for one in asked] == list(VERSIONS)
+    assert {one["kind"]["version"] for one in asked} == {"v2beta1"}
+
+
+async def test_a_webhook_that_drops_fields_is_mended_by_the_annotation(cluster: Cluster) -> None:
+    """Not the fields, but whose behaviour it is."""
+    await cluster.serve(ours())
+    async with admitting(cluster, dropping):
+        for version in VERSIONS:
+            job = manifest(version, f"job-{version}")
+            job["metadata"]["annotations"] = {FLAVOUR: version}
+            await cluster.site.create(version, job)
+            read = MPIJob.model_validate(await cluster.site.read("v1", f"job-{version}"))
+
+            assert read.spec.flavour == "v2beta1"
+            assert flavour(read) is Flavour(version)
+
+
+@contextlib.asynccontextmanager
+async def policies(cluster: Cluster) -> AsyncGenerator[None]:
+    """The shipped policies, for this cluster's group."""
+    wire, made = cluster.site.wire, list[str]()
+    for document in build(POLICIES):
+        one = orjson.loads(
+            orjson.dumps(document).replace(b'"mpi-flavour-', f'"{cluster.site.group}-'.encode())
+        )
+        if one["kind"] == "MutatingAdmissionPolicy":
+            one["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
+        path = f"{ADMISSION}/{KINDS[one['kind']]}"
+        reply = await wire.send(Step("POST", path, one))
+        assert reply.code == 201, reply.text
+        made.append(f"{path}/{one['metadata']['name']}")
+    try:
+
+        async def is_carried() -> bool:
+            probe = await cluster.site.create("v1", manifest("v1", "probe"), dryRun="All")
+            return FLAVOUR in probe.body["metadata"].get("annotations", {})
+
+        await cluster.until("policies at work", is_carried)
+        yield
+    finally:
+        for path in made:
+            await wire.send(Step("DELETE", path))
+
+
+async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Cluster) -> None:
+    await cluster.serve(ours())
+    site = cluster.site
+    async with policies(cluster):
+        for version in VERSIONS:
+            for other in VERSIONS:
+                job = manifest(version, f"put-{version}-{other}")
+                made = await site.create(version, job)
+                assert made.body["metadata"]["annotations"] == {FLAVOUR: version}
+
+                put = await site.put(
+                    other,
+                    job["metadata"]["name"],
+                    typed(other, await site.read(other, job["metadata"]["name"])),
+                )
+                assert put.code == 200, f"{version} through {other}: {put.text}"
+                lost = await site.losses(job, version)
+                assert lost == [], f"{version} through {other}"
+
+                copied = typed(other, made.body)
+                copied["metadata"] = {
+                    "name": f"copy-{version}-{other}",
+                    "annotations": made.body["metadata"]["annotations"],
+                }
+                await site.create(other, copied)
+                read = await site.read("v1", f"copy-{version}-{other}")
+                assert read["spec"]["flavour"] == version
+
+        # Flavours that somebody names are not the stamp of a request.
+        await site.create("v1", manifest("v1", "named"))
+        changed = await site.merge("v1", "named", {"spec": {"flavour": "v2beta1"}})
+        chosen = await site.create("v1", manifest("v1", "chosen", flavour="v2beta1"))
+        assert changed.code == 422
+        assert chosen.body["spec"]["flavour"] == "v2beta1"
+        assert chosen.body["metadata"]["annotations"] == {FLAVOUR: "v2beta1"}

@@ -1,0 +1,331 @@
+"""What launchers of v1 MPIJobs may do on a real API server, and what the controller needs to let them.
+
+It runs as the shipped ServiceAccount, with the component ``mpi-v1`` or without, and the API server writes down what it is asked.
+"""
+
+import subprocess
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from controller.testing.audit import policy
+from controller.testing.controlplane import ControlPlane, binaries
+from controller.testing.jobs import Jobs, job
+from controller.testing.rights import Right, asked, granted, refused
+from controller.testing.service import (
+    ACCOUNT,
+    MPI_V1_RIGHTS,
+    STANDALONE,
+    WITH_MPI_V1,
+    in_cluster_service,
+    install,
+)
+
+NAMESPACE = "default"
+API_SERVER = ("--enable-admission-plugins=OwnerReferencesPermissionEnforcement",)
+RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+class Mpi(Jobs):
+    """MPIJobs of v1 on that control plane."""
+
+    kind = "MPIJob"
+    container = "mpi"
+
+    def job(self, name: str, workers: int, account: str = "", **spec: Any) -> None:
+        pod: dict[str, Any] = {"nodeName": "node-0", "containers": [{"name": "mpi", "image": "x"}]}
+        roles = {
+            "Launcher": {"template": {"spec": {**pod, "serviceAccountName": account}}},
+            "Worker": {"replicas": workers, "template": {"spec": pod}},
+        }
+        self.create(name, {"spec": {"mpiReplicaSpecs": roles, **spec}})
+
+    def rules(self, name: str) -> list[dict[str, Any]]:
+        return list(self._plane.request("GET", f"{RBAC}/roles/{name}-launcher").get("rules") or ())
+
+
+@pytest.fixture(scope="module")
+def plane() -> Generator[ControlPlane]:
+    with ControlPlane(
+        nodes=1, audit_policy=policy([ACCOUNT], watches=True), api_server_flags=API_SERVER
+    ) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def jobs(plane: ControlPlane) -> Iterator[Mpi]:
+    """With the component, and the controller running."""
+    install(plane, WITH_MPI_V1)
+    leave_behind(plane, "old")
+    with in_cluster_service(plane):
+        yield Mpi(plane, NAMESPACE)
+
+
+def leave_behind(plane: ControlPlane, name: str) -> None:
+    """A v1alpha2 job as the operator of 2020 leaves it: a batch Job that launches, and a StatefulSet of workers."""
+    template = {"spec": {"containers": [{"name": "mpi", "image": "x"}], "restartPolicy": "Never"}}
+    roles = {"Launcher": {"template": template}, "Worker": {"replicas": 1, "template": template}}
+    whole = {
+        "apiVersion": "kubeflow.org/v1alpha2",
+        "kind": "MPIJob",
+        "metadata": {"name": name},
+        "spec": {"mpiReplicaSpecs": roles},
+    }
+    path = f"/apis/kubeflow.org/v1alpha2/namespaces/{NAMESPACE}/mpijobs"
+    uid = plane.request("POST", path, whole)["metadata"]["uid"]
+    owner = {
+        "apiVersion": "kubeflow.org/v1alpha2",
+        "kind": "MPIJob",
+        "name": name,
+        "uid": uid,
+        "controller": True,
+    }
+    labels = {"mpi_job_name": name}
+    workers = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "mpi", "image": "x"}]}}
+    specs: dict[tuple[str, str, str], Any] = {
+        ("batch", "Job", "launcher"): {"template": template},
+        ("apps", "StatefulSet", "worker"): {"selector": {"matchLabels": labels}, "template": workers},
+    }
+    for (group, kind, suffix), spec in specs.items():
+        metadata = {"name": f"{name}-{suffix}", "labels": labels, "ownerReferences": [owner]}
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        plane.request("POST", f"/apis/{group}/v1/namespaces/{NAMESPACE}/{kind.lower()}s", body)
+
+
+def may(plane: ControlPlane, account: str, verb: str, resource: str, name: str = "") -> bool:
+    resource, _, subresource = resource.partition("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:{account}",
+            "resourceAttributes": {
+                "verb": verb, "group": "", "resource": resource, "subresource": subresource,
+                "namespace": NAMESPACE, "name": name,
+            },
+        },
+    }  # fmt: skip
+    return bool(plane.request("POST", REVIEWS, review)["status"]["allowed"])
+
+
+def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane) -> None:
+    """And it is asked for ever more rarely."""
+    install(plane, STANDALONE)
+    jobs = Mpi(plane, NAMESPACE)
+    with in_cluster_service(plane):
+        jobs.job("poor", 1)
+        plane.wait("an event", lambda: "RightsMissing" in jobs.event_reasons("poor"), seconds=30)
+        plane.wait("a second try", lambda: len(denied(plane)) > 1, seconds=30)
+
+    assert set(denied(plane)) == {("", "serviceaccounts", "create")}
+    assert len(denied(plane)) < 40
+    assert "manifests/components/mpi-v1" in jobs.condition("poor", "Running")["message"]
+    assert not jobs.pods("poor")
+    plane.request("DELETE", jobs.path("poor"))
+    assert plane.audit_log is not None
+    plane.audit_log.write_text("")
+
+
+def denied(plane: ControlPlane) -> list[Right]:
+    """Of what jobs are made of; the definition of the jobs themselves is another part's to write."""
+    return [one for one in refused(plane) if one[1] != "customresourcedefinitions"]
+
+
+def test_a_launcher_may_run_ranks_in_its_own_workers(plane: ControlPlane, jobs: Mpi) -> None:
+    jobs.job("train", 2, runPolicy={"cleanPodPolicy": "Running"})
+    jobs.wait_for("train", "Running")
+
+    def allowed(verb: str, resource: str, name: str = "") -> bool:
+        return may(plane, "train-launcher", verb, resource, name)
+
+    plane.wait("the right", lambda: allowed("create", "pods/exec", "train-worker-0"), seconds=10)
+    assert allowed("get", "pods/exec", "train-worker-1")
+    assert allowed("get", "pods", "train-worker-1")
+    for verb, resource, name in (
+        ("create", "pods/exec", ""),
+        ("create", "pods/exec", "train-worker-2"),
+        ("create", "pods/exec", "train-launcher"),
+        ("list", "pods", ""),
+        ("watch", "pods", ""),
+        ("get", "pods", "other"),
+        ("delete", "pods", "train-worker-0"),
+    ):
+        assert not allowed(verb, resource, name), (verb, resource, name)
+
+    jobs.patch("train", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}}})
+    plane.wait("more", lambda: allowed("create", "pods/exec", "train-worker-2"), seconds=30)
+    jobs.patch("train", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 1}}}})
+    plane.wait("less", lambda: not allowed("create", "pods/exec", "train-worker-1"), seconds=30)
+
+    jobs.patch("train", {"spec": {"runPolicy": {"suspend": True}}})
+    plane.wait("none", lambda: not allowed("create", "pods/exec", "train-worker-0"), seconds=30)
+    other = {"template": {"spec": {"serviceAccountName": "another"}}}
+    jobs.patch("train", {"spec": {"mpiReplicaSpecs": {"Launcher": other}}})
+    jobs.patch("train", {"spec": {"runPolicy": {"suspend": False}}})
+    plane.wait("it again", lambda: may(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30)
+    assert not allowed("create", "pods/exec", "train-worker-0")
+
+    plane.wait("a launcher", lambda: jobs.uid("train-launcher") != "", seconds=30)
+    jobs.wait_for("train", "Running")
+    jobs.end_pod("train-launcher", "Succeeded", 0)
+    jobs.wait_for("train", "Succeeded")
+    plane.wait(
+        "no right", lambda: not may(plane, "another", "create", "pods/exec", "train-worker-0"), seconds=30
+    )
+
+
+def test_kubectl_needs_no_more(plane: ControlPlane, jobs: Mpi) -> None:
+    """The real one, as the launcher: what it asks first is allowed, and what fails then is that there is no kubelet."""
+    jobs.job("exec", 1)
+    jobs.wait_for("exec", "Running")
+    plane.wait(
+        "the right", lambda: may(plane, "exec-launcher", "get", "pods/exec", "exec-worker-0"), seconds=10
+    )
+    folder = plane.service_account_folder(NAMESPACE, "exec-launcher")
+    kubectl = str(binaries.ensure(["kubectl"])["kubectl"])
+
+    def run(pod: str) -> str:
+        command = [
+            kubectl, f"--server={plane.server}", f"--certificate-authority={folder / 'ca.crt'}",
+            f"--token={(folder / 'token').read_text()}", f"--namespace={NAMESPACE}", "exec", pod, "--", "true",
+        ]  # fmt: skip
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env={"HOME": "/nowhere"}
+        )
+        assert ran.returncode != 0
+        return ran.stderr
+
+    assert "Forbidden" in run("exec-launcher")
+    assert "Forbidden" not in (said := run("exec-worker-0")), said
+
+
+def test_no_right_before_the_pods_are_the_jobs_own(plane: ControlPlane, jobs: Mpi) -> None:
+    """A PyTorchJob of that name has pods of just those names."""
+    other = Jobs(plane, NAMESPACE)
+    other.create("same", job(workers=1))
+    other.wait_for("same", "Running")
+
+    jobs.job("same", 2)
+
+    plane.wait("an event", lambda: "ErrResourceExists" in reasons(plane, "MPIJob", "same"), seconds=30)
+    assert not plane.has(f"{RBAC}/roles/same-launcher")
+    assert not plane.has(f"{RBAC}/rolebindings/same-launcher")
+    assert jobs.uid("same-launcher") == ""
+    assert jobs.owner(f"/api/v1/namespaces/{NAMESPACE}/pods/same-worker-0") == "same"
+    plane.request("DELETE", jobs.path("same"))
+
+
+def reasons(plane: ControlPlane, kind: str, name: str) -> set[str]:
+    items = plane.request("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    return {
+        item["reason"]
+        for item in items
+        if (item["involvedObject"]["kind"], item["involvedObject"]["name"]) == (kind, name)
+    }
+
+
+def test_no_workers_is_no_right(plane: ControlPlane, jobs: Mpi) -> None:
+    jobs.job("alone", 0)
+    jobs.wait_for("alone", "Running")
+
+    assert jobs.rules("alone") == []
+    assert not may(plane, "alone-launcher", "create", "pods/exec", "train-worker-0")
+    assert not may(plane, "alone-launcher", "list", "pods")
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "name"),
+    [
+        pytest.param(f"{RBAC}/roles", "Role", "roled-launcher", id="Role"),
+        pytest.param(f"{RBAC}/rolebindings", "RoleBinding", "bound-launcher", id="RoleBinding"),
+        pytest.param(
+            f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
+            "ServiceAccount",
+            "known-launcher",
+            id="ServiceAccount",
+        ),
+    ],
+)
+def test_what_is_somebody_elses_is_not_touched(
+    plane: ControlPlane, jobs: Mpi, path: str, kind: str, name: str
+) -> None:
+    group = "rbac.authorization.k8s.io"
+    foreign: dict[str, Any] = {"kind": kind, "metadata": {"name": name}}
+    if kind == "ServiceAccount":
+        foreign["apiVersion"] = "v1"
+    else:
+        foreign["apiVersion"] = f"{group}/v1"
+    if kind == "RoleBinding":
+        foreign["roleRef"] = {"apiGroup": group, "kind": "Role", "name": "nothing"}
+    before = plane.request("POST", path, foreign)["metadata"]["resourceVersion"]
+    job = name.removesuffix("-launcher")
+
+    jobs.job(job, 1)
+
+    plane.wait(
+        "an event",
+        lambda: any("Err" in one or "Failed" in one for one in jobs.event_reasons(job)),
+        seconds=30,
+    )
+    assert plane.request("GET", f"{path}/{name}")["metadata"]["resourceVersion"] == before
+    assert jobs.uid(name) == ""
+    plane.request("DELETE", jobs.path(job))
+
+
+def test_an_account_that_the_template_names_is_taken_as_it_is(plane: ControlPlane, jobs: Mpi) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}}
+    plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
+
+    jobs.job("named", 1, account="trainer")
+    jobs.wait_for("named", "Running")
+
+    assert may(plane, "trainer", "create", "pods/exec", "named-worker-0")
+    assert not plane.has(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/named-launcher")
+
+
+def test_in_a_restricted_namespace(plane: ControlPlane, jobs: Mpi) -> None:
+    """What is added to the user's pods asks for no more than these do."""
+    name = "restricted-mpi"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    there = Mpi(plane, name)
+    security = {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    template = {"spec": {"containers": [{"name": "mpi", "image": "x", "securityContext": security}]}}
+    roles = {"Launcher": {"template": template}, "Worker": {"replicas": 1, "template": template}}
+
+    there.create("tight", {"spec": {"mpiReplicaSpecs": roles}})
+
+    plane.wait("its pods", lambda: there.pods("tight") == ["tight-launcher", "tight-worker-0"], seconds=30)
+
+
+def test_what_another_operator_has_started_goes_on_until_it_is_suspended(
+    plane: ControlPlane, jobs: Mpi
+) -> None:
+    launcher = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/old-launcher"
+    workers = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/old-worker"
+    plane.wait("a word on it", lambda: "FlavourMismatch" in jobs.event_reasons("old"), seconds=30)
+    first = plane.request("GET", launcher)["metadata"]["uid"]
+
+    jobs.patch("old", {"spec": {"runPolicy": {"suspend": True}}})
+    plane.wait("no StatefulSet", lambda: not plane.has(workers), seconds=30)
+
+    def is_new() -> bool:
+        return plane.has(launcher) and plane.request("GET", launcher)["metadata"]["uid"] != first
+
+    plane.wait("a launcher of the new form", is_new, seconds=30)
+    assert plane.request("GET", launcher)["spec"]["suspend"]
+
+
+def test_the_component_holds_what_is_needed_and_no_more(plane: ControlPlane, jobs: Mpi) -> None:
+    """After the lives above: nothing was refused, and all of it was asked for but what is only handed on."""
+    jobs.wait_for("alone", "Running")
+    assert denied(plane) == []
+    handed_on = {("", "pods/exec", "get"), ("", "pods/exec", "create")}
+    assert granted("ClusterRole", MPI_V1_RIGHTS) - asked(plane) == handed_on

@@ -1,0 +1,678 @@
+"""One MPIJob, three versions: however it is written, through whichever, no field is lost and its flavour stays.
+
+Every way of writing is tried with jobs born in each version and written through each other one, on a real kube-apiserver and on the
+embedded one. How typed clients behave is in ``controller.testing.mpiversions``.
+"""
+
+import asyncio
+import copy
+import itertools
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
+from controller.crds import all_crds
+from controller.local.apiserver import ApiServer
+from controller.testing.controlplane import ControlPlane, binaries
+from controller.testing.mpiversions import (
+    OWN,
+    PLURAL,
+    VERSIONS,
+    Object,
+    Site,
+    manifest,
+    template,
+    typed,
+)
+from controller.testing.wire import JSON_PATCH, Reply, Step, Wire
+
+DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
+FIXED = (
+    "the flavour of an MPIJob is fixed when it is created; delete and create it again, or write it through the version "
+    "it was created in, or with a patch"
+)
+PAIRS = list(itertools.permutations(VERSIONS, 2))
+
+
+@pytest.fixture(scope="module")
+def place(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
+    """A namespace for all of these jobs; each has a name of its own."""
+    name = f"mpi-{secrets.token_hex(4)}"
+    control_plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+async def real(control_plane: ControlPlane, place: str) -> AsyncIterator[Site]:
+    async with Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as wire:
+        yield Site(wire, place)
+
+
+@pytest.fixture
+async def embedded(place: str) -> AsyncIterator[Site]:
+    server = ApiServer(crds=[DEFINITION], auto_namespaces=True)
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        yield Site(wire, place)
+    await server.stop()
+
+
+@pytest.fixture(params=["embedded", "real"])
+def site(request: pytest.FixtureRequest, embedded: Site, real: Site) -> Site:
+    return embedded if request.param == "embedded" else real
+
+
+@dataclass
+class Case:
+    """A job to be born in one version and written through another."""
+
+    site: Site
+    born: str
+    other: str
+    body: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    async def create(self) -> Object:
+        reply = await self.site.create(self.born, self.body)
+        assert reply.code == 201, reply.text
+        return dict(reply.body)
+
+    async def read(self, version: str = "") -> Object:
+        return await self.site.read(version or self.other, self.name)
+
+    async def put(self, version: str, change: Callable[[Object], Object], part: str = "") -> Reply:
+        """A whole object, made of what is read through that version."""
+        await self.create()
+        return await self.site.put(version, self.name, change(await self.read(version)), part)
+
+
+Way = Callable[[Case], Awaitable[Reply]]
+
+
+def with_slots(obj: Object) -> Object:
+    return {**obj, "spec": {**obj["spec"], "slotsPerWorker": 3}}
+
+
+def without_flavour(obj: Object) -> Object:
+    return {**obj, "spec": {key: value for key, value in obj["spec"].items() if key != "flavour"}}
+
+
+async def nulled(case: Case) -> Reply:
+    return await case.site.create(case.born, {**case.body, "spec": {**case.body["spec"], "flavour": None}})
+
+
+async def created(case: Case) -> Reply:
+    return await case.site.create(case.born, case.body)
+
+
+async def applied(case: Case) -> Reply:
+    return await case.site.apply(case.born, case.body, "a")
+
+
+async def applied_again(case: Case) -> Reply:
+    await case.site.apply(case.born, case.body, "a")
+    return await case.site.apply(case.born, with_slots(case.body), "a")
+
+
+async def applied_as_other(case: Case) -> Reply:
+    """The manifest's apiVersion has been changed, and nothing else."""
+    await case.site.apply(case.born, case.body, "a")
+    changed = {**with_slots(case.body), "apiVersion": f"kubeflow.org/{case.other}"}
+    return await case.site.apply(case.other, changed, "a")
+
+
+async def applied_by_another(case: Case) -> Reply:
+    await case.create()
+    part = {**case.body, "apiVersion": f"kubeflow.org/{case.other}", "spec": {"slotsPerWorker": 3}}
+    part["spec"]["mpiReplicaSpecs"] = {"Worker": {"replicas": 2}}
+    return await case.site.apply(case.other, part, "b")
+
+
+async def applied_with_and_without(case: Case) -> Reply:
+    said = {**case.body, "spec": {**case.body["spec"], "flavour": case.born}}
+    await case.site.apply(case.born, said, "a")
+    return await case.site.apply(case.born, with_slots(case.body), "a")
+
+
+async def merged(case: Case) -> Reply:
+    await case.create()
+    return await case.site.merge(case.other, case.name, {"spec": {"slotsPerWorker": 3}})
+
+
+async def patched(case: Case) -> Reply:
+    await case.create()
+    operations = [{"op": "replace", "path": "/spec/slotsPerWorker", "value": 3}]
+    return await case.site.send("PATCH", case.site.path(case.other, case.name), operations, media=JSON_PATCH)
+
+
+async def put_as_read(case: Case) -> Reply:
+    return await case.put(case.other, with_slots)
+
+
+async def put_without(case: Case) -> Reply:
+    return await case.put(case.born, lambda one: without_flavour(with_slots(one)))
+
+
+async def put_without_through_other(case: Case) -> Reply:
+    return await case.put(case.other, lambda one: without_flavour(with_slots(one)))
+
+
+async def typed_put(case: Case) -> Reply:
+    return await case.put(case.born, lambda one: typed(case.born, with_slots(one)))
+
+
+async def typed_put_through_other(case: Case) -> Reply:
+    return await case.put(case.other, lambda one: typed(case.other, with_slots(one)))
+
+
+async def typed_merge(case: Case) -> Reply:
+    """A typed client patches by the difference between two of its own copies: this is how Kueue starts and stops jobs."""
+    await case.create()
+    return await case.site.merge(
+        case.other, case.name, {"spec": {"slotsPerWorker": 3, "runPolicy": {"suspend": False}}}
+    )
+
+
+async def typed_status(case: Case) -> Reply:
+    """UpdateStatus sends the whole object; only its status counts."""
+    status = {
+        "conditions": [{"type": "Created", "status": "True"}],
+        "replicaStatuses": {"Worker": {"active": 1}},
+    }
+    return await case.put(case.other, lambda one: {**typed(case.other, one), "status": status}, "status")
+
+
+async def our_status(case: Case) -> Reply:
+    """As the operator writes it, through the stored version."""
+    made = await case.create()
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": made["metadata"]["uid"]},
+        {"op": "add", "path": "/status", "value": {"conditions": [{"type": "Created", "status": "True"}]}},
+    ]
+    return await case.site.send(
+        "PATCH", case.site.path("v1", case.name, "status"), operations, media=JSON_PATCH
+    )
+
+
+async def flavour_removed(case: Case) -> Reply:
+    await case.create()
+    operations = [{"op": "remove", "path": "/spec/flavour"}]
+    return await case.site.send("PATCH", case.site.path(case.other, case.name), operations, media=JSON_PATCH)
+
+
+async def flavour_changed(case: Case) -> Reply:
+    await case.create()
+    return await case.site.merge(case.born, case.name, {"spec": {"flavour": case.other}})
+
+
+async def exported(case: Case) -> Reply:
+    """As it is served in the preferred version, deleted, and created again: backups and GitOps do so."""
+    await case.create()
+    exported = await case.read("v1")
+    exported["metadata"] = {"name": case.name}
+    del exported["apiVersion"]
+    await case.site.send("DELETE", case.site.path("v1", case.name))
+    return await case.site.create("v1", {"apiVersion": "kubeflow.org/v1", **exported})
+
+
+KEPT: list[tuple[Way, dict[str, Any]]] = [
+    (created, {}), (nulled, {}), (applied, {}), (exported, {}), (typed_status, {}), (our_status, {}),
+    *((way, {"slotsPerWorker": 3}) for way in (
+        applied_again, applied_as_other, applied_by_another, applied_with_and_without, merged, patched, put_as_read, put_without,
+        typed_put,
+    )),
+    (typed_merge, {"slotsPerWorker": 3, "suspend": False}),
+]  # fmt: skip
+"""Ways of writing, and what they change."""
+REFUSED: list[Way] = [put_without_through_other, typed_put_through_other, flavour_removed, flavour_changed]
+
+
+def case(site: Site, born: str, other: str, way: str, **spec: Any) -> Case:
+    name = f"{way.replace('_', '-')}-{born}-{other}-{secrets.token_hex(2)}"
+    return Case(site, born, other, manifest(born, name, **spec))
+
+
+@pytest.mark.parametrize(("way", "changed"), KEPT, ids=[way.__name__ for way, _ in KEPT])
+async def test_kept(site: Site, way: Way, changed: dict[str, Any]) -> None:
+    for born, other in PAIRS:
+        one = case(site, born, other, way.__name__)
+        reply = await way(one)
+
+        assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
+        policy = one.body["spec"]["runPolicy"] | {
+            key: value for key, value in changed.items() if key == "suspend"
+        }
+        rest = {key: value for key, value in changed.items() if key != "suspend"}
+        assert await site.losses(one.body, born, runPolicy=policy, **rest) == [], f"{born} through {other}"
+
+
+@pytest.mark.parametrize("way", REFUSED, ids=[way.__name__ for way in REFUSED])
+async def test_refused(site: Site, way: Way) -> None:
+    """With the way out in the message; the job stays as it was."""
+    for born, other in PAIRS:
+        one = case(site, born, other, way.__name__)
+        reply = await way(one)
+
+        assert reply.code == 422, f"{born} through {other}: {reply.text}"
+        assert FIXED in reply.body["message"]
+        assert "spec.flavour: Invalid value" in reply.body["message"]
+        assert await site.losses(one.body, born) == [], f"{born} through {other}"
+
+
+async def test_a_flavour_may_be_chosen(site: Site) -> None:
+    for born, other in PAIRS:
+        one = case(site, born, other, "chosen", flavour=other)
+        await one.create()
+
+        assert await site.losses(one.body, other) == []
+
+
+async def test_a_typed_copy_is_of_the_version_that_copies_unless_it_is_marked(site: Site) -> None:
+    """MultiKueue copies name, labels, annotations and what its structs hold of the spec."""
+    for marked, (born, other) in itertools.product([False, True], PAIRS):
+        one = case(site, born, other, "copied")
+        made = await one.create()
+        annotations = {FLAVOUR: born} if marked else {}
+        copied = typed(other, {**made, "metadata": {"name": f"{one.name}-copy", "annotations": annotations}})
+        await site.create(other, copied)
+        job = MPIJob.model_validate(await site.read("v1", f"{one.name}-copy"))
+
+        assert job.spec.flavour == other
+        assert flavour(job) is Flavour(born if marked else other)
+
+
+def start_or_stop(job: Object, *, suspend: bool) -> Object:
+    """What Kueue's copy of a job says of it: merge patches by typed clients hold whole lists."""
+    roles = job["spec"]["mpiReplicaSpecs"]
+    added = {"nodeSelector": {"pool": "a"}, "tolerations": [{"key": "gpu", "operator": "Exists"}]}
+    taken = {"nodeSelector": {"pool": None}, "tolerations": None}
+    changes = {
+        role: {
+            "template": {
+                "spec": taken if suspend else added,
+                "metadata": {"labels": {"queue": None if suspend else "a"}},
+            }
+        }
+        for role in roles
+    }
+    return {"spec": {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": changes}}
+
+
+async def test_kueue_starts_and_stops_jobs_of_any_version(site: Site) -> None:
+    """It knows v2beta1 alone, and patches what is to run where."""
+    for born in VERSIONS:
+        one = case(site, born, "v2beta1", "kueue")
+        await one.create()
+        policy = one.body["spec"]["runPolicy"]
+        for suspend in (True, False, True):
+            reply = await site.merge("v2beta1", one.name, start_or_stop(one.body, suspend=suspend))
+            assert reply.code == 200, reply.text
+            assert await site.losses(one.body, born, runPolicy={**policy, "suspend": suspend}) == []
+            worker = (await one.read())["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+            assert ("tolerations" in worker["spec"], "queue" in worker["metadata"]["labels"]) == (
+                not suspend,
+            ) * 2
+
+
+async def test_an_empty_patch_stores_nothing_that_is_stored(site: Site) -> None:
+    for born, other in PAIRS:
+        one = case(site, born, other, "empty")
+        await one.create()
+        first = await site.merge("v1", one.name, {})
+        again = await site.merge("v1", one.name, {})
+
+        assert again.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
+        assert await site.losses(one.body, born) == []
+
+
+async def test_a_list_and_a_watch_in_one_version_have_jobs_of_all(site: Site) -> None:
+    names = {}
+    for born in VERSIONS:
+        one = case(site, born, born, "listed")
+        await one.create()
+        names[one.name] = born
+    for version in VERSIONS:
+        listed = (await site.send("GET", site.path(version))).body["items"]
+        query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "30"}
+        async with (
+            asyncio.timeout(20),
+            site.wire.stream(site.path(version), query, "application/json") as lines,
+        ):
+            seen: dict[str, Object] = {}
+            async for line in lines:
+                one_job = yaml.load(line, Loader=yaml.CSafeLoader)["object"]
+                seen[one_job["metadata"]["name"]] = one_job
+                if names.keys() <= seen.keys():
+                    break
+
+        for found in ({one["metadata"]["name"]: one for one in listed}, seen):
+            assert {name: found[name]["spec"]["flavour"] for name in names} == names
+            assert {found[name]["apiVersion"] for name in names} == {f"kubeflow.org/{version}"}
+
+
+WRONG = [
+    ("slotsPerWorker", "two"), ("mainContainer", 1), ("runLauncherAsWorker", "yes"), ("mpiImplementation", "LAM"),
+    ("mpiReplicaSpecs", {"Worker": {"replicas": "2"}}),
+    ("mpiReplicaSpecs", {"Worker": {"template": {"spec": {"containers": [{"name": "a", "env": [{"name": 1}]}]}}}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG)
+async def test_wrong_values_are_refused_in_each_version(site: Site, field: str, value: Any) -> None:
+    for version in VERSIONS:
+        body = {**manifest(version, "wrong"), "spec": {**manifest(version, "wrong")["spec"], field: value}}
+        reply = await site.create(version, body)
+
+        assert (reply.code, f"spec.{field}" in reply.body["message"]) == (422, True), reply.text
+
+
+@pytest.mark.parametrize(
+    "path", [("slotPerWorker",), ("mpiReplicaSpecs", "Worker", "template", "spec", "hostNetwrk")]
+)
+async def test_typos_are_named_in_each_version(site: Site, path: tuple[str, ...]) -> None:
+    for version in VERSIONS:
+        body = manifest(version, "typo")
+        node = body["spec"]
+        for step in path[:-1]:
+            node = node[step]
+        node[path[-1]] = True
+        strict = await site.create(version, body, fieldValidation="Strict")
+        warned = await site.create(version, body, fieldValidation="Warn", dryRun="All")
+
+        assert strict.code == 400, strict.text
+        assert f'unknown field "spec.{".".join(path)}"' in strict.body["message"]
+        assert (warned.code, len(warned.warnings)) == (201, 1), warned.text
+
+
+GPU_NODE: Object = {
+    "metadata": {
+        "labels": {"job": "nccl"},
+        "annotations": {"k8s.v1.cni.cncf.io/networks": '[{"name": "rail-0", "namespace": "multus"}]'},
+    },
+    "spec": {
+        "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": "job-channel"}],
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 0}],
+        "affinity": {
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "topologyKey": "zone",
+                            "labelSelector": {"matchLabels": {"job": "nccl"}},
+                        },
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "minDomains": 2,
+                "topologyKey": "rack",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "matchLabelKeys": ["job"],
+            }
+        ],
+        "volumes": [
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}},
+            {"name": "plugin", "hostPath": {"path": "/opt/plugin", "type": "Directory"}},
+        ],
+        "initContainers": [{"name": "side", "image": "x", "restartPolicy": "Always"}],
+        "containers": [
+            {
+                "name": "nccl",
+                "image": "nccl:1",
+                "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+                "resources": {
+                    "claims": [{"name": "channel", "request": "one"}],
+                    "limits": {"nvidia.com/gpu": 8, "rdma/ib": 1, "memory": "960Gi"},
+                    "requests": {"nvidia.com/gpu": 8, "cpu": "110"},
+                },
+                "volumeMounts": [
+                    {"name": "shm", "mountPath": "/dev/shm"},
+                    {"name": "plugin", "mountPath": "/p", "readOnly": True},
+                ],
+            }
+        ],
+    },
+}
+"""What jobs say on machines with eight GPUs and a fabric: device claims, further networks, limits without requests."""
+
+
+async def test_templates_of_large_machines_are_kept_whole(site: Site) -> None:
+    for version in VERSIONS:
+        name = f"gpus-{version}"
+        body = manifest(
+            version,
+            name,
+            mpiReplicaSpecs={"Launcher": {"template": template()}, "Worker": {"template": GPU_NODE}},
+        )
+        reply = await site.create(version, body, fieldValidation="Strict")
+
+        assert reply.code == 201, reply.text
+        assert await site.losses(body, version) == []
+
+
+async def test_children_name_their_owner_in_any_version(real: Site) -> None:
+    """The garbage collector finds the owner in each served version, and takes the children with it."""
+    owners = [case(real, born, born, "owner") for born in VERSIONS]
+    maps, children = f"/api/v1/namespaces/{real.namespace}/configmaps", list[str]()
+    for one, version in itertools.product(owners, VERSIONS):
+        uid = (await one.create() if version == VERSIONS[0] else await one.read())["metadata"]["uid"]
+        owner = {"apiVersion": f"kubeflow.org/{version}", "kind": "MPIJob", "name": one.name, "uid": uid}
+        body = {
+            "metadata": {"name": f"{one.name}-{version}", "ownerReferences": [{**owner, "controller": True}]}
+        }
+        assert (await real.wire.send(Step("POST", maps, body))).code == 201
+        children.append(f"{maps}/{one.name}-{version}")
+
+    async def there() -> set[int]:
+        return {(await real.wire.send(Step("GET", child))).code for child in children}
+
+    await asyncio.sleep(1)
+    assert await there() == {200}
+    for one in owners:
+        await real.send("DELETE", real.path(one.born, one.name), propagationPolicy="Background")
+    async with asyncio.timeout(90):
+        while await there() != {404}:  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.2)
+
+
+class Kubectl:
+    def __init__(self, kubeconfig: Path, namespace: str, folder: Path) -> None:
+        self._program = str(binaries.ensure(["kubectl"])["kubectl"])
+        self._words = [f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", f"--cache-dir={folder}"]
+
+    async def __call__(self, *words: str, given: Object | None = None, editor: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            *(self._program, *self._words, *words),
+            env={**os.environ, "KUBE_EDITOR": editor},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate(yaml.safe_dump(given).encode())
+        return out.decode()
+
+
+@pytest.mark.parametrize(("born", "other"), [PAIRS[0], PAIRS[3], PAIRS[4]])
+async def test_a_session_with_kubectl(
+    control_plane: ControlPlane, real: Site, tmp_path_factory: pytest.TempPathFactory, born: str, other: str
+) -> None:
+    kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
+    one = case(real, born, other, "kubectl")
+    changed = {**one.body, "apiVersion": f"kubeflow.org/{other}"}
+    served_side = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+
+    assert "created" in await kubectl("apply", "-f", "-", given=one.body)
+    assert "unchanged" in await kubectl("apply", "-f", "-", given=one.body)
+    assert "configured" in await kubectl("apply", "-f", "-", given=changed)
+    assert "serverside-applied" in await kubectl(*served_side, given=one.body)
+    assert "serverside-applied" in await kubectl(*served_side, given=changed)
+    assert "labeled" in await kubectl("label", f"mpijobs.{other}.kubeflow.org/{one.name}", "a=b")
+    edited = await kubectl(
+        "edit",
+        f"mpijobs.{other}.kubeflow.org/{one.name}",
+        editor="sed -i s/slotsPerWorker:.2/slotsPerWorker:\\ 3/",
+    )
+    assert "edited" in edited
+    assert await real.losses(one.body, born, slotsPerWorker=3) == []
+
+    assert "replaced" in await kubectl("replace", "-f", "-", given=one.body)
+    assert FIXED in await kubectl("replace", "-f", "-", given=changed)
+    assert await real.losses(one.body, born) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_fields_are_explained(
+    control_plane: ControlPlane, real: Site, tmp_path_factory: pytest.TempPathFactory, version: str
+) -> None:
+    kubectl = Kubectl(control_plane.kubeconfig(), real.namespace, tmp_path_factory.getbasetemp() / "kubectl")
+
+    told = await kubectl("explain", "mpijobs", "--recursive", f"--api-version=kubeflow.org/{version}")
+
+    for field in (
+        "flavour",
+        "sshAuthMountPath",
+        "mainContainer",
+        "mpiDistribution",
+        "resources",
+        "hostNetwork",
+    ):
+        assert f"{field}\t<" in told, field
+
+
+def texts(*values: str) -> st.SearchStrategy[str]:
+    return st.sampled_from(values)
+
+
+COUNT = st.integers(0, 2**31 - 1)
+WORD = st.text("abcdefghij", min_size=1, max_size=5)
+QUANTITY = st.one_of(st.integers(0, 99), texts("1", "500m", "2Gi"))
+ENV = st.lists(WORD, unique=True, max_size=3).map(
+    lambda names: [{"name": name, "value": "v"} for name in names]
+)
+TEMPLATE = st.builds(
+    lambda env, limits, spec: (
+        template(**spec) | {"metadata": {"annotations": limits}} if not env else with_env(env, spec)
+    ),
+    ENV,
+    st.dictionaries(WORD, WORD, max_size=2),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "hostNetwork": st.booleans(),
+            "nodeSelector": st.dictionaries(WORD, WORD),
+            "schedulerName": WORD,
+        },
+    ),
+)
+ROLE = st.fixed_dictionaries(
+    {"template": TEMPLATE},
+    optional={"replicas": COUNT, "restartPolicy": texts("Never", "OnFailure", "Always", "ExitCode")},
+)
+SCHEDULING = st.fixed_dictionaries(
+    {},
+    optional={
+        "minAvailable": COUNT, "queue": WORD, "minResources": st.dictionaries(WORD, QUANTITY), "priorityClass": WORD,
+        "scheduleTimeoutSeconds": COUNT,
+    },
+)  # fmt: skip
+RUN_POLICY = st.fixed_dictionaries(
+    {},
+    optional={
+        "cleanPodPolicy": texts("All", "None", "Running", "odd"), "ttlSecondsAfterFinished": COUNT,
+        "activeDeadlineSeconds": st.integers(0, 2**63 - 1), "backoffLimit": COUNT, "suspend": st.booleans(), "managedBy": WORD,
+        "schedulingPolicy": SCHEDULING,
+    },
+)  # fmt: skip
+SPEC = st.fixed_dictionaries(
+    {"mpiReplicaSpecs": st.dictionaries(texts("Launcher", "Worker", "Odd"), ROLE)},
+    optional={
+        "slotsPerWorker": COUNT, "cleanPodPolicy": WORD, "mainContainer": WORD, "backoffLimit": COUNT,
+        "activeDeadlineSeconds": COUNT, "mpiDistribution": texts("OpenMPI", "IntelMPI", "MPICH", "odd"),
+        "runPolicy": RUN_POLICY, "runLauncherAsWorker": st.booleans(), "sshAuthMountPath": WORD,
+        "launcherCreationPolicy": WORD, "mpiImplementation": texts("OpenMPI", "Intel", "MPICH"),
+    },
+)  # fmt: skip
+
+
+def with_env(env: list[Object], spec: Object) -> Object:
+    made = template(**spec)
+    made["spec"]["containers"][0]["env"] = env
+    return made
+
+
+@pytest.fixture(scope="module")
+def running(control_plane: ControlPlane, place: str) -> Iterator[tuple[asyncio.Runner, Site]]:
+    """The real server on a loop of its own, for as long as examples are drawn."""
+    with asyncio.Runner() as runner:
+
+        async def start() -> Wire:
+            return Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text()))
+
+        wire = runner.run(start())
+        yield runner, Site(wire, place)
+        runner.run(wire.__aexit__())
+
+
+@settings(max_examples=10)
+@given(
+    jobs=st.lists(
+        st.tuples(SPEC, st.sampled_from(VERSIONS), st.permutations(VERSIONS)), min_size=10, max_size=10
+    )
+)
+def test_any_spec_survives_any_version(
+    running: tuple[asyncio.Runner, Site], jobs: list[tuple[Object, str, list[str]]]
+) -> None:
+    """A hundred jobs, ten at once."""
+    runner, site = running
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(round_trip(site, *job) for job in jobs))
+
+    runner.run(all_of_them())
+
+
+async def round_trip(site: Site, spec: Object, born: str, order: list[str]) -> None:
+    """Created in one version, read in all, then put back as it is read and patched through all, and read in all again."""
+    body = {**manifest(born, f"any-{secrets.token_hex(5)}"), "spec": copy.deepcopy(spec)}
+    made = await site.create(born, body)
+    assert made.code == 201, made.text
+    assert await site.losses(body, born) == []
+    for version in order:
+        put = await site.put(
+            version, body["metadata"]["name"], await site.read(version, body["metadata"]["name"])
+        )
+        merged = await site.merge(
+            version, body["metadata"]["name"], {"metadata": {"labels": {"by": version}}}
+        )
+        assert (put.code, merged.code) == (200, 200), put.text + merged.text
+    assert await site.losses(body, born) == []
+    await site.send("DELETE", site.path("v1", body["metadata"]["name"]))
+
+
+def test_every_field_of_the_manifests_is_one_of_a_version() -> None:
+    """The manifests of this file have all fields but the stamp, so that nothing is tested by leaving it out."""
+    fields = {name for version in VERSIONS for name in OWN[version]} | {
+        "slotsPerWorker",
+        "mpiReplicaSpecs",
+        "flavour",
+    }
+    model = {field.alias for field in MPIJobSpec.model_fields.values()}
+
+    assert fields == model
