@@ -5,8 +5,10 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import handover, show
+    from bench import handover, local, show
     from bench.controlplane import command as controlplane
+    from bench.nccl import command as nccl
+    from bench.nccl import overhead, scaling, versus
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing}: measurements need the dependency group `test`, see bench/README.md")
 
@@ -19,7 +21,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
     controlplane.add_parser(subparsers)
     handover.add_parser(subparsers)
+    local.add_parser(subparsers)
     show.add_parser(subparsers)
+    for subject in (nccl, scaling, overhead, versus):
+        subject.add_parser(subparsers)
     args = parser.parse_args(argv)
     status: int = args.execute(args)
     return status

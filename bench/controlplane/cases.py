@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +16,7 @@ from bench.controlplane.scenario import Case, Jobs, Start
 from controller.testing.service import IN_CLUSTER, Service
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
-"""Run by each controller before what is measured, so that connections are open and code is warm."""
+"""Run by each controller before what is measured, so that connections are open and code is warm; MPIJobs have one of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def _runs(rig: Rig, case: Case, scenario: Jobs, flags: Sequence[str], wish
     floors: list[dict[str, float]] = []
     for number in range(1, wish.runs + 1):
         run = _name(scenario, f"r{number:02}")
-        async with _warm(rig, flags) as running:
+        async with _warm(rig, flags, scenario) as running:
             lives.append(flat(await live(rig, scenario, run, running.process.pid), scenario))
         if case.floor:
             again = f"f{run[1:]}"
@@ -78,7 +78,7 @@ async def _timed(rig: Rig, case: Case, flags: Sequence[str], file: Path) -> Any:
     if isinstance(case.scenario, Start):
         await start.start(rig, "timed", flags, launcher)
     else:
-        async with _warm(rig, flags, launcher) as running:
+        async with _warm(rig, flags, case.scenario, launcher) as running:
             await live(rig, case.scenario, _name(case.scenario, "timed"), running.process.pid)
         await clear(rig)
     return callbacks.read(file)
@@ -86,7 +86,7 @@ async def _timed(rig: Rig, case: Case, flags: Sequence[str], file: Path) -> Any:
 
 async def _profiled(rig: Rig, scenario: Jobs, flags: Sequence[str], folder: Path) -> dict[str, Any]:
     """Where the time of one more run goes."""
-    async with _warm(rig, flags) as running, profiled(running.process.pid, folder) as profile:
+    async with _warm(rig, flags, scenario) as running, profiled(running.process.pid, folder) as profile:
         await live(rig, scenario, _name(scenario, "seen"), running.process.pid)
     await clear(rig)
     return asdict(profile)
@@ -94,12 +94,13 @@ async def _profiled(rig: Rig, scenario: Jobs, flags: Sequence[str], folder: Path
 
 @asynccontextmanager
 async def _warm(
-    rig: Rig, flags: Sequence[str], launcher: Sequence[str] = IN_CLUSTER
+    rig: Rig, flags: Sequence[str], scenario: Jobs, launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
-    """A controller that has run a job, and has nothing to do."""
+    """A controller that has run a job of the kind, and has nothing to do."""
+    first = replace(WARM_UP, mpi=scenario.mpi)
     async with controller(rig, flags, launcher=launcher) as running:
         async with asyncio.timeout(start.START_SECONDS):
-            await begin(rig, WARM_UP, WARM_UP.job_names("warm"))
+            await begin(rig, first, first.job_names("warm"))
         await rig.audit.quiet()  # the last events are about to be sent
         await clear(rig)
         yield running

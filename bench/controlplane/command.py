@@ -83,7 +83,8 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
         profiler()
     wish = Wish(args.runs, args.flags, args.profile, console.print)
     for cases in planes(chosen(args)):
-        with control_plane() as plane:
+        batch = any(isinstance(case.scenario, Jobs) and case.scenario.mpi for case in cases)
+        with control_plane(batch=batch) as plane:
             measured.versions["kube-apiserver"] = plane.request("GET", "/version")["gitVersion"]
             for case in cases:
                 console.print(f"{case.name}: {wish.runs} runs")
@@ -93,9 +94,10 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
 
 def planes(cases: Iterable[Case]) -> list[list[Case]]:
     """The cases that share a control plane: jobs leave nothing behind; what a start finds around it stays, and goes with the plane."""
-    shared = [case for case in cases if isinstance(case.scenario, Jobs)]
+    jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
+    shared = [[case for case, scenario in jobs if scenario.mpi is mpi] for mpi in (False, True)]
     alone = [[case] for case in cases if isinstance(case.scenario, Start)]
-    return [shared, *alone] if shared else alone
+    return [group for group in (*shared, *alone) if group]
 
 
 async def _measure(plane: ControlPlane, case: Case, wish: Wish) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The floor: the objects of a run, created again without a controller, as fast as ``IN_FLIGHT`` requests can.
 
-Jobs are sent as they were submitted; pods and Services are what the API server had stored of the controller's, without what it had added
-itself. The order is that of their arrival. There are no events and no status of a job: nobody can be faster without fewer objects.
+Jobs are sent as they were submitted; pods and Services, and what MPIJobs have besides, are what the API server had stored of the
+controller's, without what it had added itself. The order is that of their arrival; what is not watched comes with its job. There are no events and no status of a job: nobody can be faster without fewer objects.
 """
 
 import asyncio
@@ -10,12 +10,15 @@ from typing import Any
 
 import orjson
 
+from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.processes import cpu_ms
-from bench.controlplane.rig import IN_FLIGHT, NAMESPACE, Rig
+from bench.controlplane.rig import IN_FLIGHT, NAMESPACE, UNWATCHED, Rig
 from bench.controlplane.scenario import Jobs, manifest
 
 Body = tuple[Resource, bytes]
+OF_BATCH_JOBS = {"controller-uid", "job-name"}
+"""Labels that the API server gives to the template of a batch Job; each has a second name."""
 
 
 async def bodies(rig: Rig, scenario: Jobs) -> list[Body]:
@@ -27,7 +30,16 @@ async def bodies(rig: Rig, scenario: Jobs) -> list[Body]:
     ]
     for resource, when in ((PODS, seen.pods), (SERVICES, seen.services)):
         listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
-        found += [(when[item["metadata"]["name"]], (resource, as_created(item))) for item in listed["items"]]
+        found += [
+            (when[item["metadata"]["name"]], (resource, as_created(item)))
+            for item in listed["items"]
+            if not _is_made_by_a_batch_job(item)
+        ]
+    for resource in UNWATCHED if scenario.mpi else ():
+        listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
+        for item in listed["items"]:
+            (owner,) = item["metadata"]["ownerReferences"]
+            found.append((seen.jobs[owner["name"]], (resource, as_created(item))))
     return [body for _, body in sorted(found, key=lambda entry: entry[0])]
 
 
@@ -47,7 +59,7 @@ async def load(rig: Rig, scenario: Jobs, objects: list[Body]) -> dict[str, float
         started = time.monotonic()
         await create(rig, NAMESPACE, objects)
         await seen.until(
-            lambda: len(seen.pods_running) == scenario.pods and len(seen.services) == scenario.pods
+            lambda: len(seen.pods_running) == scenario.pods and len(seen.services) == scenario.services
         )
     own_cpu = (time.process_time() - own_cpu) * 1000
     return {
@@ -86,5 +98,16 @@ def as_created(item: dict[str, Any]) -> bytes:
         for key in ("name", "labels", "annotations", "ownerReferences")
         if key in item["metadata"]
     }
-    spec = {key: value for key, value in item["spec"].items() if key != "clusterIPs"}
-    return orjson.dumps({"metadata": metadata, "spec": spec})
+    body = {key: item[key] for key in ("spec", "data", "type") if key in item}
+    body.get("spec", {}).pop("clusterIPs", None)
+    if "template" in body.get("spec", {}):
+        del body["spec"]["selector"]
+        labels = body["spec"]["template"]["metadata"]["labels"]
+        for label in [one for one in labels if one.removeprefix("batch.kubernetes.io/") in OF_BATCH_JOBS]:
+            del labels[label]
+    return orjson.dumps({"metadata": metadata, **body})
+
+
+def _is_made_by_a_batch_job(item: dict[str, Any]) -> bool:
+    owners = item["metadata"].get("ownerReferences", ())
+    return any(owner["kind"] == BATCH_JOBS.kind for owner in owners)

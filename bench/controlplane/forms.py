@@ -1,8 +1,10 @@
 """What the jobs of each kind look like in a measurement: one replica that leads, and the others."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api.meta import Resource
+from api.mpijob import Flavour
 from controller.kinds.jax import JAX
 from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
@@ -19,9 +21,19 @@ class Form:
     replicas_field: str
     leader: str
     worker: str = "Worker"
+    launched: bool = False
+    """Whether the leader comes beside the replicas, as the pod of a batch Job, and there is one Service for all."""
 
-    def deciding(self, job: str, replicas: int) -> list[str]:
-        """The pods that the job has succeeded with when they have: the leader, or all where nobody leads."""
+    def pods(self, replicas: int) -> int:
+        return replicas + self.launched
+
+    def services(self, replicas: int) -> int:
+        return 1 if self.launched else replicas
+
+    def deciding(self, job: str, replicas: int, pods: Iterable[str]) -> list[str]:
+        """Of all pods those that the job has succeeded with when they have: the leader, or all where nobody leads."""
+        if self.launched:
+            return [pod for pod in pods if pod.startswith(f"{job}-launcher-")]
         count = 1 if self.leader != self.worker else replicas
         return [f"{job}-{self.leader.lower()}-{index}" for index in range(count)]
 
@@ -37,4 +49,5 @@ FORMS = tuple(
     )
 )
 """PyTorchJob is the first: the jobs of whatever is not mixed."""
-RESOURCES = tuple(form.resource for form in FORMS)
+MPI = Form(Flavour.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", launched=True)
+RESOURCES = tuple(form.resource for form in (*FORMS, MPI))

@@ -59,7 +59,7 @@ async def live(rig: Rig, scenario: Jobs, run: str, controller_pid: int) -> Life:
 
 
 async def begin(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]:
-    """Submit the jobs and return when they have begun: all jobs say that they run, all pods do, and each has its Service.
+    """Submit the jobs and return when they have begun: all jobs say that they run, all pods do, and all Services are there.
 
     Quick jobs have begun when all of them have succeeded.
     """
@@ -89,7 +89,7 @@ def _have_begun(seen: Observer, scenario: Jobs) -> bool:
     return (
         len(seen.with_condition("Running")) == scenario.jobs
         and len(seen.pods_running) == scenario.pods
-        and len(seen.services) == scenario.pods
+        and len(seen.services) == scenario.services
     )
 
 
@@ -98,7 +98,7 @@ async def _end_leaders(rig: Rig, scenario: Jobs, names: list[str]) -> None:
         for name in names:
             form = scenario.form(name)
             body = _ended(form.container)
-            for pod in form.deciding(name, scenario.replicas):
+            for pod in form.deciding(name, scenario.replicas, rig.observer.pods):
                 group.create_task(rig.client.patch(PODS, NAMESPACE, pod, body, subresource="status"))
 
 

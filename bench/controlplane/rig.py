@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from api.meta import EVENTS, PODS, SERVICES
+from api.batch import BATCH_JOBS
+from api.meta import EVENTS, PODS, SERVICES, Resource
 from bench.controlplane.audit import POLICY, AuditLog
 from bench.controlplane.forms import RESOURCES
 from bench.controlplane.observer import Observer
@@ -22,6 +23,12 @@ ELSEWHERE = "elsewhere"
 """The namespace of what is not ours."""
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
+UNWATCHED = (
+    Resource("", "v1", "ConfigMap", "configmaps"),
+    Resource("", "v1", "Secret", "secrets"),
+    BATCH_JOBS,
+)
+"""What jobs may have besides pods and Services."""
 CLEAR_SECONDS = 300.0
 GOODBYE_SECONDS = 0.1
 """A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
@@ -43,10 +50,13 @@ class Rig:
 
 
 @contextmanager
-def control_plane() -> Generator[ControlPlane]:
-    """A control plane that has installed what ships, and whose audit log tells of the controller alone."""
+def control_plane(*, batch: bool = False) -> Generator[ControlPlane]:
+    """A control plane that has installed what ships, and whose audit log tells of the controller alone.
+
+    With ``batch``, kube-controller-manager runs the controller of batch Jobs, and no other.
+    """
     plane = ControlPlane(
-        controllers=(),
+        controllers=("job-controller",) if batch else (),
         service_account_admission=False,
         audit_policy=POLICY.format(user=ACCOUNT),
         nodes=len(NODES),
@@ -95,8 +105,12 @@ async def clear(rig: Rig) -> None:
     Raises:
         TimeoutError: something comes again and again.
     """
-    options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    for resource in (*RESOURCES, PODS, SERVICES, EVENTS):
+    how = {
+        "gracePeriodSeconds": 0,
+        "propagationPolicy": "Background",
+    }  # a batch Job would wait for its pods to be orphaned
+    options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", **how})
+    for resource in (*RESOURCES, *UNWATCHED, PODS, SERVICES, EVENTS):
         await rig.client.request("DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options)
     async with asyncio.timeout(CLEAR_SECONDS):
         await rig.observer.until(rig.observer.is_empty)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bench.controlplane.forms import FORMS, Form
+from bench.controlplane.forms import FORMS, MPI, Form
 
 NODES = ("node-0", "node-1")
 ENDS = {"rallypoint.testing/exit-code": "0"}
@@ -14,22 +14,29 @@ ENDS = {"rallypoint.testing/exit-code": "0"}
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """``jobs`` PyTorchJobs submitted together, each of one master and ``replicas`` - 1 workers."""
+    """``jobs`` jobs submitted together: PyTorchJobs, each of one master and ``replicas`` - 1 workers."""
 
     jobs: int
     replicas: int
     mixed: bool = False
     """Whether the kinds take turns instead."""
+    mpi: bool = False
+    """Whether they are MPIJobs of v2beta1 instead, each of a launcher and ``replicas`` workers."""
     quick: bool = False
-    """Whether the pods end as soon as they run; otherwise the masters end when all jobs run."""
+    """Whether the pods end as soon as they run, those of launchers if there are any; otherwise the leaders end when all jobs run."""
 
     @property
     def name(self) -> str:
-        return f"{self.jobs}x{self.replicas}{'-mixed' if self.mixed else ''}{'-quick' if self.quick else ''}"
+        words = (word for word in ("mixed", "mpi", "quick") if getattr(self, word))
+        return "-".join((f"{self.jobs}x{self.replicas}", *words))
 
     @property
     def pods(self) -> int:
-        return self.jobs * self.replicas
+        return self.jobs * (MPI if self.mpi else FORMS[0]).pods(self.replicas)
+
+    @property
+    def services(self) -> int:
+        return self.jobs * (MPI if self.mpi else FORMS[0]).services(self.replicas)
 
     def job_names(self, run: str) -> list[str]:
         """The names of a run's jobs; all runs of a scenario have names of one length."""
@@ -37,6 +44,8 @@ class Jobs:
 
     def form(self, name: str) -> Form:
         """What the job of that name looks like."""
+        if self.mpi:
+            return MPI
         return FORMS[int(name[-4:]) % len(FORMS)] if self.mixed else FORMS[0]
 
 
@@ -94,11 +103,12 @@ class Case:
 
 def parse(name: str) -> Scenario:
     """The scenario of a name such as ``1x64``, ``100x8-mixed``, ``200x2-quick`` or ``10000-foreign``. ValueError for other texts."""
-    if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(-mixed)?(-quick)?", name):
-        return Jobs(int(match[1]), int(match[2]), mixed=bool(match[3]), quick=bool(match[4]))
+    if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:(-mixed)|(-mpi))?(-quick)?", name):
+        mixed, mpi, quick = map(bool, match.groups()[2:])
+        return Jobs(int(match[1]), int(match[2]), mixed=mixed, mpi=mpi, quick=quick)
     if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Around)})", name):
         return Start(int(match[1]), Around(match[2]))
-    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed][-quick] nor COUNT-{'|'.join(Around)}")
+    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed|-mpi][-quick] nor COUNT-{'|'.join(Around)}")
 
 
 CASES = (
@@ -108,6 +118,7 @@ CASES = (
     Case(parse("100x8-mixed")),
     Case(parse("500x2")),
     Case(parse("200x2-quick")),
+    *(Case(parse(name)) for name in ("1x8-mpi", "1x64-mpi", "50x8-mpi")),
     *(Case(parse(name)) for name in ("1000-finished", "10000-foreign", "10000-own")),
 )
 """What is measured unless something else is named."""
@@ -116,7 +127,10 @@ CASES = (
 def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
     """One job; its leader is bound to the first node, the others to the second, so that no scheduler takes part."""
     form, annotations = scenario.form(name), ENDS if scenario.quick else {}
-    if form.leader == form.worker:
+    if form.launched:
+        launcher = _role(form, 1, NODES[0], annotations)
+        roles = {form.leader: launcher, form.worker: _role(form, scenario.replicas, NODES[1], {})}
+    elif form.leader == form.worker:
         roles = {form.worker: _role(form, scenario.replicas, NODES[1], annotations)}
     else:
         roles = {form.leader: _role(form, 1, NODES[0], annotations)}

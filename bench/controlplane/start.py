@@ -41,7 +41,7 @@ async def measure(rig: Rig, scenario: Start, runs: int, flags: Sequence[str]) ->
 async def start(rig: Rig, name: str, flags: Sequence[str], launcher: Sequence[str] = IN_CLUSTER) -> Figures:
     """A job is created while no controller runs; then one starts. It and its children are removed again."""
     await submit(rig, ONE, [name])
-    (leader,) = ONE.form(name).deciding(name, 1)
+    (leader,) = ONE.form(name).deciding(name, 1, ())
     async with controller(rig, flags, launcher=launcher) as running, asyncio.timeout(START_SECONDS):
         process = running.process
         await rig.observer.until(lambda: leader in rig.observer.pods)

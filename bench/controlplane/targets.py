@@ -123,6 +123,10 @@ TARGETS = (
         for events, budget in (("compact", (22, 134, 518)), ("full", (38, 157, 541)))
         for replicas, most in zip((8, 64, 256), budget, strict=True)
     ),
+    _over_floor("1x64-mpi full", 1.5),
+    _over_floor("50x8-mpi full", 1.4),
+    *(_run(f"1x{workers}-mpi full", "API calls, whole life", "calls", workers + 12) for workers in (8, 64)),
+    _run("50x8-mpi full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
     _run("100x8 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
     _run("500x2 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 2.5),
     _beside("100x8-mixed full", "100x8 full", "calls per job, × PyTorchJob's", "calls_per_job", 1.1),

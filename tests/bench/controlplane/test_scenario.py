@@ -7,7 +7,7 @@ import pytest
 from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
 from bench.controlplane.scenario import CASES, ENDS, NODES, Around, Case, Jobs, Start, manifest, parse
-from controller.kind import JobKind, Options
+from controller.kind import Options, ReplicaKind
 from controller.kinds import ALL
 
 
@@ -16,6 +16,7 @@ from controller.kinds import ALL
     [
         pytest.param("1x64", Jobs(jobs=1, replicas=64), id="one job"),
         pytest.param("100x8-mixed", Jobs(jobs=100, replicas=8, mixed=True), id="jobs of all kinds"),
+        pytest.param("50x8-mpi", Jobs(jobs=50, replicas=8, mpi=True), id="MPIJobs"),
         pytest.param("200x2-quick", Jobs(jobs=200, replicas=2, quick=True), id="jobs that end at once"),
         pytest.param("10000-foreign", Start(10_000, Around.FOREIGN), id="a start among foreign pods"),
         pytest.param("1000-finished", Start(1_000, Around.FINISHED), id="a start among finished jobs"),
@@ -77,9 +78,12 @@ def test_pods_of_quick_jobs_end_by_themselves() -> None:
     assert [role["template"]["metadata"]["annotations"] for role in roles.values()] == [ENDS, ENDS]
 
 
+REPLICATED: list[Any] = [kind for kind in ALL if isinstance(kind, ReplicaKind)]
+
+
 @pytest.mark.parametrize("replicas", [1, 3])
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.resource.kind)
-def test_mixed_jobs_are_of_each_kind_in_turn(kind: JobKind[Any], replicas: int) -> None:
+@pytest.mark.parametrize("kind", REPLICATED, ids=lambda kind: kind.resource.kind)
+def test_mixed_jobs_are_of_each_kind_in_turn(kind: ReplicaKind[Any], replicas: int) -> None:
     mixed = Jobs(10, replicas, mixed=True)
     found = [manifest(mixed, name) for name in mixed.job_names("run")]
 
@@ -92,7 +96,7 @@ def test_mixed_jobs_are_of_each_kind_in_turn(kind: JobKind[Any], replicas: int) 
         for role in kind.roles(job).values()
         for index in range(role.replicas)
     }
-    deciding = mixed.form(first["metadata"]["name"]).deciding(first["metadata"]["name"], replicas)
+    deciding = mixed.form(first["metadata"]["name"]).deciding(first["metadata"]["name"], replicas, ())
     assert len(pods) == replicas
     assert pods >= set(deciding) > set()
 
@@ -102,3 +106,17 @@ def test_names_of_jobs_have_one_length() -> None:
 
     assert len(set(names)) == 200
     assert {len(name) for name in names} == {len("run-0000")}
+
+
+def test_an_mpi_job_has_a_launcher_beside_its_workers() -> None:
+    scenario = Jobs(2, 3, mpi=True, quick=True)
+    job = manifest(scenario, "job-0000")
+    roles = job["spec"]["mpiReplicaSpecs"]
+
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    assert {role: spec["replicas"] for role, spec in roles.items()} == {"Launcher": 1, "Worker": 3}
+    assert roles["Launcher"]["template"]["metadata"]["annotations"] == ENDS
+    assert roles["Worker"]["template"]["metadata"]["annotations"] == {}
+    assert (scenario.pods, scenario.services) == (8, 2)
+    pods = ["job-0000-worker-0", "job-0000-launcher-x7k2p", "job-0001-launcher-abcde"]
+    assert scenario.form("job-0000").deciding("job-0000", 3, pods) == ["job-0000-launcher-x7k2p"]

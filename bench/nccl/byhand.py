@@ -1,0 +1,60 @@
+"""The same worker without the operator: started on this machine, as a person would, by torchrun or mpirun."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.nccl import manifest, ship
+from bench.nccl.gathering import Gathering
+from bench.nccl.schema import Asked
+
+
+async def measure(
+    python: str, asked: Asked, task: dict[str, Any], timeout_seconds: float, news: Callable[[str], None]
+) -> tuple[Gathering, str]:
+    """What was gathered, and why it is not all; empty when it is. Raises OSError when the starter is not there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ship.write(folder, task)
+        gathering = Gathering(asked)
+        started = await asyncio.create_subprocess_exec(
+            *command(python, asked, folder, free_port()), stdout=PIPE, stderr=STDOUT, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                assert started.stdout is not None
+                async for line in started.stdout:
+                    if said := gathering.take(line.decode(errors="replace")):
+                        news(said)
+                await started.wait()
+        except TimeoutError:
+            return gathering, f"it is not done after {timeout_seconds:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            await asyncio.shield(started.wait())
+    if gathering.is_whole:
+        return gathering, ""
+    return gathering, "; ".join([*gathering.errors, f"exit code {started.returncode}", *gathering.last_words])
+
+
+def command(python: str, asked: Asked, folder: Path, port: int) -> list[str]:
+    ranks, work = asked.nodes * asked.gpus, [str(folder / ship.START), str(folder / ship.TASK)]
+    if asked.via == "mpijob":
+        # On one machine nobody has said how many ranks fit.
+        return [*manifest.mpirun(ranks), "--oversubscribe", python, *work, "--master", f"127.0.0.1:{port}"]
+    one_node = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
+    return [python, "-m", "torch.distributed.run", *one_node, "--master-port", str(port), *work]
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])

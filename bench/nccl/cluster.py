@@ -1,0 +1,97 @@
+"""Where the jobs run: a cluster that a kubeconfig names, the one around this pod, or a site of this process."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import get_args
+
+from controller import app
+from controller.cli.here import SETTINGS, end_by_signal, run_folder
+from controller.crds import all_crds
+from controller.kube.client import Client
+from controller.kube.connect import Connection, from_kubeconfig, in_cluster
+from controller.local.node.choice import Wanted
+from controller.local.site import site
+from controller.telemetry import logs
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    client: Client
+    namespace: str
+    stop: asyncio.Event = field(repr=False)
+    """Set when somebody asks for the end."""
+    described: str
+    """For people."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="of a cluster; without, this machine is one (local mode)",
+    )
+    where.add_argument("--in-cluster", action="store_true", help="the cluster around this pod")
+    parser.add_argument(
+        "--namespace", "-n", default="", help="default: that of the kubeconfig or the pod, else default"
+    )
+    add_isolation(parser)
+
+
+def add_isolation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--isolation",
+        choices=get_args(Wanted),
+        default="auto",
+        help="what separates the pods of this machine",
+    )
+
+
+@asynccontextmanager
+async def cluster(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
+    """
+    Raises:
+        NotConfigured: there is no way to the cluster that is named.
+        NoAddresses, NoNamespaces: this machine cannot be one in this way.
+    """
+    if args.kubeconfig or args.in_cluster:
+        connection = await from_kubeconfig(args.kubeconfig) if args.kubeconfig else in_cluster()
+        async with Client(connection, user_agent="rallypoint-bench") as client:
+            yield Cluster(client, _namespace(args, connection), _stopped_by_signal(), connection.server)
+        return
+    async with _of_this_process(args) as here:
+        yield here
+
+
+@asynccontextmanager
+async def _of_this_process(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
+    folder, stop = run_folder(None), asyncio.Event()
+    with (folder / "controller.log").open("w") as log_file:
+        logs.configure("console", "info", log_file)
+        async with site(all_crds(), folder, isolation=args.isolation) as here:
+            end_by_signal(here, stop)
+            async with asyncio.TaskGroup() as tasks:
+                controller = tasks.create_task(app.run(SETTINGS, here.connection))
+                yield Cluster(
+                    here.client,
+                    args.namespace or "default",
+                    stop,
+                    f"this machine, {here.isolation}; {folder}",
+                )
+                controller.cancel()
+
+
+def _namespace(args: argparse.Namespace, connection: Connection) -> str:
+    return args.namespace or connection.namespace or "default"
+
+
+def _stopped_by_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

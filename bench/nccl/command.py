@@ -1,0 +1,70 @@
+"""``bench nccl``: sweep, show, record, and judge."""
+
+import argparse
+import sys
+
+from rich.console import Console
+
+from bench.nccl import cluster, ending, gate, measuring, request
+from bench.nccl.references import REFERENCES
+from bench.nccl.report import tables
+from bench.nccl.schema import Asked, Record
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "nccl",
+        help="bandwidth of collectives between GPUs, by a job",
+        description="Run collectives over all sizes in a PyTorchJob or an MPIJob, and show what they reach.",
+        epilog="Exit status: 0; 1 it could not be measured, something is wrong or too slow; 2 flags; 130 interrupted.",
+    )
+    request.add_flags(parser)
+    request.add_sweep(parser)
+    measuring.add_flags(parser)
+    cluster.add_flags(parser)
+    ending.add_flags(parser)
+    parser.add_argument(
+        "--min-busbw", type=float, metavar="GB/S", help="exit 1 when the best size reaches less"
+    )
+    parser.add_argument(
+        "--reference", choices=tuple(REFERENCES), help="exit 1 when it is slower than such hardware"
+    )
+    parser.add_argument(
+        "--within", type=float, default=gate.WITHIN, metavar="SHARE", help="of the reference; default 0.9"
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    try:
+        asked = request.asked(args)
+    except ValueError as error:
+        errors.print(f"rallypoint-bench: {error}", markup=False)
+        return ending.REFUSED
+    return ending.run(lambda: _measure(args, asked, errors), errors)
+
+
+async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
+    def news(line: str) -> None:
+        errors.print(line, markup=False)
+
+    async with cluster.cluster(args) as here:
+        gathering, why = await measuring.measure(here, args, asked, request.task(asked), news)
+        made = gathering.record(why)
+        ended = ending.INTERRUPTED if here.stop.is_set() else 0
+    shown = Console(file=sys.stdout, width=tables.WIDTH)
+    for table in tables.of(made):
+        shown.print(table)
+    ending.keep(args, "nccl", made, errors)
+    problems = judged(args, made)
+    for problem in problems:
+        errors.print(problem, style="red", markup=False)
+    return ended or int(bool(problems))
+
+
+def judged(args: argparse.Namespace, made: Record) -> list[str]:
+    reference = REFERENCES[args.reference] if args.reference else None
+    return gate.judge(made, min_busbw=args.min_busbw, reference=reference, within=args.within)

@@ -1,0 +1,80 @@
+"""Two runs against each other, with their spread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+from typing import Literal
+
+from bench.figures import Spread
+from bench.nccl.schema import Point, Record
+
+Verdict = Literal["same", "faster", "slower"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One point of both runs; times of a call in µs."""
+
+    first: Point
+    second: Point
+    verdict: Verdict
+    """Of the second run: the same where the spreads of both touch."""
+
+    @property
+    def ratio(self) -> float:
+        """Bandwidth of the second by that of the first, of the median times."""
+        return self.first.time_us.median / self.second.time_us.median
+
+
+def compare(first: Record, second: Record) -> list[Line]:
+    """All points that both have."""
+    known = {one.key: one for one in second.points}
+    return [
+        Line(one, known[one.key], verdict(one.time_us, known[one.key].time_us))
+        for one in first.points
+        if one.key in known
+    ]
+
+
+def verdict(first: Spread, second: Spread) -> Verdict:
+    """Of times, of which less is faster."""
+    if second.smallest > first.largest:
+        return "slower"
+    return "faster" if second.largest < first.smallest else "same"
+
+
+def ratio(lines: Sequence[Line]) -> float:
+    """Of all lines, the geometric mean. Raises StatisticsError when there is none."""
+    return geometric_mean([one.ratio for one in lines])
+
+
+def differences(first: Record, second: Record) -> list[str]:
+    """What was not the same around the two, so that nobody takes it for a difference of speed alone."""
+    mine = {**_around(first)}
+    return [
+        f"{name}: {value} / {_around(second)[name]}"
+        for name, value in mine.items()
+        if value != _around(second)[name]
+    ]
+
+
+def _around(record: Record) -> dict[str, object]:
+    asked, world = record.asked, record.world
+    found: dict[str, object] = {
+        name: getattr(asked, name)
+        for name in (
+            "via",
+            "backend",
+            "nodes",
+            "gpus",
+            "image",
+            "warmup",
+            "iterations",
+            "rounds",
+            "nccl_tests",
+            "drill",
+        )
+    }
+    for name in ("ranks", "shared_gpu", "torch", "cuda", "nccl", "driver", "device", "settings"):
+        found[name] = getattr(world, name) if world else "unknown"
+    return found

@@ -1,0 +1,136 @@
+"""Lines of a log become a record: what the worker tells, and the tables of nccl-tests."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import orjson
+
+from bench import record as recorded
+from bench.nccl import perftable
+from bench.nccl.schema import VERSION, Asked, Pairs, Point, Rank, Record, Skipped, World, point
+from bench.nccl.sizes import spelled
+from bench.nccl.worker.telling import MARK
+
+MOST_LAST_WORDS = 20
+"""Lines."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """All that has been told so far. Whoever takes a line gets what a person may want to read of it."""
+
+    asked: Asked
+    submitted: float = field(default_factory=time.time)
+    world: World | None = None
+    points: list[Point] = field(default_factory=list[Point])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
+    ranks: list[Rank] = field(default_factory=list[Rank])
+    nodes: dict[str, str] = field(default_factory=dict[str, str])
+    """Of each pod, which the ranks themselves do not know."""
+    rows: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
+    trained: dict[str, Any] = field(default_factory=dict[str, Any])
+    errors: list[str] = field(default_factory=list[str])
+    """What ranks said before they ended."""
+    last_words: list[str] = field(default_factory=list[str])
+    """Lines of others, the newest last."""
+    is_whole: bool = False
+    planned: int = 0
+    _perf: tuple[str, str] = ("", "")
+    """Collective and data type of the table that is being printed."""
+
+    def take(self, line: str) -> str:
+        before, mark, told = line.partition(MARK)
+        if mark:
+            try:
+                message = orjson.loads(told)
+                return self._told(message) if isinstance(message, dict) else ""
+            except (orjson.JSONDecodeError, KeyError, TypeError, msgspec.ValidationError):
+                return ""  # A line that was broken apart, as a container's end may do.
+        if before.strip():
+            self.last_words = [*self.last_words[1 - MOST_LAST_WORDS :], before.rstrip()]
+        return self._row(line) if self._perf[0] else ""
+
+    def record(self, why: str = "") -> Record:
+        """``why`` it is partial; nothing when it is whole."""
+        now = time.time()
+        return Record(
+            schema_version=VERSION,
+            state="partial" if why else "complete",
+            why=why,
+            started=datetime.fromtimestamp(self.submitted, UTC).isoformat(timespec="seconds"),
+            seconds=round(now - self.submitted, 3),
+            submitted=self.submitted,
+            commit=recorded.commit(),
+            environment=recorded.environment(),
+            asked=self.asked,
+            world=self.world,
+            ranks=[msgspec.structs.replace(one, node=self.nodes.get(one.host, "")) for one in self.ranks],
+            points=self.points,
+            skipped=self.skipped,
+            pairs=self._pairs(),
+        )
+
+    def _told(self, message: dict[str, Any]) -> str:
+        match message.pop("say", ""):
+            case "world":
+                self.world = msgspec.convert(message, World)
+                return f"{self.world.ranks} ranks on {self.world.device}, {self.world.nccl or 'no NCCL'}, torch {self.world.torch}"
+            case "rank":
+                self.ranks.append(msgspec.convert(message, Rank))
+            case "planned":
+                self.planned = message["points"]
+            case "point":
+                return self._point(message)
+            case "skipped":
+                message.pop("elements", None)
+                self.skipped.append(msgspec.convert(message, Skipped))
+            case "pairs":
+                self.rows[message["rank"]] = message["row"]
+            case "trained":
+                self.trained = message
+            case "nccl-tests":
+                self._perf = message["collective"], message["dtype"]
+                return f"{self._perf[0]} of {self._perf[1]}"
+            case "error":
+                self.errors.append(f"rank {message['rank']}: {message['why']}")
+            case "end":
+                self.is_whole = True
+            case _:
+                pass
+        return ""
+
+    def _point(self, message: dict[str, Any]) -> str:
+        made = point(message.pop("collective"), self.world.ranks if self.world else 1, **message)
+        self.points.append(made)
+        return self._progress(made)
+
+    def _progress(self, made: Point) -> str:
+        number = len(self.points) + len(self.skipped)
+        count = f"{number} of {self.planned}" if self.planned else f"{number}"
+        return (
+            f"{count}: {made.collective} {made.dtype} {spelled(made.size_bytes)}: "
+            f"{made.time_us.median:,.1f} µs, busbw {made.busbw_gb_per_second:.3g} GB/s"
+        )
+
+    def _row(self, line: str) -> str:
+        """Of a program of nccl-tests. Its head lists the ranks and names the device."""
+        ranks = self.world.ranks if self.world else self.asked.nodes * self.asked.gpus
+        table = perftable.parse(self._perf[0], [line], ranks=ranks)
+        known = self.world or World(ranks=ranks)
+        if table.ranks and table.ranks[0].rank not in {one.rank for one in self.ranks}:
+            self.ranks += table.ranks
+        self.world = msgspec.structs.replace(
+            known, device=table.device or known.device, nccl=table.nccl or known.nccl
+        )
+        self.points += table.points
+        return self._progress(table.points[-1]) if table.points else ""
+
+    def _pairs(self) -> Pairs | None:
+        """Only whole ones: half a matrix says nothing of who is slow."""
+        ranks = self.world.ranks if self.world else 0
+        if not self.rows or set(self.rows) != set(range(ranks)):
+            return None
+        return Pairs(self.asked.pair_bytes, [self.rows[rank] for rank in range(ranks)])

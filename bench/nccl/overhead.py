@@ -1,0 +1,86 @@
+"""``bench overhead``: the same ranks by hand and through the operator, in turn, on this machine."""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from bench import record
+from bench.nccl import byhand, cluster, ending, measuring, request
+from bench.nccl.gathering import Gathering
+from bench.nccl.report import tables
+from bench.nccl.schema import VERSION, Asked, Overhead, Start
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "overhead",
+        help="what the operator costs a job: its start, and its bandwidth",
+        description="Run the same collectives by torchrun or mpirun by hand, and as a job in local mode, in turn.",
+        epilog="Exit status: 0; 1 it could not be measured; 2 flags; 130 interrupted.",
+    )
+    request.add_flags(parser)
+    request.add_sweep(parser)
+    parser.add_argument("--runs", type=request.positive, default=5, metavar="N", help="of each; default 5")
+    measuring.add_flags(parser)
+    cluster.add_isolation(parser)
+    ending.add_flags(parser)
+    # One machine is what both have; pairs and programs of others say nothing of the operator.
+    parser.set_defaults(execute=execute, kubeconfig="", in_cluster=False, namespace="")
+
+
+def execute(args: argparse.Namespace) -> int:
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    try:
+        asked = request.asked(args)
+        if args.nccl_tests or args.drill or args.pairs or args.nodes > 1:
+            raise ValueError("it is measured on one node, without --pairs, --drill and --nccl-tests")
+    except ValueError as error:
+        errors.print(f"rallypoint-bench: {error}", markup=False)
+        return ending.REFUSED
+    return ending.run(lambda: _measure(args, asked, errors), errors)
+
+
+async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
+    def quiet(_: str) -> None: ...
+
+    began, starts, task = datetime.now(UTC), list[Start](), request.task(asked)
+    async with cluster.cluster(args) as here:
+        for number in range(args.runs):
+            # In turn, so that what the machine does beside it meets both; and each as often first as second.
+            for by_hand in (True, False) if number % 2 == 0 else (False, True):
+                gathering, why = (
+                    await byhand.measure(args.python, asked, task, args.timeout, quiet)
+                    if by_hand
+                    else await measuring.measure(here, args, asked, task, quiet)
+                )
+                if why:
+                    errors.print(f"not measured: {why}", style="red", markup=False)
+                    return ending.INTERRUPTED if here.stop.is_set() else 1
+                starts.append(start(gathering, by_hand=by_hand))
+                way = "by hand" if by_hand else "through the operator"
+                errors.print(
+                    f"{number + 1} of {args.runs} {way}: first collective after {starts[-1].stamps['first']:.2f} s"
+                )
+    made = Overhead(
+        schema_version=VERSION,
+        started=began.isoformat(timespec="seconds"),
+        commit=record.commit(),
+        environment=record.environment(),
+        asked=asked,
+        starts=starts,
+    )
+    shown = Console(file=sys.stdout, width=tables.WIDTH)
+    for table in tables.of(made):
+        shown.print(table)
+    ending.keep(args, "overhead", made, errors)
+    return 0
+
+
+def start(gathering: Gathering, *, by_hand: bool) -> Start:
+    stamps = gathering.world.stamps if gathering.world else {}
+    since = {name: round(at - gathering.submitted, 4) for name, at in stamps.items()}
+    return Start(by_hand=by_hand, stamps=since, points=gathering.points)

@@ -1,0 +1,165 @@
+"""What is plotted of a record: lines with their spread, ready for whatever draws them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+from bench.figures import Spread, spread
+from bench.nccl.references import REFERENCES
+from bench.nccl.schema import AnyRecord, Overhead, Point, Record, Scaling, ScalingRun
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    x: float
+    low: float
+    y: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    dots: tuple[Dot, ...]
+    is_reference: bool = False
+    """Not of this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    y: str
+    lines: tuple[Line, ...]
+    x: str = "size"
+    """``size`` in bytes, or ``nodes``; both in powers of two."""
+    logarithmic: bool = False
+    """The other axis."""
+    note: str = ""
+
+
+def of(made: AnyRecord) -> list[Chart]:
+    """Those that have anything to show."""
+    if isinstance(made, Record):
+        charts = [bandwidth(made), latency(made)]
+    elif isinstance(made, Scaling):
+        charts = [throughput(made), efficiency(made)]
+    else:
+        charts = [by_hand(made)]
+    return [chart for chart in charts if any(line.dots for line in chart.lines)]
+
+
+def bandwidth(made: Record) -> Chart:
+    """With the references only where they are of the same sort: between GPUs, each with one rank."""
+    ranks = made.world.ranks if made.world else 1
+    lines = [
+        Line(label, tuple(_dot(one.size_bytes, one.busbw(ranks)) for one in points))
+        for label, points in _by_case(made.points)
+    ]
+    if made.is_hardware and any(one.collective == "all_reduce" for one in made.points):
+        lines += references()
+    title = "Bus bandwidth over size" if made.is_hardware else "Bandwidth over size, not of hardware"
+    return Chart(title, "GB/s", tuple(lines), note="" if made.is_hardware else made.carried_by)
+
+
+def latency(made: Record) -> Chart:
+    lines = tuple(
+        Line(label, tuple(_dot(one.size_bytes, one.time_us) for one in points))
+        for label, points in _by_case(made.points)
+    )
+    return Chart(
+        "Time of a call over size",
+        "µs",
+        lines,
+        logarithmic=True,
+        note="" if made.is_hardware else made.carried_by,
+    )
+
+
+def throughput(made: Scaling) -> Chart:
+    """Beside what the smallest number of nodes would reach if nothing were lost."""
+    lines: list[Line] = []
+    for via, runs in _by_via(made.runs):
+        least = runs[0]
+        each = median(least.images_per_second) / least.nodes
+        lines += [
+            Line(via, tuple(_dot(run.nodes, spread(run.images_per_second)) for run in runs)),
+            Line(
+                f"{via}, nothing lost",
+                tuple(_flat(run.nodes, each * run.nodes) for run in runs),
+                is_reference=True,
+            ),
+        ]
+    return Chart("Images per second over nodes", "images/s", tuple(lines), x="nodes", note=scaling_note(made))
+
+
+def efficiency(made: Scaling) -> Chart:
+    lines = tuple(
+        Line(via, tuple(_flat(run.nodes, 100 * share(run, runs[0])) for run in runs))
+        for via, runs in _by_via(made.runs)
+    )
+    return Chart("Scaling efficiency over nodes", "%", lines, x="nodes", note=scaling_note(made))
+
+
+def by_hand(made: Overhead) -> Chart:
+    """Each point: the smallest, the median and the largest of the runs' bandwidths."""
+    lines: list[Line] = []
+    for by_hand_, label in ((True, "by hand"), (False, "through the operator")):
+        sizes: dict[int, list[float]] = {}
+        for start in made.starts:
+            for one in start.points if start.by_hand == by_hand_ else ():
+                sizes.setdefault(one.size_bytes, []).append(one.busbw_gb_per_second)
+        lines.append(Line(label, tuple(_dot(size, spread(found)) for size, found in sorted(sizes.items()))))
+    return Chart("Bus bandwidth over size, by who has started the ranks", "GB/s", tuple(lines))
+
+
+def references() -> list[Line]:
+    """One point is drawn as a level."""
+    return [
+        Line(one.label, tuple(_flat(size, value) for size, value in _level(one.points)), is_reference=True)
+        for one in REFERENCES.values()
+    ]
+
+
+def share(run: ScalingRun, least: ScalingRun) -> float:
+    """Of what so many nodes would reach at the rate of the fewest."""
+    return (median(run.images_per_second) / run.nodes) / (median(least.images_per_second) / least.nodes)
+
+
+def scaling_note(made: Scaling) -> str:
+    if made.backend == "gloo":
+        return "gloo between CPUs of whatever machine: these figures say nothing of GPUs"
+    return "several ranks share a GPU: these figures say nothing of scaling" if made.share_gpu else ""
+
+
+def _level(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    return points if len(points) > 1 else ((points[0][0] // 16, points[0][1]), points[0])
+
+
+def _by_case(points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
+    """Lines of one collective, data type and place, in the order of their measurement."""
+    types, cases = {one.dtype for one in points}, dict[tuple[str, str, bool], list[Point]]()
+    for one in points:
+        cases.setdefault((one.collective, one.dtype, one.in_place), []).append(one)
+    for (collective, dtype, in_place), found in cases.items():
+        both = (collective, dtype, not in_place) in cases
+        words = [
+            collective,
+            dtype if len(types) > 1 else "",
+            ("in place" if in_place else "out of place") if both else "",
+        ]
+        yield ", ".join(filter(None, words)), found
+
+
+def _by_via(runs: Sequence[ScalingRun]) -> Iterator[tuple[str, list[ScalingRun]]]:
+    for via, found in groupby(sorted(runs, key=lambda one: (one.via, one.nodes)), key=lambda one: one.via):
+        yield via, list(found)
+
+
+def _dot(x: float, found: Spread) -> Dot:
+    return Dot(x, found.smallest, found.median, found.largest)
+
+
+def _flat(x: float, y: float) -> Dot:
+    """Without a spread."""
+    return Dot(x, y, y, y)

@@ -1,0 +1,59 @@
+"""The plots as one PNG, drawn by matplotlib, which is not there unless it was asked for."""
+
+from pathlib import Path
+
+from bench.nccl.report import charts
+from bench.nccl.report.charts import Chart
+from bench.nccl.report.svg import coloured
+from bench.nccl.schema import AnyRecord
+from bench.nccl.sizes import spelled
+
+INCHES = (10.0, 5.5)
+DOTS_PER_INCH = 120
+
+
+def write(made: AnyRecord, path: Path) -> Path:
+    """Raises ValueError where there is nothing to draw, or nothing to draw with."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ValueError("--png takes matplotlib: pip install 'rallypoint[plots]'") from error
+    found = charts.of(made)
+    if not found:
+        raise ValueError("there is nothing to draw")
+    figure = Figure(figsize=(INCHES[0], INCHES[1] * len(found)), dpi=DOTS_PER_INCH, layout="constrained")
+    for place, chart in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
+        _draw(place, chart)
+    figure.savefig(path)
+    return path
+
+
+def _draw(place: object, chart: Chart) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(place, Axes)
+    for line, colour in coloured(chart.lines):
+        across = [dot.x for dot in line.dots]
+        place.plot(
+            across,
+            [dot.y for dot in line.dots],
+            color=colour,
+            label=line.label,
+            ls="--" if line.is_reference else "-",
+        )
+        place.fill_between(
+            across, [dot.low for dot in line.dots], [dot.high for dot in line.dots], color=colour, alpha=0.18
+        )
+    place.set_title("\n".join(filter(None, [chart.title, chart.note])))
+    place.set_ylabel(chart.y)
+    place.set_xlabel(chart.x)
+    place.set_xscale("log", base=2)
+    columns = sorted({dot.x for line in chart.lines for dot in line.dots})
+    labels = [spelled(int(x)) if chart.x == "size" else f"{x:g}" for x in columns]
+    place.set_xticks(columns, labels, rotation=60, fontsize=8)
+    if chart.logarithmic:
+        place.set_yscale("log")
+    else:
+        place.set_ylim(bottom=0)
+    place.grid(visible=True, alpha=0.3)
+    place.legend(fontsize=8)

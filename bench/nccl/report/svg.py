@@ -1,0 +1,134 @@
+"""Charts as SVG that stands for itself: no script, no font and no colour from elsewhere."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from bench.figures import text
+from bench.nccl.report.charts import Chart, Line
+from bench.nccl.sizes import spelled
+
+WIDTH, HEIGHT = 900, 420
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
+LEGEND_LINE = 20
+COLOURS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#4b5563")
+REFERENCE_COLOURS = ("#64748b", "#94a3b8", "#78716c", "#a1a1aa")
+MOST_LABELS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Values to pixels, from ``begin`` to ``end``."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    logarithmic: bool
+
+    def __call__(self, value: float) -> float:
+        low, high, at = map(self._on, (self.low, self.high, max(value, self.low)))
+        return round(
+            self.begin + (self.end - self.begin) * ((at - low) / (high - low) if high > low else 0.5), 2
+        )
+
+    def _on(self, value: float) -> float:
+        return math.log2(value) if self.logarithmic else value
+
+
+def svg(chart: Chart) -> str:
+    """Raises ValueError for a chart without a dot."""
+    dots = [dot for line in chart.lines for dot in line.dots]
+    across = Axis(
+        min(dot.x for dot in dots), max(dot.x for dot in dots), LEFT, WIDTH - RIGHT, logarithmic=True
+    )
+    low, high = limits([dot.low for dot in dots], [dot.high for dot in dots], logarithmic=chart.logarithmic)
+    up = Axis(low, high, HEIGHT - BOTTOM, TOP, chart.logarithmic)
+    height = HEIGHT + LEGEND_LINE * len(chart.lines)
+    parts = [
+        *_frame(chart, across, up),
+        *(part for line, colour in coloured(chart.lines) for part in _line(line, colour, across, up, chart)),
+        *_legend(chart.lines),
+    ]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" class="chart">'
+    return "\n".join([head, f"<title>{escape(chart.title)}</title>", *parts, "</svg>"])
+
+
+def coloured(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
+    mine = theirs = 0
+    for line in lines:
+        if line.is_reference:
+            yield line, REFERENCE_COLOURS[theirs % len(REFERENCE_COLOURS)]
+            theirs += 1
+        else:
+            yield line, COLOURS[mine % len(COLOURS)]
+            mine += 1
+
+
+def limits(lows: Sequence[float], highs: Sequence[float], *, logarithmic: bool) -> tuple[float, float]:
+    """Of an axis: from 0, or of the powers of ten around all values."""
+    if not logarithmic:
+        return 0.0, ticks(max(highs) or 1.0)[-1]
+    positive = [one for one in lows if one > 0] or [1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(*highs, *positive)))
+    return 10.0**low, 10.0 ** max(high, low + 1)
+
+
+def ticks(highest: float) -> list[float]:
+    """From 0 in four to ten equal steps of 1, 2 or 5 times a power of ten, until ``highest`` is below."""
+    power = 10.0 ** math.floor(math.log10(highest))
+    step = next(part * power for part in (0.1, 0.2, 0.5, 1.0, 2.0) if highest / (part * power) <= 10)
+    return [round(step * number, 12) for number in range(math.ceil(highest / step - 1e-9) + 1)]
+
+
+def _frame(chart: Chart, across: Axis, up: Axis) -> Iterator[str]:
+    yield _text(WIDTH / 2, 22, chart.title, "middle", "title")
+    for value in _marks(up):
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up(value)}" y2="{up(value)}"/>'
+        yield _text(LEFT - 8, up(value) + 4, text(value), "end")
+    named: Callable[[float], str] = (lambda x: spelled(int(x))) if chart.x == "size" else text
+    for value in _columns(chart):
+        yield _text(across(value), HEIGHT - BOTTOM + 18, named(value), "middle")
+    yield _text(WIDTH / 2, HEIGHT - 10, chart.x, "middle")
+    yield _text(LEFT - 8, TOP - 12, chart.y, "end")
+
+
+def _marks(up: Axis) -> list[float]:
+    if not up.logarithmic:
+        return ticks(up.high)
+    return [10.0**power for power in range(round(math.log10(up.low)), round(math.log10(up.high)) + 1)]
+
+
+def _columns(chart: Chart) -> list[float]:
+    """Which values of the other axis are named; not so many that they would lie over each other."""
+    found = sorted({dot.x for line in chart.lines for dot in line.dots})
+    return found[:: math.ceil(len(found) / MOST_LABELS)]
+
+
+def _line(line: Line, colour: str, across: Axis, up: Axis, chart: Chart) -> Iterator[str]:
+    dots = line.dots
+    if any(dot.high > dot.low for dot in dots):
+        around = [(dot.x, dot.high) for dot in dots] + [(dot.x, dot.low) for dot in reversed(dots)]
+        corners = " ".join(f"{across(x)},{up(y)}" for x, y in around)
+        yield f'<polygon class="spread" points="{corners}" fill="{colour}"/>'
+    points = " ".join(f"{across(dot.x)},{up(dot.y)}" for dot in dots)
+    dashed = ' stroke-dasharray="6 4"' if line.is_reference else ""
+    yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
+    for dot in dots:
+        x = spelled(int(dot.x)) if chart.x == "size" else text(dot.x)
+        said = escape(f"{line.label}, {x}: {text(dot.y)} {chart.y} ({text(dot.low)} to {text(dot.high)})")
+        yield f'<circle cx="{across(dot.x)}" cy="{up(dot.y)}" r="3" fill="{colour}"><title>{said}</title></circle>'
+
+
+def _legend(lines: Sequence[Line]) -> Iterator[str]:
+    for number, (line, colour) in enumerate(coloured(lines)):
+        y = HEIGHT + LEGEND_LINE * number + 6
+        dashed = ' stroke-dasharray="6 4"' if line.is_reference else ""
+        yield f'<line x1="{LEFT}" x2="{LEFT + 30}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"{dashed}/>'
+        yield _text(LEFT + 40, y + 4, line.label, "start")
+
+
+def _text(x: float, y: float, words: str, anchor: str, style: str = "") -> str:
+    styled = f' class="{style}"' if style else ""
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{styled}>{escape(words)}</text>'

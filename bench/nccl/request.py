@@ -1,0 +1,153 @@
+"""What is asked for, from flags; and what of it the worker is told."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.nccl.formulas import COLLECTIVES
+from bench.nccl.perftable import TYPES
+from bench.nccl.schema import Asked, Drill
+from bench.nccl.sizes import parse, spelled, sweep
+
+DTYPES = tuple(TYPES.values())
+PLACES = {"in": [True], "out": [False], "both": [False, True]}
+PAIR_BYTES = {"nccl": 256 << 20, "gloo": 1 << 20}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Where from, how many, what, and how often."""
+    parser.add_argument(
+        "--via", choices=("pytorchjob", "mpijob"), default="pytorchjob", help="kind of the job"
+    )
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="pods with GPUs; default 1")
+    parser.add_argument("--gpus", type=positive, default=1, metavar="G", help="ranks of each; default 1")
+    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl", help="gloo: on CPUs")
+    parser.add_argument("--share-gpu", action="store_true", help="let ranks share GPUs, over sockets")
+    parser.add_argument(
+        "--warmup", type=positive, default=5, metavar="N", help="calls before a size is timed; default 5"
+    )
+    parser.add_argument(
+        "--iterations", type=positive, default=20, metavar="N", help="calls of a round; default 20"
+    )
+    parser.add_argument(
+        "--rounds", type=positive, default=5, metavar="N", help="times of each size; default 5"
+    )
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--min", type=size, default=8, metavar="SIZE", help="default 8")
+    parser.add_argument("--max", type=size, default=8 << 30, metavar="SIZE", help="default 8G")
+    parser.add_argument(
+        "--factor", type=positive, default=2, metavar="N", help="from size to size; default 2"
+    )
+    parser.add_argument(
+        "--collectives",
+        type=_listed(COLLECTIVES),
+        default=["all_reduce"],
+        metavar="LIST",
+        help=f"all, or some of {','.join(COLLECTIVES)}; default all_reduce",
+    )
+    parser.add_argument(
+        "--dtypes",
+        type=_listed(DTYPES),
+        default=["float32"],
+        metavar="LIST",
+        help=f"all, or some of {','.join(DTYPES)}; default float32",
+    )
+    parser.add_argument(
+        "--in-place", choices=tuple(PLACES), default="both", help="where torch has both; default both"
+    )
+    parser.add_argument(
+        "--pairs", action="store_true", help="measure every two ranks too, and name the slow ones"
+    )
+    parser.add_argument("--pair-size", type=size, metavar="SIZE", help="default 256M, with gloo 1M")
+    parser.add_argument(
+        "--nccl-tests",
+        default="",
+        metavar="DIR",
+        help="run the programs of nccl-tests in that folder of the image",
+    )
+    parser.add_argument(
+        "--drill", type=drill, metavar="KIND:RANK", help="break it on purpose: slow:2, die:1 or corrupt:0"
+    )
+
+
+def asked(args: argparse.Namespace) -> Asked:
+    """Raises ValueError for flags that do not go together."""
+    if args.nccl_tests and args.via != "mpijob":
+        raise ValueError("--nccl-tests takes --via mpijob: its programs are started by mpirun")
+    if args.nccl_tests and (args.pairs or args.drill or args.backend == "gloo" or args.share_gpu):
+        raise ValueError("--nccl-tests goes without --pairs, --drill, --share-gpu and --backend gloo")
+    if args.drill and args.drill.rank >= args.nodes * args.gpus:
+        raise ValueError(f"--drill: there is no rank {args.drill.rank} among {args.nodes * args.gpus}")
+    pair_bytes = (args.pair_size or PAIR_BYTES[args.backend]) if args.pairs else 0
+    return Asked(
+        via=args.via,
+        backend=args.backend,
+        nodes=args.nodes,
+        gpus=args.gpus,
+        collectives=args.collectives,
+        dtypes=args.dtypes,
+        in_place=PLACES[args.in_place],
+        sizes=sweep(args.min, args.max, args.factor),
+        warmup=args.warmup,
+        iterations=args.iterations,
+        rounds=args.rounds,
+        pair_bytes=pair_bytes if args.nodes * args.gpus > 1 else 0,
+        share_gpu=args.share_gpu,
+        image=args.image,
+        manifest=Path(args.manifest).name if args.manifest else "",
+        nccl_tests=args.nccl_tests,
+        drill=args.drill,
+    )
+
+
+def task(asked: Asked) -> dict[str, Any]:
+    """For the worker: a JSON object."""
+    names = (
+        "backend", "share_gpu", "sizes", "collectives", "dtypes", "in_place", "warmup", "iterations", "rounds",
+        "pair_bytes", "drill",
+    )  # fmt: skip
+    told: dict[str, Any] = msgspec.to_builtins({name: getattr(asked, name) for name in names})
+    return told
+
+
+def perf_arguments(asked: Asked, dtype: str) -> list[str]:
+    """For a program of nccl-tests, which has one factor and no rounds."""
+    factor = asked.sizes[1] // asked.sizes[0] if len(asked.sizes) > 1 else 2
+    theirs = next(name for name, ours in TYPES.items() if ours == dtype)
+    span = ["-b", spelled(asked.sizes[0]), "-e", spelled(asked.sizes[-1]), "-f", str(factor)]
+    return [*span, "-g", "1", "-d", theirs, "-w", str(asked.warmup), "-n", str(asked.iterations), "-c", "1"]
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def size(text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def drill(text: str) -> Drill:
+    kind, _, rank = text.partition(":")
+    try:
+        return msgspec.convert({"kind": kind, "rank": int(rank)}, Drill)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not slow:RANK, die:RANK or corrupt:RANK") from None
+
+
+def _listed(known: tuple[str, ...]) -> Any:
+    def parsed(text: str) -> list[str]:
+        words = list(known) if text == "all" else text.split(",")
+        if unknown := [word for word in words if word not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
+        return words
+
+    return parsed

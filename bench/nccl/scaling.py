@@ -1,0 +1,122 @@
+"""``bench scaling``: the same training on one node, two, four, and what each further node brings."""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import msgspec
+from rich.console import Console
+
+from bench import record
+from bench.nccl import cluster, ending, measuring, request
+from bench.nccl.cluster import Cluster
+from bench.nccl.report import tables
+from bench.nccl.schema import VERSION, Asked, Scaling, ScalingRun, Via
+
+MODELS = ("resnet50", "small")
+KINDS = get_args(Via)[:2]
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "scaling",
+        help="images a second over nodes, of a fixed model",
+        description="Train a fixed model with DistributedDataParallel on made-up images on 1, 2, 4, ... nodes.",
+        epilog="Exit status: 0; 1 it could not be measured, or not wholly; 2 flags; 130 interrupted.",
+    )
+    request.add_flags(parser)
+    parser.add_argument(
+        "--also-mpijob", action="store_true", help="through an MPIJob as well as a PyTorchJob"
+    )
+    parser.add_argument("--model", choices=MODELS, default="resnet50", help="default resnet50")
+    parser.add_argument(
+        "--batch", type=request.positive, default=64, metavar="N", help="images a rank and step; default 64"
+    )
+    measuring.add_flags(parser)
+    cluster.add_flags(parser)
+    ending.add_flags(parser)
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    return ending.run(lambda: _measure(args, errors), errors)
+
+
+def numbers(most: int) -> list[int]:
+    """1, 2, 4, ... and the most."""
+    found = [1 << power for power in range(most.bit_length()) if 1 << power < most]
+    return [*found, most]
+
+
+async def _measure(args: argparse.Namespace, errors: Console) -> int:
+    began, runs, why = datetime.now(UTC), list[ScalingRun](), ""
+    async with cluster.cluster(args) as here:
+        for via in KINDS if args.also_mpijob else (args.via,):
+            for nodes in numbers(args.nodes):
+                if not why:
+                    run, why = await _run(here, args, via, nodes, errors)
+                    runs += [run] if run else []
+        status = ending.INTERRUPTED if here.stop.is_set() else int(bool(why))
+    made = Scaling(
+        schema_version=VERSION,
+        state="partial" if why else "complete",
+        why=why,
+        started=began.isoformat(timespec="seconds"),
+        commit=record.commit(),
+        environment=record.environment(),
+        backend=args.backend,
+        gpus=args.gpus,
+        model=args.model,
+        batch=args.batch,
+        share_gpu=args.share_gpu,
+        runs=runs,
+    )
+    shown = Console(file=sys.stdout, width=tables.WIDTH)
+    for table in tables.of(made):
+        shown.print(table)
+    ending.keep(args, "scaling", made, errors)
+    if why:
+        errors.print(f"partial: {why}", style="red", markup=False)
+    return status
+
+
+async def _run(
+    here: Cluster, args: argparse.Namespace, via: Via, nodes: int, errors: Console
+) -> tuple[ScalingRun | None, str]:
+    def news(line: str) -> None:
+        errors.print(line, markup=False)
+
+    asked = _asked(args, via, nodes)
+    task: dict[str, Any] = msgspec.to_builtins(request.task(asked)) | {
+        "model": args.model,
+        "batch": args.batch,
+    }
+    gathering, why = await measuring.measure(here, args, asked, task, news)
+    if why or gathering.world is None:
+        return None, why
+    rates = gathering.trained["images_per_second"]
+    news(f"{via}, {nodes} nodes: {max(rates):,.1f} images/s")
+    return ScalingRun(via, nodes, gathering.world.ranks, rates, gathering.world.device), ""
+
+
+def _asked(args: argparse.Namespace, via: Via, nodes: int) -> Asked:
+    return Asked(
+        via=via,
+        backend=args.backend,
+        nodes=nodes,
+        gpus=args.gpus,
+        collectives=[],
+        dtypes=[],
+        in_place=[],
+        sizes=[],
+        warmup=args.warmup,
+        iterations=args.iterations,
+        rounds=args.rounds,
+        share_gpu=args.share_gpu,
+        image=args.image,
+        manifest=args.manifest.name if args.manifest else "",
+    )

@@ -1,0 +1,103 @@
+"""What a job's pods say of it: whether the first rank can be listened to, what it waits for, whether it is lost."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from api.labels import JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE
+
+Pod = Mapping[str, Any]
+
+FIRST = {"pytorchjob": (REPLICA_TYPE, "master"), "mpijob": (JOB_ROLE, "launcher")}
+"""Label of the pod whose log has what the first rank says."""
+
+
+def first(via: str, pods: Iterable[Pod]) -> Pod | None:
+    """The youngest of them: a Job may have replaced a launcher."""
+    label, value = FIRST[via]
+    found = [
+        pod
+        for pod in pods
+        if (pod["metadata"].get("labels") or {}).get(label) == value
+        and (pod["metadata"].get("labels") or {}).get(REPLICA_INDEX, "0") == "0"
+    ]
+    return max(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
+
+
+def speaks(pod: Pod) -> bool:
+    """Whether it has a log: its container runs, or has."""
+    return any("waiting" not in (one.get("state") or {"waiting": {}}) for one in _containers(pod))
+
+
+def has_ended(pod: Pod) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def lost(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+    """Why nothing more is to come; empty while all is well."""
+    words = "; ".join(dict.fromkeys(_deaths(pods)))
+    if words:
+        return words
+    return next(
+        (
+            f"the job has failed: {one.get('message') or one.get('reason')}"
+            for one in (job.get("status") or {}).get("conditions") or ()
+            if one["type"] == "Failed" and one["status"] == "True"
+        ),
+        "",
+    )
+
+
+def waiting_for(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+    """Why the first rank has not started, in the words of scheduler, kubelet and queue."""
+    if reasons := sorted({reason for pod in pods for reason in _reasons(pod)}):
+        return "; ".join(reasons)
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    if conditions:
+        last = conditions[-1]
+        return f"the job is {last['type']}: {last.get('message') or last.get('reason')}"
+    return "no pod is there, and the job has no status; does the operator run?"
+
+
+def nodes(pods: Iterable[Pod]) -> dict[str, str]:
+    """The node of each pod, by the host name that its processes see."""
+    return {
+        (pod["spec"].get("hostname") or pod["metadata"]["name"]): pod["spec"].get("nodeName") or ""
+        for pod in pods
+    }
+
+
+def _deaths(pods: Iterable[Pod]) -> Iterator[str]:
+    for pod in pods:
+        name, status = pod["metadata"]["name"], pod.get("status") or {}
+        if status.get("phase") == "Failed":
+            code = next(filter(None, (_exit_code(one.get("state")) for one in _containers(pod))), None)
+            why = status.get("message") or status.get("reason") or ""
+            yield (
+                f"pod {name} has failed"
+                + (f" with exit code {code}" if code else "")
+                + (f": {why}" if why else "")
+            )
+        elif any(one.get("restartCount") for one in status.get("containerStatuses") or ()):
+            yield f"pod {name} has been restarted"
+
+
+def _reasons(pod: Pod) -> Iterator[str]:
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    if status.get("phase") not in (None, "Pending"):
+        return
+    for one in status.get("conditions") or ():
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            yield f"{name}: {one.get('reason', '')}: {one.get('message', '')}"
+    for one in [*(status.get("initContainerStatuses") or ()), *_containers(pod)]:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
+            yield f"{name}: {waiting['reason']}: {waiting.get('message', '')}"
+
+
+def _containers(pod: Pod) -> Sequence[Mapping[str, Any]]:
+    return (pod.get("status") or {}).get("containerStatuses") or ()
+
+
+def _exit_code(state: Mapping[str, Any] | None) -> int | None:
+    ended = (state or {}).get("terminated") or {}
+    return ended.get("exitCode")

@@ -1,0 +1,223 @@
+"""One job from its submission to its removal, and all that its first rank says meanwhile."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from api.labels import JOB_NAME
+from api.meta import CONFIG_MAPS, PODS, Resource
+from bench.nccl import autopsy, ship, state
+from bench.nccl.cluster import Cluster
+from bench.nccl.gathering import Gathering
+from controller.kube.errors import ApiError, NotFound
+
+RESOURCES = {
+    "pytorchjob": Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
+    "mpijob": Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+}
+LOOK_SECONDS = 0.5
+"""How often job and pods are looked at."""
+PATIENT_SECONDS = 3.0
+"""What a start waits for is told after that."""
+LAST_WORDS_SECONDS = 5.0
+"""For the first rank to say why, after another one has died."""
+MOST_LOGS, LAST_LINES = 64, 200
+"""So many pods' logs are searched for ranks that died without a word, so many lines of each."""
+REMOVAL_SECONDS = 90.0
+
+
+class Broken(Exception):
+    """The run is over before its end. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    start_seconds: float = 600.0
+    """Until the first rank's container runs."""
+    run_seconds: float = 3600.0
+    """From then on."""
+
+
+class Submission:
+    """A job of one run. ``news`` gets lines for a person."""
+
+    def __init__(
+        self, cluster: Cluster, gathering: Gathering, patience: Patience, news: Callable[[str], None]
+    ) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._gathering = gathering
+        self._via = gathering.asked.via
+        self._resource = RESOURCES[self._via]
+        self._patience = patience
+        self._news = news
+        self._said_of_waiting = ""
+
+    async def run(self, job: dict[str, Any], task: dict[str, Any]) -> str:
+        """Submit, listen, remove. Why the run is partial; empty when the worker has said all.
+
+        Raises:
+            ApiError: the cluster refuses the job.
+        """
+        name = job["metadata"]["name"]
+        try:
+            await self._submit(name, job, task)
+            await self._to_the_end(name)
+        except Broken as broken:
+            return str(broken)
+        finally:
+            # Also when cancelled: nothing of ours stays in the cluster.
+            await asyncio.shield(self._remove(name))
+        return ""
+
+    async def _submit(self, name: str, job: dict[str, Any], task: dict[str, Any]) -> None:
+        namespace = self._cluster.namespace
+        config = ship.config_map(name, task)
+        await self._client.create(CONFIG_MAPS, namespace, orjson.dumps(config))
+        created = orjson.loads(await self._client.create(self._resource, namespace, orjson.dumps(job)))
+        owner = {
+            "apiVersion": self._resource.api_version,
+            "kind": self._resource.kind,
+            "name": name,
+            "uid": created["metadata"]["uid"],
+        }
+        owned = orjson.dumps({"metadata": {"ownerReferences": [owner]}})
+        await self._client.patch(CONFIG_MAPS, namespace, name, owned)
+        self._news(f"{self._resource.kind} {namespace}/{name} on {self._cluster.described}")
+
+    async def _to_the_end(self, name: str) -> None:
+        """Raises Broken unless the worker says that it has done everything."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(self._listen(name))
+                losing = tasks.create_task(self._lost(name))
+                stopping = tasks.create_task(self._cluster.stop.wait())
+                await asyncio.wait((listening, losing, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not (self._gathering.is_whole or stopping.done()):
+                    # The one has seen that a pod is lost, the other hears why, whichever comes first.
+                    await asyncio.wait((listening, losing), timeout=LAST_WORDS_SECONDS)
+                for task in (listening, losing, stopping):
+                    task.cancel()
+        except* Broken as broken:
+            raise broken.exceptions[0] from None
+        if self._gathering.is_whole:
+            return
+        found = [one.result() for one in (losing, listening) if not one.cancelled()]
+        raise Broken(self._why([*await self._silent(name), *found[:1]]) if found else "interrupted")
+
+    async def _silent(self, name: str) -> list[str]:
+        """Ranks that have died without a word, as far as the ends of some pods' logs tell."""
+        lines, pods = list[str](), list[dict[str, Any]]()
+        with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+            pods = await self._pods(name)
+        for pod in pods[:MOST_LOGS]:
+            path = PODS.path(self._cluster.namespace, pod["metadata"]["name"], "log")
+            query = {"tailLines": str(LAST_LINES), "container": pod["spec"]["containers"][0]["name"]}
+            with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
+                said = await self._client.request("GET", path, params=query, accept="*/*")
+                lines += said.decode(errors="replace").splitlines()
+        return autopsy.silent(lines)
+
+    def _why(self, found: list[str]) -> str:
+        """What ranks have said themselves, what has been seen of them, and else what the log ends with."""
+        words, said = [*filter(None, found), *self._gathering.errors], self._gathering.last_words
+        if not self._gathering.errors and said:
+            words.append("\n".join(["the log ends with:", *said]))
+        return "; ".join(dict.fromkeys(words))
+
+    async def _lost(self, name: str) -> str:
+        """Why nothing more is to come, once that is so."""
+        loop = asyncio.get_running_loop()
+        since, has_started = loop.time(), False
+        while True:
+            job, pods = await self._look(name)
+            if why := state.lost(job, pods):
+                return why
+            spoken = state.first(self._via, pods)
+            if not has_started and spoken is not None and state.speaks(spoken):
+                has_started, since = True, loop.time()
+            waited, limit = loop.time() - since, self._patience
+            if has_started and waited > limit.run_seconds:
+                return f"it is not done after {limit.run_seconds:g} s"
+            if not has_started:
+                reason = state.waiting_for(job, pods)
+                if waited > PATIENT_SECONDS:
+                    self._tell_waiting(reason)
+                if waited > limit.start_seconds:
+                    return f"it has not started within {limit.start_seconds:g} s: {reason}"
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _tell_waiting(self, reason: str) -> None:
+        if reason != self._said_of_waiting:
+            self._news(f"waiting: {reason}")
+            self._said_of_waiting = reason
+
+    async def _look(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Job and pods; an answer that fails to come is asked for again."""
+        while True:
+            try:
+                job = orjson.loads(await self._client.get(self._resource, self._cluster.namespace, name))
+                pods = await self._pods(name)
+                self._gathering.nodes |= state.nodes(pods)
+                return job, pods
+            except NotFound:
+                raise Broken("somebody has deleted the job") from None
+            except ApiError as refusal:
+                raise Broken(f"the cluster refuses to show the job: {refusal.message}") from refusal
+            except (aiohttp.ClientError, TimeoutError):
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _pods(self, name: str) -> list[dict[str, Any]]:
+        found = await self._client.list(PODS, self._cluster.namespace, label_selector=f"{JOB_NAME}={name}")
+        pods: list[dict[str, Any]] = orjson.loads(found)["items"] or []
+        return pods
+
+    async def _listen(self, name: str) -> str:
+        """Take in the first rank's log until it says that it has done, or ends without."""
+        taken: dict[str, int] = {}
+        while True:
+            _, pods = await self._look(name)
+            pod = state.first(self._via, pods)
+            if pod is not None and state.speaks(pod):
+                ended = state.has_ended(pod)
+                uid = pod["metadata"]["uid"]
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError, ApiError):
+                    taken[uid] = await self._read(pod, taken.get(uid, 0))
+                if self._gathering.is_whole:
+                    return ""
+                if ended:
+                    return f"pod {pod['metadata']['name']} has ended before the worker was done"
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _read(self, pod: state.Pod, taken: int) -> int:
+        """Follow a log; ``taken`` are the lines that were read before the connection broke. How many it is now."""
+        metadata, number = pod["metadata"], 0
+        container = pod["spec"]["containers"][0]["name"]
+        path = PODS.path(metadata["namespace"], metadata["name"], "log")
+        query = {"follow": "true", "container": container}
+        async with self._client.stream(path, query, accept="*/*", endless=True) as stream:
+            while line := await stream.readline():
+                number += 1
+                if number > taken and (news := self._gathering.take(line.decode(errors="replace"))):
+                    self._news(news)
+                if self._gathering.is_whole:
+                    break
+        return number
+
+    async def _remove(self, name: str) -> None:
+        """Delete the job and wait until its pods are gone, so that their GPUs are free."""
+        namespace = self._cluster.namespace
+        for resource in (self._resource, CONFIG_MAPS):
+            with contextlib.suppress(NotFound, aiohttp.ClientError, TimeoutError):
+                await self._client.delete(resource, namespace, name, propagation="Background")
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            async with asyncio.timeout(REMOVAL_SECONDS):
+                while await self._pods(name):  # noqa: ASYNC110  # it is not this process that sets them free
+                    await asyncio.sleep(LOOK_SECONDS)
+                return
+        self._news(f"pods of {name} are still there")

@@ -1,0 +1,97 @@
+"""``bench compare A B``: two records of ``bench nccl`` against each other."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import text
+from bench.nccl.comparison import Line, compare, differences, ratio
+from bench.nccl.schema import Point, Record, Unreadable, load
+from bench.nccl.sizes import spelled
+
+WIDTH = 120
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "compare",
+        help="two records of `nccl` against each other",
+        epilog="Exit status: 0; 1 a file cannot be read, nothing is in both, or B is slower by more than is allowed.",
+    )
+    parser.add_argument("first", type=Path, metavar="A")
+    parser.add_argument("second", type=Path, metavar="B")
+    parser.add_argument(
+        "--allow",
+        type=float,
+        metavar="SHARE",
+        help="exit 1 when B is slower by more, beyond the spread: 0.05",
+    )
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    try:
+        first, second = _load(args.first), _load(args.second)
+    except Unreadable as error:
+        sys.stderr.write(f"not compared: {error}\n")
+        return 1
+    lines = compare(first, second)
+    if not lines:
+        sys.stderr.write("not compared: no collective of the same type and size is in both\n")
+        return 1
+    console = Console(file=sys.stdout, width=WIDTH, highlight=False)
+    console.print(table(lines, first, second))
+    console.print(summary(lines), markup=False)
+    for difference in differences(first, second):
+        console.print(f"not the same in both: {difference}", markup=False)
+    return int(args.allow is not None and any(is_worse(one, args.allow) for one in lines))
+
+
+def is_worse(line: Line, allowed: float) -> bool:
+    return line.verdict == "slower" and line.ratio < 1 - allowed
+
+
+def summary(lines: list[Line]) -> str:
+    counts = [
+        f"{sum(one.verdict == verdict for one in lines)} {verdict}"
+        for verdict in ("same", "faster", "slower")
+    ]
+    return f"B has {ratio(lines):.3f} times the bandwidth of A on average; of {len(lines)} points {', '.join(counts)}"
+
+
+def table(lines: list[Line], first: Record, second: Record) -> Table:
+    """Bus bandwidth of the slowest, the median and the fastest round."""
+    shown = Table("collective", "type", "place", title="bus bandwidth, GB/s")
+    for name in ("size", "A", "B", "B / A"):
+        shown.add_column(name, justify="right")
+    shown.add_column("B is")
+    for one in lines:
+        point = one.first
+        shown.add_row(
+            point.collective,
+            point.dtype,
+            "in" if point.in_place else "out",
+            spelled(point.size_bytes),
+            *(_bandwidth(made, side) for made, side in ((first, one.first), (second, one.second))),
+            f"{one.ratio:.3f}",
+            one.verdict,
+        )
+    return shown
+
+
+def _bandwidth(made: Record, point: Point) -> str:
+    ranks = made.world.ranks if made.world else 1
+    # Of one rank there is no bus; its algorithm bandwidth says as much about a difference.
+    return str(point.busbw(ranks)) if ranks > 1 else text(point.algbw_gb_per_second)
+
+
+def _load(path: Path) -> Record:
+    found = load(path)
+    if not isinstance(found, Record):
+        raise Unreadable(f"{path}: it is no record of `bench nccl`")
+    return found

@@ -1,0 +1,32 @@
+"""How long calls take: by events on the GPU, by the processor's clock without one."""
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from bench.nccl.worker.group import Group
+
+
+def seconds_each(group: Group, call: Callable[[], None], times: int) -> float:
+    """Of ``times`` calls right after one another, on the average of all ranks."""
+    group.barrier()
+    return group.mean((_by_events if group.device.type == "cuda" else _by_clock)(call, times) / times)
+
+
+def _by_events(call: Callable[[], None], times: int) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def _by_clock(call: Callable[[], None], times: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(times):
+        call()
+    return time.perf_counter() - begin

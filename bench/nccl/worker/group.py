@@ -1,0 +1,96 @@
+"""The process group: all ranks know each other, each has its device, and no GPU is anybody else's unless that is asked for."""
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bench.nccl.worker.place import Place
+
+
+class Refused(Exception):
+    """The ranks and the GPUs do not go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    place: Place
+    device: Any
+    gpu: str
+    """The identity of the GPU; empty on a CPU."""
+    shared_gpu: bool
+    """Whether some ranks are on one GPU."""
+    backend: str
+    stamps: dict[str, float] = field(default_factory=dict[str, float])
+    """When it was that far, in seconds since the epoch."""
+
+    def barrier(self) -> None:
+        """Wait for all ranks, on the device too."""
+        self.sum(0)
+
+    def sum(self, value: float) -> float:
+        return self._reduced(value, dist.ReduceOp.SUM)
+
+    def mean(self, value: float) -> float:
+        return self.sum(value) / self.place.ranks
+
+    def least(self, value: float) -> float:
+        return self._reduced(value, dist.ReduceOp.MIN)
+
+    def gathered(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[Any] = [None] * self.place.ranks
+        dist.all_gather_object(found, mine)
+        return found
+
+    def _reduced(self, value: float, how: Any) -> float:
+        held = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(held, how)
+        return float(held.item())
+
+
+def join(backend: str, place: Place, *, share_gpu: bool, stamps: dict[str, float]) -> Group:
+    """
+    Raises:
+        Refused: a rank has no GPU, or one that another rank has, and sharing is not asked for.
+    """
+    # Whatever has started us may have left other words for the same.
+    os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks))
+    store, _, _ = next(dist.rendezvous("env://"))
+    device, gpu = _device(place, share_gpu=share_gpu) if backend == "nccl" else (torch.device("cpu"), "")
+    shared = bool(gpu) and _is_shared(store, place, gpu)
+    if shared and not share_gpu:
+        raise Refused("several ranks are on one GPU, which NCCL refuses; --share-gpu runs them over sockets")
+    if shared:
+        # NCCL takes ranks of different hosts for neighbours on a network, and asks no more.
+        os.environ["NCCL_HOSTID"] = f"rallypoint-{place.rank}"
+    dist.init_process_group(
+        backend, store=dist.PrefixStore("bench", store), rank=place.rank, world_size=place.ranks
+    )
+    group = Group(place, device, gpu, shared, backend, stamps)
+    stamps["group"] = time.time()
+    group.barrier()
+    stamps["first"] = time.time()
+    return group
+
+
+def _device(place: Place, *, share_gpu: bool) -> tuple[Any, str]:
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise Refused(f"rank {place.rank} sees no GPU; --backend gloo runs on CPUs")
+    if place.local_rank >= count and not share_gpu:
+        raise Refused(f"rank {place.rank} is number {place.local_rank} on its node, which has {count} GPUs")
+    device = torch.device("cuda", place.local_rank % count)
+    torch.cuda.set_device(device)
+    return device, str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _is_shared(store: Any, place: Place, gpu: str) -> bool:
+    """Whether any GPU is that of two ranks, which the first rank finds out for all."""
+    store.set(f"gpu/{place.rank}", gpu)
+    if place.rank == 0:
+        found = {store.get(f"gpu/{rank}") for rank in range(place.ranks)}
+        store.set("gpus", "own" if len(found) == place.ranks else "shared")
+    return bool(store.get("gpus") == b"shared")

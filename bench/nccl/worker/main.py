@@ -1,0 +1,63 @@
+"""A worker from its start to its end: join the others, do what the task says, say so."""
+
+import argparse
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.nccl.worker.place import place
+from bench.nccl.worker.telling import tell
+
+
+def main(started: float) -> None:
+    """``started``: seconds since the epoch at which the process began to run this."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", type=Path)
+    parser.add_argument(
+        "--master", default="", metavar="HOST:PORT", help="of the first rank, if no variable says it"
+    )
+    args = parser.parse_args()
+    task = json.loads(args.task.read_text())
+    if args.master:
+        os.environ["MASTER_ADDR"], _, os.environ["MASTER_PORT"] = args.master.rpartition(":")
+    try:
+        _work(task, {"process": started})
+    except Exception as error:
+        tell("error", rank=int(os.environ.get("RANK", "-1")), why=f"{type(error).__name__}: {error}"[:2000])
+        raise
+
+
+def _work(task: dict[str, Any], stamps: dict[str, float]) -> None:
+    mine = place(os.environ)
+    # torchrun says so of several ranks on a node, and mpirun of none: both are to measure the same.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Imported here, as that takes seconds, which are to be told apart from what comes before.
+    import torch.distributed as dist
+
+    stamps["torch"] = time.time()
+    from bench.nccl.worker import facts, pairs, sweep, train
+    from bench.nccl.worker.group import join
+
+    group = join(task["backend"], mine, share_gpu=task["share_gpu"], stamps=stamps)
+    where = {"rank": mine.rank, "local_rank": mine.local_rank, "host": socket.gethostname(), "gpu": group.gpu}
+    others = group.gathered(where)
+    if mine.rank == 0:
+        tell(
+            "world",
+            ranks=mine.ranks,
+            shared_gpu=group.shared_gpu,
+            stamps=stamps,
+            **facts.facts(task["backend"]),
+        )
+        for one in others:
+            tell("rank", **one)
+    for part, run in (("sizes", sweep.run), ("pair_bytes", pairs.run), ("model", train.run)):
+        if task.get(part):
+            run(task, group)
+    group.barrier()
+    if mine.rank == 0:
+        tell("end")
+    dist.destroy_process_group()

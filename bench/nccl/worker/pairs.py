@@ -1,0 +1,52 @@
+"""What every two ranks reach between each other, both ways at once."""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from bench.nccl.worker import drills
+from bench.nccl.worker.collectives import exchange
+from bench.nccl.worker.group import Group
+from bench.nccl.worker.telling import tell
+from bench.nccl.worker.tournament import rounds
+
+TIMES = 9
+
+
+def run(task: Mapping[str, Any], group: Group) -> None:
+    """Tell a row for each rank: GB/s in one direction with each other rank, and 0 with itself."""
+    size, place, drill = task["pair_bytes"], group.place, drills.of(task, group.place.rank)
+    source, target = (torch.zeros(size, dtype=torch.uint8, device=group.device) for _ in range(2))
+    row = torch.zeros(place.ranks, dtype=torch.float64, device=group.device)
+    for pairs in rounds(place.ranks):
+        group.barrier()
+        for low, high in pairs:
+            if place.rank in (low, high):
+                other = low + high - place.rank
+                meet = partial(exchange, source, other, target, other)
+                meet()  # Once, to open connections.
+                seconds = median(_seconds(group, drill.late(meet)) for _ in range(TIMES))
+                row[other] = size / seconds / 1e9
+    rows = [torch.zeros_like(row) for _ in range(place.ranks)]
+    dist.all_gather(rows, row)
+    if place.rank == 0:
+        for rank, found in enumerate(rows):
+            tell("pairs", rank=rank, size_bytes=size, row=[round(one, 4) for one in found.tolist()])
+
+
+def _seconds(group: Group, call: Callable[[], None]) -> float:
+    _settle(group)
+    begin = time.perf_counter()
+    call()
+    _settle(group)
+    return time.perf_counter() - begin
+
+
+def _settle(group: Group) -> None:
+    if group.device.type == "cuda":
+        torch.cuda.synchronize()

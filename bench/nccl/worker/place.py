@@ -1,0 +1,55 @@
+"""Which rank this process is, from the variables of whatever has started it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+STARTERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""Of torchrun, of Open MPI, and of Intel MPI and MPICH: rank, ranks, and both within one node.
+
+torchrun's come last where both are there: a pod of a PyTorchJob has RANK and no LOCAL_RANK, and so may a launcher's shell.
+"""
+
+
+class NoPlace(Exception):
+    """Nothing says which rank this is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+    """Ranks on this node."""
+
+
+def place(environment: Mapping[str, str]) -> Place:
+    """
+    Raises:
+        NoPlace: no starter's variables are whole.
+    """
+    for rank, ranks, local_rank, local_ranks in (*STARTERS[1:], STARTERS[0]):
+        if rank in environment and ranks in environment and _is_whole(rank, local_rank, environment):
+            return Place(
+                int(environment[rank]),
+                int(environment[ranks]),
+                int(environment.get(local_rank, "0")),
+                int(environment.get(local_ranks, "1")),
+            )
+    raise NoPlace(
+        "neither torchrun nor mpirun has started this process: no RANK, OMPI_COMM_WORLD_RANK or PMI_RANK"
+    )
+
+
+def _is_whole(rank: str, local_rank: str, environment: Mapping[str, str]) -> bool:
+    """MPICH alone says no local rank; its ranks then count as one to a node."""
+    return rank == "PMI_RANK" or local_rank in environment

@@ -1,0 +1,136 @@
+"""Every collective over every size: checked, warmed up, and timed in rounds."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bench.nccl.worker import drills
+from bench.nccl.worker.clocks import seconds_each
+from bench.nccl.worker.collectives import IN_PLACE, Operation, elements_of, operation
+from bench.nccl.worker.group import Group
+from bench.nccl.worker.telling import tell
+
+OF_FREE_MEMORY = 0.8
+"""Of a GPU's, or of this rank's share of the node's, buffers take no more."""
+WIDEST_BYTES = 8
+"""Of an element of any type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured over all sizes."""
+
+    collective: str
+    dtype: str
+    in_place: bool
+
+    @property
+    def kind(self) -> Any:
+        return getattr(torch, self.dtype)
+
+    def told(self, say: str, **fields: Any) -> None:
+        tell(say, collective=self.collective, dtype=self.dtype, in_place=self.in_place, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    task: Mapping[str, Any]
+    group: Group
+    memory: Sequence[Any]
+    """Two buffers of bytes, of which every operation takes the beginning."""
+    drill: drills.Drill
+
+    def point(self, case: Case, size: int) -> None:
+        """Measure one size, and tell what came of it."""
+        elements = elements_of(case.collective, size, case.kind.itemsize, self.group.place.ranks)
+        taken = elements * case.kind.itemsize
+        if why := self._too(elements, taken):
+            return self._tell(case, "skipped", size_bytes=taken or size, why=why)
+        call = self.operation(case, elements)
+        wrong = self._wrong(call)
+        call.source.zero_()
+        late = self.drill.late(call)
+        seconds_each(self.group, late, self.task["warmup"])
+        times = [seconds_each(self.group, late, self.task["iterations"]) for _ in range(self.task["rounds"])]
+        times_us = [round(seconds * 1e6, 3) for seconds in times]
+        return self._tell(case, "point", size_bytes=taken, elements=elements, times_us=times_us, wrong=wrong)
+
+    def unfit(self, case: Case) -> bool:
+        """Whether this backend cannot do it at all, which is told."""
+        why = "it takes two ranks" if case.collective == "sendrecv" and self.group.place.ranks == 1 else ""
+        try:
+            if not why:
+                self.operation(case, self.group.place.ranks)()
+        except (RuntimeError, TypeError, ValueError) as error:
+            # All ranks are told the same, before anything has been sent.
+            why = str(error).splitlines()[0]
+        if why:
+            self._tell(case, "skipped", why=why)
+        return bool(why)
+
+    def operation(self, case: Case, elements: int) -> Operation:
+        place, memory = self.group.place, (self.memory[0].view(case.kind), self.memory[1].view(case.kind))
+        return operation(
+            case.collective,
+            elements,
+            in_place=case.in_place,
+            rank=place.rank,
+            ranks=place.ranks,
+            memory=memory,
+        )
+
+    def _too(self, elements: int, size: int) -> str:
+        """Why a size cannot be measured."""
+        if elements == 0:
+            return "less than one element for each rank"
+        return "it does not fit into memory" if size > self.memory[0].numel() else ""
+
+    def _wrong(self, call: Operation) -> int:
+        """How many elements are wrong on all ranks after one call."""
+        call.fill()
+        self.group.barrier()
+        call()
+        self.drill.spoil(call.target)
+        return int(self.group.sum(call.wrong()))
+
+    def _tell(self, case: Case, say: str, **fields: Any) -> None:
+        if self.group.place.rank == 0:
+            case.told(say, **fields)
+
+
+def run(task: Mapping[str, Any], group: Group) -> None:
+    cases, sizes = list(_cases(task)), task["sizes"]
+    sweep = Sweep(task, group, _memory(group, max(sizes)), drills.of(task, group.place.rank))
+    if group.place.rank == 0:
+        tell("planned", points=len(cases) * len(sizes))
+    middle = len(cases) * len(sizes) // 2
+    for number, case in enumerate(cases):
+        fit = not sweep.unfit(case)
+        for index, size in enumerate(sizes if fit else ()):
+            sweep.drill.die_at(middle=number * len(sizes) + index == middle)
+            sweep.point(case, size)
+
+
+def _cases(task: Mapping[str, Any]) -> Iterator[Case]:
+    """A collective that has one form has it whatever is asked for."""
+    for collective in task["collectives"]:
+        for dtype in task["dtypes"]:
+            for in_place in IN_PLACE[collective]:
+                if in_place in task["in_place"] or len(IN_PLACE[collective]) == 1:
+                    yield Case(collective, dtype, in_place)
+
+
+def _memory(group: Group, wanted: int) -> list[Any]:
+    """Two buffers of the largest size that every rank has room for twice, and of an element for each rank at least."""
+    if group.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        beside = group.place.local_ranks if group.shared_gpu else 1
+    else:
+        free, beside = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), group.place.local_ranks
+    fits = int(group.least(free // beside * OF_FREE_MEMORY / 2))
+    size = max(min(wanted, fits), WIDEST_BYTES * group.place.ranks)
+    whole = -(-size // WIDEST_BYTES) * WIDEST_BYTES
+    return [torch.zeros(whole, dtype=torch.uint8, device=group.device) for _ in range(2)]

@@ -1,0 +1,93 @@
+"""A site with real pods, and a way to wait for what they come to."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from api.meta import PODS, Resource
+from controller.local.manifest import Manifest, Row, decode
+from controller.local.node.choice import Wanted
+from controller.local.site import Site, site
+from controller.runtime.informer import Informer
+
+PATIENCE_SECONDS = 60.0
+"""Far beyond what anything here takes; a hang ends as a failure."""
+
+
+class Bench:
+    """A site, and pods that a test can wait for."""
+
+    def __init__(self, here: Site) -> None:
+        self.client = here.client
+        self.node = here.node
+        self.pods = Informer(here.client, PODS, decode, self._changed)
+        self._change = asyncio.Event()
+
+    def _changed(self, before: Row | None, after: Row | None) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def create(self, resource: Resource, manifest: dict[str, Any]) -> None:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
+        await self.client.create(resource, "default", orjson.dumps(body))
+
+    async def pod(
+        self, name: str, *command: str, spec: dict[str, Any] | None = None, **container: Any
+    ) -> None:
+        main = {"name": "main", "image": "none", "command": list(command), **container}
+        metadata = {"name": name, "labels": {"app": name}}
+        await self.create(
+            PODS,
+            {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [main], **(spec or {})}},
+        )
+
+    async def until(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
+        """The pod, once ``holds`` says yes."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                change, row = self._change, self.pods.store.get("default", name)
+                if row is not None and holds(row.manifest):
+                    return row.manifest
+                await change.wait()
+
+    async def over(self, name: str) -> Manifest:
+        return await self.until(name, lambda pod: phase(pod) in ("Succeeded", "Failed"))
+
+    async def gone(self, name: str) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                change = self._change
+                if self.pods.store.get("default", name) is None:
+                    return
+                await change.wait()
+
+    async def log(self, name: str, **params: str) -> str:
+        async with self.client.stream(PODS.path("default", name, "log"), params) as stream:
+            return (await stream.read()).decode()
+
+    async def wrote(self, name: str, text: str) -> None:
+        """Wait until the container that runs has written ``text``."""
+        await self.until(name, lambda pod: phase(pod) == "Running")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
+                while text not in (line := (await stream.readline()).decode()):
+                    assert line, f"{name} has ended and did not write {text!r}"
+
+
+def phase(pod: Manifest) -> str:
+    return str((pod.get("status") or {}).get("phase"))
+
+
+@asynccontextmanager
+async def opened(folder: Path, isolation: Wanted, **how: Any) -> AsyncGenerator[Bench]:
+    """A site; ``how`` is what ``site`` can be told besides."""
+    async with site([], folder, isolation=isolation, **how) as here:
+        bench = Bench(here)
+        watching = asyncio.create_task(bench.pods.run())
+        yield bench
+        watching.cancel()
+        await asyncio.wait([watching])

@@ -1,0 +1,72 @@
+"""Records as runs leave them, small and whole; a test says what is different in its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.nccl.schema import VERSION, Asked, Rank, Record, World, point
+
+ASKED = Asked(
+    via="pytorchjob",
+    backend="nccl",
+    nodes=2,
+    gpus=2,
+    collectives=["all_reduce"],
+    dtypes=["float32"],
+    in_place=[True],
+    sizes=[1024, 1 << 20],
+    warmup=1,
+    iterations=2,
+    rounds=3,
+)
+
+
+@pytest.fixture
+def asked() -> Callable[..., Asked]:
+    """With other fields than these."""
+    return lambda **fields: msgspec.structs.replace(ASKED, **fields)
+
+
+@pytest.fixture
+def record() -> Callable[..., Record]:
+    """Of four ranks on two nodes; ``asked`` are fields of what was asked, ``busbw`` is what each size has reached."""
+
+    def make(
+        asked: dict[str, Any] | None = None, busbw: dict[int, float] | None = None, **fields: Any
+    ) -> Record:
+        points = [
+            # all_reduce of four ranks: the bus carries one and a half times the size.
+            point(
+                "all_reduce",
+                4,
+                size,
+                [size * 1.5 / reached / 1e3 * part for part in (0.9, 1.0, 1.2)],
+                dtype="float32",
+                in_place=True,
+                elements=size // 4,
+                wrong=0,
+            )
+            for size, reached in (busbw or {1024: 1.0, 1 << 20: 100.0}).items()
+        ]
+        ranks = [
+            Rank(rank, rank % 2, f"pod-{rank // 2}", f"GPU-{rank}", f"node-{rank // 2}") for rank in range(4)
+        ]
+        whole: dict[str, Any] = {
+            "schema_version": VERSION,
+            "state": "complete",
+            "why": "",
+            "started": "2026-01-01T00:00:00+00:00",
+            "seconds": 1.0,
+            "submitted": 0.0,
+            "commit": {"id": "0123456789abcdef", "changed": False},
+            "environment": {"cores": 2, "cpu": "a CPU", "kernel": "Linux", "python": "CPython"},
+            "asked": msgspec.structs.replace(ASKED, **(asked or {})),
+            "world": World(ranks=4, nccl="2.28.3", device="NVIDIA H200", settings={"NCCL_DEBUG": "WARN"}),
+            "ranks": ranks,
+            "points": points,
+        }
+        return Record(**(whole | fields))
+
+    return make

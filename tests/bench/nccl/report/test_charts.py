@@ -1,0 +1,89 @@
+"""What is plotted, and what must not be."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from bench.nccl.report import charts
+from bench.nccl.schema import VERSION, Asked, Overhead, Record, Scaling, ScalingRun, Start, World
+
+WHERE = {"started": "", "commit": {}, "environment": {}}
+
+
+def scaling(**fields: object) -> Scaling:
+    runs = [
+        ScalingRun("pytorchjob", 1, 8, [100.0, 90.0, 110.0]),
+        ScalingRun("pytorchjob", 2, 16, [180.0, 190.0, 200.0]),
+    ]
+    whole = {
+        "schema_version": VERSION,
+        "state": "complete",
+        "why": "",
+        "backend": "nccl",
+        "gpus": 8,
+        "model": "resnet50",
+    }
+    return Scaling(**(WHERE | whole | {"batch": 64, "share_gpu": False, "runs": runs} | fields))  # type: ignore[arg-type]
+
+
+def test_hardware_stands_beside_its_like(record: Callable[..., Record]) -> None:
+    bandwidth, latency = charts.of(record())
+
+    dots = bandwidth.lines[0].dots
+    assert [dot.x for dot in dots] == [1024, 1 << 20]
+    assert [dot.y for dot in dots] == pytest.approx([1, 100])
+    references = {line.label: line.dots[-1].y for line in bandwidth.lines if line.is_reference}
+    assert references["8×H200"] == 475
+    assert len(references) == 7
+    assert not any(line.is_reference for line in latency.lines)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"asked": {"backend": "gloo"}}, {"world": World(ranks=4, shared_gpu=True)}],
+    ids=["CPUs", "one GPU for all"],
+)
+def test_what_is_no_hardware_stands_alone(record: Callable[..., Record], fields: dict[str, object]) -> None:
+    bandwidth = charts.bandwidth(record(**fields))
+
+    assert not any(line.is_reference for line in bandwidth.lines)
+    assert bandwidth.title == "Bandwidth over size, not of hardware"
+    assert bandwidth.note
+
+
+def test_in_and_out_of_place_are_two_lines(record: Callable[..., Record]) -> None:
+    run = record()
+    out = [msgspec.structs.replace(one, in_place=False) for one in run.points]
+    run = msgspec.structs.replace(run, points=[*run.points, *out])
+
+    assert [line.label for line in charts.latency(run).lines] == [
+        "all_reduce, in place",
+        "all_reduce, out of place",
+    ]
+
+
+def test_scaling() -> None:
+    throughput, efficiency = charts.of(scaling())
+
+    assert [line.label for line in throughput.lines] == ["pytorchjob", "pytorchjob, nothing lost"]
+    assert [dot.y for dot in throughput.lines[1].dots] == [100, 200]
+    assert [dot.y for dot in efficiency.lines[0].dots] == [pytest.approx(100), pytest.approx(95)]
+    assert throughput.note == ""
+    assert "say nothing of GPUs" in charts.throughput(scaling(backend="gloo")).note
+
+
+def test_overhead(record: Callable[..., Record], asked: Callable[..., Asked]) -> None:
+    starts = [
+        Start(by_hand, {}, record(busbw={1024: value}).points)
+        for by_hand, value in ((True, 2.0), (False, 1.0), (False, 3.0))
+    ]
+
+    (chart,) = charts.of(Overhead(schema_version=VERSION, asked=asked(), starts=starts, **WHERE))  # type: ignore[arg-type]
+
+    assert [line.label for line in chart.lines] == ["by hand", "through the operator"]
+    assert [line.dots[0].y for line in chart.lines] == pytest.approx([2, 2])
+
+
+def test_nothing_to_show(record: Callable[..., Record]) -> None:
+    assert charts.of(record(points=[], asked={"backend": "gloo"})) == []

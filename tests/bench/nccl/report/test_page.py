@@ -1,0 +1,113 @@
+"""Records as pages that need nothing else."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+from typing_extensions import override
+
+from bench.nccl.report.page import page, warnings
+from bench.nccl.schema import VERSION, Drill, Pairs, Record, Scaling, ScalingRun, Skipped, World
+
+VOID = {"meta", "br", "hr"}
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    @override
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def tags(text: str) -> Tags:
+    found = Tags()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_nothing_comes_from_elsewhere(record: Callable[..., Record]) -> None:
+    text = page(record())
+
+    found = tags(text)
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in found.seen}
+    assert not any(name in {"src", "href"} for _, attributes in found.seen for name in attributes)
+    assert set(re.findall(r"https?://[^\s\"]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "url(" not in text
+
+
+def test_what_it_shows(record: Callable[..., Record]) -> None:
+    pairs = Pairs(1024, [[0, 9, 1, 9], [9, 0, 1, 9], [1, 1, 0, 1], [9, 9, 1, 0]])
+    world = World(
+        ranks=4,
+        device="NVIDIA H200",
+        topology="GPU0 <NV18>",
+        settings={"NCCL_DEBUG": "INFO"},
+        infiniband={"mlx5_0:1": "400 Gb/sec"},
+    )
+
+    text = page(
+        record(
+            pairs=pairs, world=world, skipped=[Skipped("alltoall", "int8", in_place=False, why="too small")]
+        )
+    )
+
+    for words in (
+        "NVIDIA H200",
+        "GPU0 &lt;NV18&gt;",
+        "NCCL_DEBUG",
+        "400 Gb/sec",
+        "alltoall of int8: too small",
+        "0123456789ab",
+    ):
+        assert words in text
+    assert text.count("<svg") == 2
+    assert "slow: rank 2 (node node-1, pod pod-1, GPU 0)" in text
+
+
+def test_what_a_reader_must_know_first(record: Callable[..., Record]) -> None:
+    assert warnings(record()) == []
+    made = record(state="partial", why="<b>died</b>", asked={"backend": "gloo", "drill": Drill("die", 1)})
+
+    assert len(warnings(made)) == 3
+    assert "Partial: &lt;b&gt;died&lt;/b&gt;" in page(made)
+
+
+def test_a_record_of_nothing(record: Callable[..., Record]) -> None:
+    tags(page(record(points=[], world=None, ranks=[], state="partial", why="it has not started")))
+
+
+def test_scaling() -> None:
+    fields: dict[str, Any] = {
+        "schema_version": VERSION,
+        "state": "complete",
+        "why": "",
+        "started": "",
+        "commit": {"id": "0", "changed": True},
+        "environment": {"cores": 2, "cpu": "a CPU", "kernel": "Linux", "python": "CPython"},
+        "backend": "gloo",
+        "gpus": 1,
+        "model": "small",
+        "batch": 8,
+        "share_gpu": False,
+    }
+    text = page(Scaling(**fields, runs=[ScalingRun("mpijob", 1, 1, [5.0])]))
+
+    tags(text)
+    assert "Scaling efficiency over nodes" in text
+    assert "these figures say nothing of GPUs" in text

@@ -1,0 +1,24 @@
+"""Plots as a picture."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from bench.nccl.report import picture
+from bench.nccl.schema import Record
+
+
+def test_a_png_of_both_charts(record: Callable[..., Record], tmp_path: Path) -> None:
+    path = picture.write(record(), tmp_path / "plot.png")
+
+    drawn = imread(path)
+    height, width, _ = drawn.shape
+    assert (width, height) == (1200, 2 * 660)
+    assert drawn.std() > 0.05, "it is not a blank sheet"
+
+
+def test_nothing_to_draw(record: Callable[..., Record], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nothing to draw"):
+        picture.write(record(points=[]), tmp_path / "plot.png")

@@ -1,0 +1,22 @@
+"""What a person would type."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.nccl.byhand import command
+from bench.nccl.schema import Asked
+
+
+def test_torchrun(asked: Callable[..., Asked]) -> None:
+    words = command("python3", asked(nodes=1), Path("/work"), 29000)
+
+    assert words[:3] == ["python3", "-m", "torch.distributed.run"]
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert words[-2:] == ["/work/start.py", "/work/task.json"]
+
+
+def test_mpirun(asked: Callable[..., Asked]) -> None:
+    words = command("python3", asked(nodes=1, via="mpijob"), Path("/work"), 29000)
+
+    assert words[:3] == ["mpirun", "-np", "2"]
+    assert words[-2:] == ["--master", "127.0.0.1:29000"]

@@ -1,0 +1,34 @@
+"""Two runs against each other."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bench.figures import Spread
+from bench.nccl.comparison import compare, differences, ratio, verdict
+from bench.nccl.schema import Record
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [
+        pytest.param(Spread(12, 13, 14), "slower", id="its best is worse than the other's worst"),
+        pytest.param(Spread(6, 7, 8), "faster", id="its worst is better than the other's best"),
+        pytest.param(Spread(11, 13, 14), "same", id="they touch"),
+        pytest.param(Spread(9, 10, 11), "same", id="they are one"),
+    ],
+)
+def test_verdict_on_times(second: Spread, found: str) -> None:
+    assert verdict(Spread(9, 10, 11), second) == found
+
+
+def test_runs_of_different_sizes(record: Callable[..., Record]) -> None:
+    lines = compare(record(busbw={1024: 1.0, 2048: 2.0}), record(busbw={2048: 1.0, 4096: 4.0}))
+
+    assert [(one.first.size_bytes, one.verdict) for one in lines] == [(2048, "slower")]
+    assert ratio(lines) == pytest.approx(0.5)
+
+
+def test_what_else_was_different(record: Callable[..., Record]) -> None:
+    assert differences(record(), record()) == []
+    assert differences(record(), record(asked={"image": "other"})) == ["image:  / other"]

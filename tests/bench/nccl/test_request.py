@@ -1,0 +1,99 @@
+"""From flags to what the worker is told."""
+
+import argparse
+
+import pytest
+
+from bench.nccl import request
+from bench.nccl.schema import Asked, Drill
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    request.add_flags(parser)
+    request.add_sweep(parser)
+    parser.set_defaults(image="", manifest=None)
+    return parser.parse_args(words)
+
+
+def asked(*words: str) -> Asked:
+    return request.asked(parsed(*words))
+
+
+def test_by_default_eight_bytes_to_eight_gib() -> None:
+    found = asked()
+
+    assert (found.sizes[0], found.sizes[-1], len(found.sizes)) == (8, 8 << 30, 31)
+    assert (found.via, found.backend, found.collectives, found.pair_bytes) == (
+        "pytorchjob",
+        "nccl",
+        ["all_reduce"],
+        0,
+    )
+
+
+def test_the_worker_is_told_what_it_needs() -> None:
+    told = request.task(
+        asked("--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--drill", "slow:1")
+    )
+
+    assert told["sizes"] == [8, 16]
+    assert told["collectives"][-1] == "sendrecv"
+    assert told["drill"] == {"kind": "slow", "rank": 1}
+    assert told["pair_bytes"] == 256 << 20
+
+
+def test_one_rank_has_no_pairs() -> None:
+    assert asked("--pairs").pair_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--nccl-tests", "/opt"], "takes --via mpijob"),
+        (["--nccl-tests", "/opt", "--via", "mpijob", "--pairs"], "goes without"),
+        (["--drill", "die:4", "--gpus", "4"], "there is no rank 4 among 4"),
+        (["--min", "1M", "--max", "1K"], "above the largest"),
+    ],
+)
+def test_flags_that_do_not_go_together(words: list[str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        asked(*words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--max", "big"], ["--dtypes", "float8"], ["--drill", "slow"], ["--drill", "burn:1"], ["--gpus", "0"]],
+)
+def test_flags_that_mean_nothing(words: list[str]) -> None:
+    with pytest.raises(argparse.ArgumentError):
+        parsed(*words)
+
+
+def test_drills() -> None:
+    assert request.drill("die:3") == Drill("die", 3)
+
+
+def test_programs_of_nccl_tests_have_their_own_words() -> None:
+    found = asked("--via", "mpijob", "--nccl-tests", "/opt", "--min", "512M", "--iterations", "7")
+
+    words = request.perf_arguments(found, "float16")
+
+    assert words == [
+        "-b",
+        "512M",
+        "-e",
+        "8G",
+        "-f",
+        "2",
+        "-g",
+        "1",
+        "-d",
+        "half",
+        "-w",
+        "5",
+        "-n",
+        "7",
+        "-c",
+        "1",
+    ]

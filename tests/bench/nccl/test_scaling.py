@@ -1,0 +1,92 @@
+"""``bench scaling`` and ``bench overhead``, with a script in the place of the interpreter that has torch."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from bench.nccl.scaling import numbers
+from bench.nccl.schema import Overhead, Scaling, load
+from bench.nccl.worker.telling import MARK
+
+pytestmark = pytest.mark.looptime(False)
+
+STAMPS = """'"stamps":{"process":'$(date +%s.%N)',"torch":'$(date +%s.%N)',"group":'$(date +%s.%N)',"first":'$(date +%s.%N)'}}'"""
+WORLD = f"""echo '{MARK}{{"say":"world","ranks":2,'{STAMPS}"""
+POINT = f"""echo '{MARK}{{"say":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[2.0],"wrong":0}}'"""
+TRAINED = f"""echo '{MARK}{{"say":"trained","images_per_second":[80.0,100.0,90.0],"parameters":7}}'"""
+END = f"""echo '{MARK}{{"say":"end"}}'"""
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the pods run; a test writes it."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "python.sh"
+    path.touch(mode=0o755)
+    return path
+
+
+def saying(script: Path, *lines: str) -> str:
+    script.write_text("\n".join(["#!/bin/sh", *lines]))
+    return f"--python={script}"
+
+
+@pytest.mark.parametrize(("most", "found"), [(1, [1]), (2, [1, 2]), (4, [1, 2, 4]), (6, [1, 2, 4, 6])])
+def test_numbers_of_nodes(most: int, found: list[int]) -> None:
+    assert numbers(most) == found
+
+
+def test_scaling(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python = saying(script, WORLD, TRAINED, END, "sleep 60")
+
+    assert main(["scaling", "--backend=gloo", "--nodes=2", "--isolation=loopback", python]) == 0
+
+    (file,) = Path("nccl-bench").glob("*-scaling.json")
+    made = load(file)
+    assert isinstance(made, Scaling)
+    assert [(one.nodes, one.images_per_second) for one in made.runs] == [
+        (1, [80, 100, 90]),
+        (2, [80, 100, 90]),
+    ]
+    assert "50.0%" in capsys.readouterr().out, "two nodes that are as fast as one"
+
+
+def test_scaling_that_breaks_off(script: Path) -> None:
+    """On two nodes, as the second has no torch."""
+    python = saying(
+        script, '[ "$RANK" = 1 ] && exit 9', WORLD, "sleep 1", TRAINED, "[ $PET_NNODES = 2 ] && sleep 60", END
+    )
+
+    assert main(["scaling", "--backend=gloo", "--nodes=2", "--isolation=loopback", python]) == 1
+
+    (file,) = Path("nccl-bench").glob("*-scaling.json")
+    made = load(file)
+    assert isinstance(made, Scaling)
+    assert (made.state, [one.nodes for one in made.runs]) == ("partial", [1])
+    assert "worker-0 has failed with exit code 9" in made.why
+
+
+def test_overhead_in_turn(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python = saying(script, WORLD, POINT, END)
+
+    assert (
+        main(
+            ["overhead", "--backend=gloo", "--gpus=2", "--max=8", "--runs=2", "--isolation=loopback", python]
+        )
+        == 0
+    )
+
+    (file,) = Path("nccl-bench").glob("*-overhead.json")
+    made = load(file)
+    assert isinstance(made, Overhead)
+    assert [one.by_hand for one in made.starts] == [True, False, False, True]
+    assert all(0 < one.stamps["process"] <= one.stamps["first"] < 60 for one in made.starts)
+    assert "1.000 to 1.000" in " ".join(capsys.readouterr().out.split())
+
+
+def test_overhead_without_torch(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python = saying(script, "echo no module named torch", "exit 1")
+
+    assert main(["overhead", "--backend=gloo", "--max=8", "--runs=1", "--isolation=loopback", python]) == 1
+    assert "not measured: exit code 1; no module named torch" in capsys.readouterr().err

@@ -1,0 +1,25 @@
+"""The worker on its way into pods."""
+
+import re
+from pathlib import Path
+
+from bench.nccl import ship
+
+
+def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
+    ship.write(tmp_path, {"backend": "gloo"})
+
+    assert (tmp_path / "task.json").read_text() == '{"backend":"gloo"}'
+    assert "from bench.nccl.worker.main import main" in (tmp_path / "start.py").read_text()
+    assert (tmp_path / "bench/nccl/worker/main.py").exists()
+    assert (tmp_path / "bench/__init__.py").read_text() == ""
+
+
+def test_a_config_map_that_an_api_server_takes() -> None:
+    made, volume = ship.config_map("nccl", {}), ship.volume("nccl", {})
+
+    assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in made["data"])
+    assert sum(map(len, made["data"].values())) < 1 << 20
+    items = {one["key"]: one["path"] for one in volume["configMap"]["items"]}
+    assert items.keys() == made["data"].keys()
+    assert items["bench.nccl.worker.main.py"] == "bench/nccl/worker/main.py"

@@ -1,0 +1,125 @@
+"""What pods say of a run."""
+
+from typing import Any
+
+import pytest
+
+from bench.nccl import state
+
+
+def pod(name: str, phase: str = "Running", role: str = "worker", **status: Any) -> dict[str, Any]:
+    labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": "0"}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"nodeName": "node"},
+        "status": {"phase": phase, **status},
+    }
+
+
+def container(**state_: Any) -> dict[str, Any]:
+    return {"state": state_}
+
+
+def test_the_first_rank_is_in_the_master() -> None:
+    master = pod("m", role="master")
+
+    assert state.first("pytorchjob", [pod("w"), master]) is master
+    assert state.first("mpijob", [pod("w"), master]) is None
+
+
+def test_of_two_launchers_the_younger() -> None:
+    launchers = [pod("old"), pod("new")]
+    for one, when in zip(launchers, ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"), strict=True):
+        one["metadata"] |= {
+            "labels": {"training.kubeflow.org/job-role": "launcher"},
+            "creationTimestamp": when,
+        }
+
+    assert state.first("mpijob", launchers) is launchers[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "speaks"),
+    [
+        ({}, False),
+        (container(waiting={}), False),
+        (container(running={}), True),
+        (container(terminated={}), True),
+    ],
+)
+def test_who_has_a_log(status: dict[str, Any], speaks: bool) -> None:
+    assert state.speaks(pod("m", containerStatuses=[status] if status else [])) is speaks
+
+
+def test_a_dead_worker() -> None:
+    dead = pod("w", "Failed", containerStatuses=[container(terminated={"exitCode": 137})], reason="Evicted")
+
+    assert state.lost({}, [pod("m"), dead]) == "pod w has failed with exit code 137: Evicted"
+    assert state.lost({}, [pod("w", containerStatuses=[{"restartCount": 1}])]) == "pod w has been restarted"
+    assert state.lost({}, [pod("m"), pod("w", "Succeeded")]) == ""
+
+
+def test_a_failed_job_without_pods() -> None:
+    failed = {
+        "status": {
+            "conditions": [{"type": "Failed", "status": "True", "message": "no container named pytorch"}]
+        }
+    }
+
+    assert state.lost(failed, []) == "the job has failed: no container named pytorch"
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "why"),
+    [
+        pytest.param({}, [], "does the operator run?", id="nobody has seen the job"),
+        pytest.param(
+            {"status": {"conditions": [{"type": "Suspended", "status": "True", "message": "queued"}]}},
+            [],
+            "the job is Suspended: queued",
+            id="a queue holds it",
+        ),
+        pytest.param(
+            {},
+            [
+                pod(
+                    "m",
+                    "Pending",
+                    conditions=[
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": "no GPU",
+                        }
+                    ],
+                )
+            ],
+            "m: Unschedulable: no GPU",
+            id="no node has room",
+        ),
+        pytest.param(
+            {},
+            [
+                pod(
+                    "m",
+                    "Pending",
+                    containerStatuses=[
+                        container(waiting={"reason": "ImagePullBackOff", "message": "no such image"})
+                    ],
+                )
+            ],
+            "m: ImagePullBackOff: no such image",
+            id="no image",
+        ),
+    ],
+)
+def test_what_a_start_waits_for(job: dict[str, Any], pods: list[dict[str, Any]], why: str) -> None:
+    assert why in state.waiting_for(job, pods)
+
+
+def test_nodes_by_what_processes_call_their_host() -> None:
+    named = pod("launcher-x7")
+    named["spec"]["hostname"] = "launcher"
+
+    assert state.nodes([pod("w"), named]) == {"w": "node", "launcher": "node"}

@@ -1,0 +1,160 @@
+"""A job from submission to removal, on a site of this process, with a script in the worker's place."""
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from api.meta import CONFIG_MAPS, PODS
+from bench.nccl import measuring, submission
+from bench.nccl.cluster import Cluster, cluster
+from bench.nccl.gathering import Gathering
+from bench.nccl.schema import Asked
+from bench.nccl.submission import RESOURCES
+from bench.nccl.worker.telling import MARK
+from controller.kube.errors import Invalid
+
+pytestmark = pytest.mark.looptime(False)
+
+WORLD = MARK + '{"say":"world","ranks":2}'
+RANK = MARK + '{"say":"rank","rank":0,"local_rank":0,"host":"run-master-0","gpu":""}'
+POINT = (
+    MARK
+    + '{"say":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[1.0],"wrong":0}'
+)
+END = MARK + '{"say":"end"}'
+
+
+@pytest.fixture
+async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """A site, on which nothing of a run is left in the end."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(submission, "LAST_WORDS_SECONDS", 0.3)
+    monkeypatch.setattr(submission, "LOOK_SECONDS", 0.05)
+    flags = argparse.Namespace(kubeconfig="", in_cluster=False, namespace="", isolation="loopback")
+    async with cluster(flags) as site:
+        yield site
+        for resource in (RESOURCES["pytorchjob"], CONFIG_MAPS, PODS):
+            left = orjson.loads(await site.client.list(resource, "default"))["items"]
+            assert [
+                one["metadata"]["name"] for one in left if one["metadata"]["name"].startswith("run")
+            ] == []
+
+
+class Run:
+    """A run of a script; each node is given its number as $RANK."""
+
+    def __init__(self, here: Cluster, folder: Path, asked: Asked) -> None:
+        self._here = here
+        self._folder = folder
+        self._asked = asked
+        self.news: list[str] = []
+        self.heard: Callable[[str], None] = self.news.append
+
+    async def __call__(self, *lines: str, **flags: Any) -> tuple[Gathering, str]:
+        script = self._folder / "worker.sh"
+        script.write_text("\n".join(["#!/bin/sh", *lines]))
+        script.chmod(0o755)
+        chosen = {
+            "manifest": None,
+            "name": "run",
+            "python": str(script),
+            "start_timeout": 60,
+            "timeout": 60,
+            "gpu_resource": "nvidia.com/gpu",
+            **flags,
+        }
+        return await measuring.measure(self._here, argparse.Namespace(**chosen), self._asked, {}, self.heard)
+
+
+@pytest.fixture
+def run(here: Cluster, tmp_path: Path, asked: Callable[..., Asked]) -> Run:
+    return Run(here, tmp_path, asked(backend="gloo", gpus=1))
+
+
+def says(*lines: str) -> str:
+    return "\n".join(f"echo '{line}'" for line in lines)
+
+
+async def test_a_whole_run(run: Run) -> None:
+    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says("NCCL INFO", WORLD, RANK, POINT, END))
+
+    assert why == ""
+    assert [one.size_bytes for one in gathering.points] == [8]
+    assert gathering.record().ranks[0].node == "local"
+    assert run.news[0].startswith("PyTorchJob default/run on this machine")
+
+
+async def test_a_rank_that_dies(run: Run) -> None:
+    gathering, why = await run('[ "$RANK" = 1 ] && { sleep 1; exit 3; }', says(WORLD, POINT), "sleep 60")
+
+    assert why.startswith("pod run-worker-0 has failed with exit code 3")
+    assert len(gathering.points) == 1, "what was measured before is kept"
+
+
+async def test_what_a_rank_says_before_it_dies(run: Run) -> None:
+    error = MARK + '{"say":"error","rank":0,"why":"RuntimeError: unhandled cuda error"}'
+
+    _, why = await run('[ "$RANK" = 1 ] && sleep 60', says(WORLD, error), "exit 1")
+
+    assert "rank 0: RuntimeError: unhandled cuda error" in why
+    assert "the log ends with" not in why
+
+
+async def test_a_worker_that_ends_without_having_said_all(run: Run) -> None:
+    _, why = await run('[ "$RANK" = 1 ] && sleep 60', says("ModuleNotFoundError: No module named torch"))
+
+    assert "pod run-master-0 has ended before the worker was done" in why
+    assert "the log ends with:\nModuleNotFoundError: No module named torch" in why
+
+
+async def test_a_job_that_never_starts(here: Cluster, tmp_path: Path, asked: Callable[..., Asked]) -> None:
+    run = Run(here, tmp_path, asked(nodes=1, gpus=8))
+
+    gathering, why = await run("exit 0", start_timeout=1)
+
+    assert why.startswith(
+        "it has not started within 1 s: run-master-0: Unschedulable: 0/1 nodes are available"
+    )
+    assert gathering.record(why).state == "partial"
+
+
+async def test_an_interruption(run: Run, here: Cluster) -> None:
+    def hear(line: str) -> None:
+        run.news.append(line)
+        if "all_reduce" in line:
+            here.stop.set()
+
+    run.heard = hear
+    gathering, why = await run(says(WORLD, POINT), "sleep 60")
+
+    assert why == "interrupted"
+    assert len(gathering.points) == 1
+
+
+async def test_a_run_that_takes_too_long(run: Run) -> None:
+    _, why = await run(says(WORLD), "sleep 60", timeout=1)
+
+    assert "it is not done after 1 s" in why
+
+
+async def test_somebody_deletes_the_job(run: Run, here: Cluster) -> None:
+    submitted = asyncio.Event()
+
+    async def delete() -> None:
+        await submitted.wait()
+        await here.client.delete(RESOURCES["pytorchjob"], "default", "run")
+
+    run.heard = lambda _: submitted.set()
+    _, (_, why) = await asyncio.gather(delete(), run(says(WORLD), "sleep 60"))
+
+    assert why == "somebody has deleted the job"
+
+
+async def test_a_name_that_the_cluster_refuses(run: Run) -> None:
+    with pytest.raises(Invalid):
+        await run("exit 0", name="Run")

@@ -1,0 +1,16 @@
+"""A line that is not broken apart."""
+
+import os
+
+import pytest
+
+from bench.nccl.worker.telling import MARK, tell
+
+
+def test_one_write_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(os, "write", lambda *call: written.append(call))
+
+    tell("point", times_us=[1.5])
+
+    assert written == [(1, f'\n{MARK}{{"say":"point","times_us":[1.5]}}\n'.encode())]

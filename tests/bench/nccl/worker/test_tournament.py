@@ -1,0 +1,16 @@
+"""All pairs, in rounds in which nobody plays twice."""
+
+from itertools import chain, combinations
+
+import pytest
+
+from bench.nccl.worker.tournament import rounds
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64])
+def test_everybody_meets_everybody_once(ranks: int) -> None:
+    played = rounds(ranks)
+
+    assert sorted(chain.from_iterable(played)) == list(combinations(range(ranks), 2))
+    assert all(len(set(chain.from_iterable(pairs))) == 2 * len(pairs) for pairs in played)
+    assert len(played) <= max(ranks, 1)

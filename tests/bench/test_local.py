@@ -1,0 +1,48 @@
+"""Many jobs on a site, counted and shown."""
+
+import argparse
+
+import pytest
+
+from bench import local
+from bench.figures import Spread
+
+
+def listed(**conditions: list[str]) -> dict[str, object]:
+    return {
+        "items": [
+            {
+                "metadata": {"name": name},
+                "status": {"conditions": [{"type": one, "status": "True"} for one in types]},
+            }
+            for name, types in conditions.items()
+        ]
+    }
+
+
+def test_jobs_that_have_ended() -> None:
+    assert local.ended(listed(a=["Created", "Succeeded"], b=["Created"], c=["Failed"])) == (1, ["c"])
+
+
+def test_a_job_without_a_status() -> None:
+    assert local.ended({"items": [{"metadata": {"name": "new"}}]}) == (0, [])
+
+
+def test_table() -> None:
+    runs = {"whole": [{"seconds": 1.0}, {"seconds": 3.0}], "apart": [{"cpu_ms_per_pod": 2.0}]}
+
+    shown = local.table("title", runs)
+
+    cells = [list(column.cells) for column in shown.columns]
+    assert cells[0] == list(local.LABELS.values())
+    assert cells[1][0] == str(Spread(1, 2, 3))
+    assert cells[1][3] == ""
+    assert cells[2][3] == "2"
+
+
+@pytest.mark.looptime(False)
+def test_two_small_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = argparse.Namespace(jobs=2, pods=2, runs=1, isolation="loopback", no_record=True)
+
+    assert local.execute(asked) == 0
+    assert "of these the controller, ms" in capsys.readouterr().out

@@ -1,0 +1,201 @@
+"""The bench of collectives as its users start it: torch and gloo, four processes, through both kinds, and its report in a browser."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.nccl.formulas import COLLECTIVES
+from bench.nccl.schema import Record, Scaling, load
+
+ROOT = Path(__file__).parents[2]
+BENCH = [sys.executable, "-c", "import sys; from bench.__main__ import main; sys.exit(main())"]
+FOUR_ON_CPUS = [
+    "--backend=gloo",
+    "--nodes=2",
+    "--gpus=2",
+    "--warmup=1",
+    "--iterations=2",
+    "--rounds=2",
+    "--out=out",
+]
+TWO, ONE = ["--nodes=1"], ["--nodes=1", "--gpus=1"]
+"""Ranks suffice where only their end is looked at."""
+SMALL = ["--min=8", "--max=64K", "--factor=8192"]
+LONGEST_SECONDS = 300
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+LOOK = """<script>
+const told = {inside: true, dots: 0, shown: []};
+for (const one of document.querySelectorAll("svg.chart")) {
+  const paper = one.getBoundingClientRect();
+  for (const part of one.querySelectorAll("text, circle, polyline")) {
+    const box = part.getBoundingClientRect();
+    told.inside &&= box.left >= paper.left - 1 && box.right <= paper.right + 1 && box.top >= paper.top - 1 && box.bottom <= paper.bottom + 1;
+  }
+  told.dots += one.querySelectorAll("circle").length;
+  told.shown.push([paper.width > 300, paper.height > 150]);
+}
+told.wide = document.documentElement.scrollWidth > window.innerWidth;
+document.body.append(Object.assign(document.createElement("pre"), {id: "told", textContent: JSON.stringify(told)}));
+</script>"""
+"""What a browser says of how it has laid the page out."""
+
+
+@pytest.fixture(scope="session")
+def python() -> Path:
+    """The interpreter of an environment with torch, which pods run; made when it is missing or follows another lock."""
+    folder = ROOT / ".venv-demo"
+    make = [sys.executable, "tools/venv.py", str(folder), "requirements/demo.txt"]
+    subprocess.run(make, cwd=ROOT, check=True)
+    return folder / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int
+    said: str
+    record: Record
+    page: Path
+
+
+@pytest.fixture(scope="module")
+def bench(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
+    """Runs the command to its end, which always leaves a record and a page."""
+
+    def run(*flags: str) -> Ended:
+        folder = tmp_path_factory.mktemp("bench")
+        ended = subprocess.run(
+            [*BENCH, "nccl", *FOUR_ON_CPUS, f"--python={python}", *flags],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_SECONDS,
+        )
+        (file,) = list(folder.glob("out/*.json")) or [Path()]
+        found = load(file)
+        assert isinstance(found, Record), ended.stderr
+        return Ended(ended.returncode, ended.stderr, found, file.with_suffix(".html"))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def through_mpijob(bench: Callable[..., Ended]) -> Ended:
+    return bench("--via=mpijob", "--collectives=all", *SMALL)
+
+
+def test_through_a_pytorchjob_with_a_slow_rank(bench: Callable[..., Ended]) -> None:
+    """Every collective, type and size is right, and the rank that is late on purpose is named."""
+    ended = bench("--collectives=all", "--dtypes=float32,bfloat16,int8", "--pairs", "--drill=slow:2", *SMALL)
+
+    made = ended.record
+    assert (made.state, made.why) == ("complete", "")
+    assert {one.collective for one in made.points} == set(COLLECTIVES)
+    assert {one.dtype for one in made.points} == {"float32", "bfloat16", "int8"}
+    assert [one for one in made.points if one.wrong != 0] == []
+    assert all(len(one.times_us) == 2 for one in made.points)
+    assert [one.local_rank for one in made.ranks] == [0, 1, 0, 1]
+    assert ended.status == 1
+    assert re.search(
+        r"^slow: rank 2 \(node local, pod nccl-\w+-worker-0\), in 3 slow pairs$", ended.said, re.MULTILINE
+    )
+
+
+def test_through_an_mpijob(through_mpijob: Ended) -> None:
+    made = through_mpijob.record
+
+    assert through_mpijob.status == 0, through_mpijob.said
+    assert made.asked.via == "mpijob"
+    assert made.world is not None
+    assert made.world.ranks == 4
+    assert {one.collective for one in made.points} == set(COLLECTIVES)
+    assert [one for one in made.points if one.wrong != 0] == []
+
+
+def test_a_rank_that_dies_in_the_middle(bench: Callable[..., Ended]) -> None:
+    ended = bench(*TWO, "--drill=die:1", "--min=8", "--max=1K")
+
+    made = ended.record
+    assert ended.status == 1
+    assert made.state == "partial"
+    assert "rank 1 has died: exit code 86" in made.why
+    assert [one.size_bytes for one in made.points] == [8, 16, 32, 64]
+    assert made.why.splitlines()[0] in ended.said
+    assert "Partial:" in ended.page.read_text()
+
+
+def test_wrong_elements_are_noticed(bench: Callable[..., Ended]) -> None:
+    ended = bench(*ONE, "--drill=corrupt:0", "--collectives=all_reduce,alltoall", "--min=64", "--max=64")
+
+    assert [one.wrong for one in ended.record.points] == [1, 1]
+    assert ended.status == 1
+    assert "all_reduce of 64 float32: 1 elements are wrong" in ended.said
+
+
+def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
+    """One node is enough for the model to be trained; what becomes of several is a matter of arithmetic."""
+    flags = [
+        "scaling",
+        "--backend=gloo",
+        "--model=small",
+        "--batch=2",
+        "--warmup=1",
+        "--iterations=2",
+        "--rounds=2",
+    ]
+    ended = subprocess.run(
+        [*BENCH, *flags, f"--python={python}", "--out=out"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_SECONDS,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    (file,) = tmp_path.glob("out/*-scaling.json")
+    made = load(file)
+    assert isinstance(made, Scaling)
+    ((via, nodes, ranks, rates),) = [
+        (one.via, one.nodes, one.ranks, one.images_per_second) for one in made.runs
+    ]
+    assert (via, nodes, ranks, len(rates)) == ("pytorchjob", 1, 1, 2)
+    assert min(rates) > 0
+
+
+def test_the_report_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
+    """Both plots are there, all their parts lie inside them, and the page is not wider than the window."""
+    page = tmp_path / "page.html"
+    page.write_text(through_mpijob.page.read_text().replace("</body>", f"{LOOK}</body>"))
+
+    dom = subprocess.run(
+        [*browser(), "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LONGEST_SECONDS,
+    )
+
+    told: dict[str, Any] = json.loads(re.findall(r'<pre id="told">(.*?)</pre>', dom.stdout)[0])
+    assert told["shown"] == [[True, True], [True, True]]
+    assert told["dots"] == 2 * len(through_mpijob.record.points)
+    assert told["inside"]
+    assert not told["wide"]
+    assert "gloo between CPUs" in dom.stdout
+
+
+def browser() -> list[str]:
+    """One of this machine."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert found, (
+        f"no browser: one of {', '.join(BROWSERS)} is needed; on Debian: apt-get install chromium-headless-shell"
+    )
+    return [found, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,2000"]

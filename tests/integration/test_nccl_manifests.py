@@ -1,0 +1,109 @@
+"""The bench's manifests in a real kube-apiserver: accepted to the last field, as they are and as the bench submits them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bench.nccl import manifest, request, ship
+from bench.nccl.manifest import READY, Shape
+from bench.nccl.schema import Asked
+from controller.testing.controlplane import ControlPlane
+
+FAMILIES = sorted(READY.glob("*-*.yaml"))
+PLURALS = {"PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs"}
+STRICT = "dryRun=All&fieldValidation=Strict"
+GATE = READY / "gate.yaml"
+PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+}
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+
+def of(path: Path) -> Iterator[dict[str, Any]]:
+    yield from yaml.safe_load_all(path.read_text())
+
+
+def accepted(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> dict[str, Any]:
+    path = f"/apis/{job['apiVersion']}/namespaces/{namespace}/{PLURALS[job['kind']]}?{STRICT}"
+    made: dict[str, Any] = plane.request("POST", path, job)
+    return made
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+def test_as_they_are(path: Path, control_plane: ControlPlane, namespace: str, crds: list[Path]) -> None:
+    for job in of(path):
+        assert accepted(control_plane, namespace, job)["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("via", ["pytorchjob", "mpijob"])
+def test_as_jobs_of_a_run(
+    path: Path, via: Any, control_plane: ControlPlane, namespace: str, crds: list[Path]
+) -> None:
+    asked = Asked(
+        via=via,
+        backend="nccl",
+        nodes=2,
+        gpus=4,
+        collectives=["all_reduce"],
+        dtypes=["float32"],
+        in_place=[True],
+        sizes=[8],
+        warmup=1,
+        iterations=1,
+        rounds=1,
+    )
+    job = manifest.job(asked, Shape("run"), request.task(asked), manifest.read(path, via))
+
+    made = accepted(control_plane, namespace, job)
+
+    assert made["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 3600
+
+
+def test_the_worker_is_taken_as_a_config_map(control_plane: ControlPlane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps?{STRICT}"
+
+    made = control_plane.request("POST", path, ship.config_map("run", {}))
+
+    assert len(made["data"]) == len(ship.files({}))
+
+
+def test_the_gate_may_do_what_the_bench_does(
+    control_plane: ControlPlane, namespace: str, crds: list[Path]
+) -> None:
+    """And no more: its rights are for this."""
+    for document in of(GATE):
+        if document["kind"] == "RoleBinding":
+            document["subjects"][0]["namespace"] = namespace
+        dry = f"?{STRICT}" if document["kind"] == "Job" else "?fieldValidation=Strict"
+        assert control_plane.request("POST", PATHS[document["kind"]].format(namespace) + dry, document)[
+            "metadata"
+        ]
+
+    needed = [
+        *(("kubeflow.org", kind, verb) for kind in PLURALS.values() for verb in ("create", "get", "delete")),
+        *(("", "configmaps", verb) for verb in ("create", "patch", "delete")),
+        ("", "pods", "list"),
+        ("", "pods/log", "get"),
+    ]
+    control_plane.wait("the binding", lambda: may(control_plane, namespace, *needed[0]), seconds=10)
+    assert [one for one in needed if not may(control_plane, namespace, *one)] == []
+    refused = [("", "secrets", "get"), ("", "pods", "create"), ("kubeflow.org", "pytorchjobs", "list")]
+    assert [one for one in refused if may(control_plane, namespace, *one)] == []
+
+
+def may(plane: ControlPlane, namespace: str, group: str, resource: str, verb: str) -> bool:
+    name, _, subresource = resource.partition("/")
+    attributes = {
+        "verb": verb, "group": group, "resource": name, "subresource": subresource, "namespace": namespace,
+    }  # fmt: skip
+    account = f"system:serviceaccount:{namespace}:nccl-gate"
+    spec = {"user": account, "groups": ["system:authenticated"], "resourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    return bool(plane.request("POST", REVIEWS, review)["status"]["allowed"])
