@@ -1,9 +1,12 @@
 """The control plane's own authority and what it signs, as files: serving certificates, etcd's client, token keys."""
 
 import datetime
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -32,9 +35,11 @@ class Authority:
         self.pem = self._signer.pem
         self.path = write_private(directory / "ca.crt", self.pem)
 
-    def issue(self, name: str) -> Pair:
-        """A certificate for ``name`` that serves on loopback and authenticates as a client."""
-        certificate, key = self._signer.issue(name, _USAGES, _now())
+    def issue(self, name: str, *, addresses: Sequence[str] = (), names: Sequence[str] = ()) -> Pair:
+        """A certificate for ``name`` that serves on loopback, there and under these names, and authenticates as a client."""
+        also = [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
+        named = [*also, *map(x509.DNSName, names)]
+        certificate, key = self._signer.issue(name, _USAGES, _now(), also=named)
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Pair(
             write_private(self._directory / f"{name}.crt", pem),

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 _TIMEOUT_SECONDS = 20.0
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _IN_ARCHIVE = frozenset({"etcd", "kube-apiserver", "kubectl"})
-_IN_RELEASE = frozenset({"kube-controller-manager", "kube-scheduler"})
+_IN_RELEASE = frozenset({"kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"})
 
 
 class Unusable(Exception):

@@ -15,6 +15,14 @@ TEST_CONTROLLERS = (
 )
 """What a cluster does on its own and a test of an operator may rely on. Nothing here moves pods."""
 
+LOOPBACK = "127.0.0.1"
+SERVICES = "10.0.0.0/16"
+"""Where Services have their addresses; nothing routes them unless real nodes run."""
+KUBERNETES_SERVICE = "10.0.0.1"
+"""The API server's own among them."""
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""Who the API server is to kubelets."""
+
 STAGES = Path(__file__).with_name("stages.yaml")
 """What simulated nodes and pods go through unless told otherwise."""
 KWOK = Path(__file__).with_name("kwok.yaml")
@@ -28,6 +36,7 @@ class Files:
     ca: Path
     serving: Pair
     etcd_client: Pair
+    kubelet_client: Pair
     token_key: Path
     tokens: Path
 
@@ -64,6 +73,7 @@ def etcd(program: Path, data: Path, files: Files, port: int, peer_port: int) -> 
 def kube_apiserver(
     program: Path,
     files: Files,
+    address: str,
     port: int,
     etcd_port: int,
     *,
@@ -71,15 +81,17 @@ def kube_apiserver(
     disabled_admission_plugins: Sequence[str],
     extra: Sequence[str],
 ) -> list[str | Path]:
-    """Serves on loopback alone, knows users by token, and asks RBAC about each request."""
+    """Serves on one address, knows users by token, and asks RBAC about each request."""
+    # A loopback address is no valid endpoint of the Service ``kubernetes``; pods reach the server through any other.
+    reconciler = "none" if address == LOOPBACK else "master-count"
     flags: list[str | Path] = [
         program,
         f"--etcd-servers=https://127.0.0.1:{etcd_port}",
         f"--etcd-cafile={files.ca}",
         f"--etcd-certfile={files.etcd_client.certificate}",
         f"--etcd-keyfile={files.etcd_client.key}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",  # else it looks for one, and ends where there is no network
+        f"--bind-address={address}",
+        f"--advertise-address={address}",  # else it looks for one, and ends where there is no network
         f"--secure-port={port}",
         "--permit-port-sharing",
         f"--tls-cert-file={files.serving.certificate}",
@@ -89,9 +101,12 @@ def kube_apiserver(
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={files.token_key}",
         f"--service-account-signing-key-file={files.token_key}",
-        "--service-cluster-ip-range=10.0.0.0/16",
+        f"--service-cluster-ip-range={SERVICES}",
+        f"--kubelet-client-certificate={files.kubelet_client.certificate}",
+        f"--kubelet-client-key={files.kubelet_client.key}",
+        "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged",
-        "--endpoint-reconciler-type=none",  # a loopback address is no valid endpoint
+        f"--endpoint-reconciler-type={reconciler}",
     ]
     if disabled_admission_plugins:
         flags.append(f"--disable-admission-plugins={','.join(disabled_admission_plugins)}")

@@ -101,8 +101,12 @@ class _Workspace:
 
     def compile(self, program: Program, into: Path) -> None:
         """Compiles to a file beside its place, then renames: an interrupted build leaves no half program."""
-        output = self._directory / program.name
-        arguments = ["build", "-trimpath", "-ldflags", program.ldflags, "-o", str(output), program.package]
+        output = self._directory / f"{program.name}.out"
+        if program.source:
+            (self._directory / program.name).mkdir()
+            shutil.copy(program.source, self._directory / program.name)
+        options = ["-trimpath", "-ldflags", program.ldflags, "-tags", program.tags]
+        arguments = ["build", *options, "-o", str(output), program.package]
         self._told(f"compile {program.name} {program.version}", *arguments)
         output.rename(into / program.name)
 

@@ -19,6 +19,7 @@ from controller.testing.controlplane.requests import Refused, Requests
 
 ADMIN = "admin"
 _COMPONENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
+_SERVICE_NAME = "kubernetes.default.svc"
 _UP_SECONDS = 90.0
 _POLL_SECONDS = 0.05
 _MEMORY = Path("/dev/shm")
@@ -38,6 +39,7 @@ class ControlPlane:
         stages: a file of kwok's Stages that says what these pods and nodes go through, instead of running at once.
         scheduler: whether kube-scheduler runs; without it a pod stays where ``spec.nodeName`` puts it.
         api_server_flags: passed on to kube-apiserver.
+        address: of this machine, where requests are served. Another than loopback can be reached from real nodes.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ControlPlane:
         stages: Path | None = None,
         scheduler: bool = False,
         api_server_flags: Sequence[str] = (),
+        address: str = flags.LOOPBACK,
         say: binaries.Say = binaries.say_on_stderr,
     ) -> None:
         components = {name: administrator(f"rallypoint:{name}") for name in _COMPONENTS}
@@ -66,6 +69,7 @@ class ControlPlane:
         self._stages = stages
         self._scheduler = scheduler
         self._api_server_flags = tuple(api_server_flags)
+        self._address = address
         self._say = say
         self._cleanup = ExitStack()
 
@@ -198,20 +202,26 @@ class ControlPlane:
         users = [*self.users.values(), *self._components.values()]
         self._files = flags.Files(
             ca=self.authority.path,
-            serving=self.authority.issue("server"),
+            serving=self.authority.issue(
+                "server", addresses=[self._address, flags.KUBERNETES_SERVICE], names=[_SERVICE_NAME]
+            ),
             etcd_client=self.authority.issue("etcd-client"),
+            kubelet_client=self.authority.issue(flags.KUBELET_CLIENT),
             token_key=token_key(pki / "service-accounts.key"),
             tokens=write_private(pki / "tokens.csv", token_file(users)),
         )
 
     def _start_server(self, programs: dict[str, Path]) -> None:
-        port, etcd_port, peer_port = (self._reserve() for _ in range(3))
-        self.server = f"https://127.0.0.1:{port}"
+        port, etcd_port, peer_port = (
+            self._reserve(address) for address in (self._address, flags.LOOPBACK, flags.LOOPBACK)
+        )
+        self.server = f"https://{self._address}:{port}"
         data = self.directory / "etcd"
         self._run("etcd", flags.etcd(programs["etcd"], data, self._files, etcd_port, peer_port))
         command = flags.kube_apiserver(
             programs["kube-apiserver"],
             self._files,
+            self._address,
             port,
             etcd_port,
             audit=self._audit(),
@@ -244,8 +254,8 @@ class ControlPlane:
         policy = write_private(self.directory / "audit-policy.yaml", self._audit_policy)
         return flags.Audit(policy, self.audit_log)
 
-    def _reserve(self) -> int:
-        port = ReservedPort()
+    def _reserve(self, address: str) -> int:
+        port = ReservedPort(address)
         self._cleanup.callback(port.release)
         return port.number
 

@@ -102,16 +102,16 @@ class Process:
 
 
 class ReservedPort:
-    """A free loopback port that stays ours: held bound, never listening, and shared with the program that serves.
+    """A free port, of loopback as a rule, that stays ours: held bound, never listening, and shared with the program that serves.
 
     Whoever serves on it must set ``SO_REUSEPORT`` and run as the same user. Nobody else is given the port meanwhile,
     which asking for a free port and letting go of it would allow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._socket.bind(("127.0.0.1", 0))
+        self._socket.bind((address, 0))
         self.number: int = self._socket.getsockname()[1]
 
     def release(self) -> None:

@@ -1,10 +1,14 @@
-"""Which programs make up the control plane, in which versions, and from which Go module each is compiled."""
+"""Which programs make up the control plane and a node, in which versions, and from which Go module each is compiled."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.16"
 KWOK = "0.8.0"
+CONTAINERD = "2.4.2"
+CNI_PLUGINS = "1.9.1"
+COREDNS = "1.15.0"
 
 STAGING = f"0.{KUBERNETES.partition('.')[2]}"
 """Version of the k8s.io libraries that are released together with Kubernetes."""
@@ -16,13 +20,18 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: ``package`` is its main package, inside ``module`` at ``version``."""
+    """One program: ``package`` is its main package, inside ``module`` at ``version``, or ``source`` is, and uses that.
+
+    ``tags`` are Go's build tags, with commas between them.
+    """
 
     name: str
     module: str
     version: str
     package: str
     ldflags: str = "-s -w"
+    tags: str = ""
+    source: Path | None = None
 
 
 def _kubernetes(name: str) -> Program:
@@ -34,6 +43,20 @@ def _kubernetes(name: str) -> Program:
     return Program(name, "k8s.io/kubernetes", f"v{KUBERNETES}", f"k8s.io/kubernetes/cmd/{name}", ldflags)
 
 
+def _containerd(name: str) -> Program:
+    """Without the snapshotters that need other file systems than overlay."""
+    module = "github.com/containerd/containerd/v2"
+    return Program(name, module, f"v{CONTAINERD}", f"{module}/cmd/{name}", tags=_OVERLAY_ONLY)
+
+
+def _cni(name: str, place: str) -> Program:
+    module = "github.com/containernetworking/plugins"
+    return Program(name, module, f"v{CNI_PLUGINS}", f"{module}/plugins/{place}/{name}")
+
+
+_OVERLAY_ONLY = "no_btrfs,no_devmapper,no_zfs,no_erofs,no_tracing"
+_COREDNS = Path(__file__).with_name("coredns.go")
+
 PROGRAMS = {
     program.name: program
     for program in (
@@ -43,8 +66,30 @@ PROGRAMS = {
         Program("kwok", "sigs.k8s.io/kwok", f"v{KWOK}", "sigs.k8s.io/kwok/cmd/kwok"),
         _kubernetes("kube-scheduler"),
         _kubernetes("kubectl"),
+        _kubernetes("kubelet"),
+        _kubernetes("kube-proxy"),
+        _containerd("containerd"),
+        _containerd("containerd-shim-runc-v2"),
+        _containerd("ctr"),
+        _cni("bridge", "main"),
+        _cni("loopback", "main"),
+        _cni("host-local", "ipam"),
+        Program("coredns", "github.com/coredns/coredns", f"v{COREDNS}", "./coredns", source=_COREDNS),
     )
 }
 
-USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kwok", "kubectl")
+USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
 """What the tests and the benchmarks run; the others are fetched when somebody names them."""
+
+NODE = (
+    "kubelet",
+    "kube-proxy",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "bridge",
+    "loopback",
+    "host-local",
+    "coredns",
+)
+"""What real nodes run, besides what comes from the system's packages; CoreDNS runs once for all of them."""

@@ -1,0 +1,78 @@
+"""Container images as files that ``ctr images import`` reads (docker-archive), from folders that become their layers."""
+
+import hashlib
+import io
+import json
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A name with its tag, the folders that lie over each other as its root, and what a container of it starts."""
+
+    name: str
+    layers: tuple[Path, ...]
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+
+def write(image: Image, path: Path) -> Path:
+    """The image as a file; all that is in it belongs to root."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch, tarfile.open(path, "w") as archive:
+        digests = []
+        for number, folder in enumerate(image.layers):
+            layer = _layer(folder, Path(scratch, f"{number}.tar"))
+            digests.append(_digest(layer))
+            archive.add(layer, f"{number}.tar")
+        _add(archive, "config.json", _config(image, digests))
+        layers = [f"{number}.tar" for number in range(len(digests))]
+        _add(
+            archive, "manifest.json", [{"Config": "config.json", "RepoTags": [image.name], "Layers": layers}]
+        )
+    return path
+
+
+def _config(image: Image, digests: Sequence[str]) -> dict[str, Any]:
+    return {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {
+            "User": image.user,
+            "Env": [f"{name}={value}" for name, value in image.environment.items()],
+            "Entrypoint": list(image.entrypoint),
+            "Cmd": list(image.command),
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
+    }
+
+
+def _layer(folder: Path, path: Path) -> Path:
+    with tarfile.open(path, "w") as layer:
+        for entry in sorted(folder.iterdir()):
+            layer.add(entry, entry.name, filter=_of_root)
+    return path
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _add(archive: tarfile.TarFile, name: str, content: Any) -> None:
+    raw = json.dumps(content).encode()
+    member = tarfile.TarInfo(name)
+    member.size = len(raw)
+    archive.addfile(member, io.BytesIO(raw))

@@ -1,0 +1,220 @@
+"""The cluster as one thing that starts, is talked to, and stops."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from controller.testing.cluster import cgroups, configs, images, network, system
+from controller.testing.cluster.layout import HOST, Place
+from controller.testing.cluster.node import Node
+from controller.testing.controlplane import ControlPlane, Unavailable, User, binaries
+from controller.testing.controlplane.access import administrator
+from controller.testing.controlplane.flags import KUBELET_CLIENT
+from controller.testing.controlplane.process import Process
+from controller.testing.controlplane.programs import NODE
+
+_FOLDER = "cluster-"
+_DNS = "coredns"
+_PROXY = "system:kube-proxy"
+_CONTROLLERS = (
+    "*",
+    "serviceaccount-controller",
+)  # the second is among the first; it says that pods need accounts
+_API_SERVER = ("--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction")
+_READY_SECONDS = 120.0
+
+
+class Cluster:
+    """A control plane, real nodes, DNS and images, until ``stop``. One at a time on a machine.
+
+    Raises:
+        Unavailable: this is not Linux as root, another cluster runs, or a program is not to be had.
+    """
+
+    def __init__(self, nodes: int = 2, *, say: binaries.Say = binaries.say_on_stderr) -> None:
+        self._count = nodes
+        self.say = say
+        self._cleanup = ExitStack()
+        self.nodes: dict[str, Node] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.plane.kubeconfig()
+
+    def start(self) -> None:
+        """Returns when all nodes are Ready and have the images."""
+        if os.geteuid() != 0:
+            raise Unavailable("a node mounts file systems and lays cables: this needs root")
+        programs = binaries.ensure([*NODE, "kubectl"], say=self.say)
+        tools = system.ensure()
+        self.kubectl_program = programs["kubectl"]
+        try:
+            self._prepare()
+            self._start_plane()
+            self._start_dns(programs[_DNS])
+            self._start_nodes(programs["kubelet"].parent, tools)
+            self._load(images.make(self.folder / "images", programs["kubectl"], say=self.say))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends everything and removes what it has left; may be called again."""
+        self._cleanup.close()
+
+    def check(self) -> None:
+        """Raises ``ProcessFailed`` unless all of it runs."""
+        for process in self.plane.processes.values():
+            process.check()
+        for node in self.nodes.values():
+            node.check()
+
+    def kubectl(self, *arguments: str, document: str | None = None) -> str:
+        """What kubectl prints, as administrator; ``document`` is what it reads.
+
+        Raises:
+            subprocess.CalledProcessError: it fails; ``stderr`` says why.
+        """
+        command = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, input=document).stdout
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the control plane takes this node for Ready."""
+        node = (
+            self.plane.request("GET", f"/api/v1/nodes/{name}")
+            if self.plane.has(f"/api/v1/nodes/{name}")
+            else {}
+        )
+        conditions = node.get("status", {}).get("conditions", [])
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def _prepare(self) -> None:
+        self._cleanup.enter_context(_alone(0.0))
+        _remove_remains()
+        self.folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=cache()))
+        self._cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        self._cleanup.callback(network.take_up)
+        network.lay()
+
+    def _start_plane(self) -> None:
+        users = [User(f"system:node:{place.name}", groups=("system:nodes",)) for place in self._places()]
+        self.plane = ControlPlane(
+            users=[*users, User(_PROXY), administrator(_DNS)],
+            controllers=_CONTROLLERS,
+            scheduler=True,
+            api_server_flags=_API_SERVER,
+            address=HOST,
+            say=self.say,
+        )
+        self._cleanup.enter_context(self.plane)
+        self.plane.apply(_granted(KUBELET_CLIENT, "system:kubelet-api-admin"))
+
+    def _start_dns(self, program: Path) -> None:
+        corefile = self.plane.directory / "Corefile"
+        corefile.write_text(configs.corefile(self.plane.kubeconfig(_DNS)))
+        process = Process(_DNS, [program, "-conf", corefile], self.plane.directory / "logs" / f"{_DNS}.log")
+        process.start()
+        self.plane.processes[_DNS] = process
+        self._cleanup.callback(process.stop)
+
+    def _start_nodes(self, programs: Path, tools: Mapping[str, Path]) -> None:
+        started = time.monotonic()
+        places = self._places()
+        for place in places:
+            user = f"system:node:{place.name}"
+            node = Node(
+                place,
+                [other for other in places if other != place],
+                programs=programs,
+                system=tools,
+                kubeconfigs={
+                    "kubelet": self.plane.kubeconfig(user),
+                    "kube-proxy": self.plane.kubeconfig(_PROXY),
+                },
+                ca=self.plane.authority.path,
+            )
+            self.nodes[place.name] = node
+            self._cleanup.callback(node.power_off)
+            node.power_on()
+        self.plane.wait("nodes Ready", lambda: all(map(self.is_ready, self.nodes)), seconds=_READY_SECONDS)
+        self.say(f"  nodes Ready: {time.monotonic() - started:.0f} s")
+
+    def _load(self, archives: list[Path]) -> None:
+        started = time.monotonic()
+        for node in self.nodes.values():
+            node.load(*archives)
+        self.say(f"  images loaded: {time.monotonic() - started:.0f} s")
+
+    def _places(self) -> list[Place]:
+        return [Place(index, self.folder / f"node-{index}") for index in range(1, self._count + 1)]
+
+
+def _granted(user: str, role: str) -> dict[str, Any]:
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
+    }
+
+
+def cache() -> Path:
+    """Where clusters keep what is not in memory; beside the programs."""
+    return binaries.cache_directory().parent
+
+
+def sweep(wait_seconds: float) -> None:
+    """Removes what a cluster has left that could not end by itself; waits for one that is ending.
+
+    Raises:
+        Unavailable: a cluster still runs.
+    """
+    with _alone(wait_seconds):
+        _remove_remains()
+
+
+def _remove_remains() -> None:
+    network.take_up()
+    cgroups.remove_all()
+    for folder in cache().glob(f"{_FOLDER}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _alone(wait_seconds: float) -> Generator[None]:
+    """Holds the lock of this machine's cluster; the kernel gives it back when the holder dies."""
+    deadline = time.monotonic() + wait_seconds
+    with (cache() / ".cluster.lock").open("w") as lock:
+        while not _locked(lock):
+            if time.monotonic() > deadline:
+                raise Unavailable("another cluster runs on this machine; `make cluster-down` ends it")
+            time.sleep(0.1)
+        yield
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""The images that every node of a cluster has, made on this machine: nothing is pulled from anywhere.
+
+``BASE`` has a shell and this Python, ``MPI`` both MPIs and an ssh server. Others answer to the names of images that the operator gives to
+its init containers: the wait for a PyTorchJob's master, and kubectl for launchers. The operator's own has the name that ``deploy`` gives it.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+import yaml
+
+from controller.testing.cluster import archive, roots
+from controller.testing.cluster.archive import Image
+from controller.testing.cluster.layout import PAUSE
+from controller.testing.controlplane.binaries import Say
+
+BASE = "registry.local/base:1"
+MPI = "registry.local/mpi:1"
+_WAIT = "docker.io/library/alpine:3.10"
+_DELIVERY = "docker.io/kubeflow/kubectl-delivery:latest"
+_OPERATOR_USER = "65532:65532"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
+    """Writes all of them, the last with that kubectl; the roots that they are made from are thrown away."""
+    started = time.monotonic()
+    scratch = folder / "roots"
+    scratch.mkdir(parents=True)
+    small, python = roots.small(scratch / "small"), roots.python(scratch / "python")
+    shared = {"PATH": _PATH}
+    wanted = [
+        Image(PAUSE, (small,), entrypoint=("/bin/sleep", "infinity")),
+        Image(BASE, (small, python), command=("/bin/sh",), environment=shared),
+        Image(_WAIT, (small,), command=("/bin/sh",), environment=shared),
+        Image(MPI, (small, roots.mpi(scratch / "mpi")), command=("/bin/sh",), environment=shared),
+        Image(_DELIVERY, (small, roots.kubectl(scratch / "kubectl", kubectl)), entrypoint=("/bin/deliver",)),
+        operator(small, python, roots.operator(scratch / "operator"), operator_name()),
+    ]
+    files = [archive.write(image, folder / f"{number}.tar") for number, image in enumerate(wanted)]
+    shutil.rmtree(scratch)
+    say(f"  images: {time.monotonic() - started:.0f} s")
+    return files
+
+
+def operator(small: Path, python: Path, environment: Path, name: str) -> Image:
+    """As the Dockerfile says."""
+    return Image(
+        name,
+        (small, python, environment),
+        entrypoint=("python", "-m", "controller"),
+        environment={
+            "PATH": f"{roots.PREFIX}/bin:{_PATH}",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        user=_OPERATOR_USER,
+    )
+
+
+def operator_name() -> str:
+    """What ``deploy`` calls the image, in full."""
+    documents = yaml.load_all(
+        (roots.REPOSITORY / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
+    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return f"docker.io/library/{container['image']}"

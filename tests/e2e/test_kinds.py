@@ -1,0 +1,42 @@
+"""Jobs of every kind in real pods on two nodes: their programs find each other, and end well."""
+
+from pathlib import Path
+
+import pytest
+
+from controller.testing.cluster.images import BASE
+from controller.testing.cluster.workloads import Workloads, job
+
+MEET = Path(__file__).with_name("meet.py").read_text()
+ROLES = {
+    "PyTorchJob": {"Master": 1, "Worker": 3},
+    "TFJob": {"Chief": 1, "PS": 1, "Worker": 2},
+    "XGBoostJob": {"Master": 1, "Worker": 3},
+    "PaddleJob": {"Worker": 4},
+    "JAXJob": {"Worker": 4},
+}
+
+
+@pytest.mark.parametrize("kind", ROLES)
+def test_programs_find_each_other(workloads: Workloads, kind: str) -> None:
+    container = {
+        "image": BASE,
+        "command": ["python", "-c", MEET],
+        "env": [{"name": "MEET_AS", "value": kind}],
+    }
+    roles = {role: {"replicas": count, **container} for role, count in ROLES[kind].items()}
+    policy = {"runPolicy": {"cleanPodPolicy": "None"}}
+    workloads.apply(job(kind, "meet", roles, **policy))
+
+    workloads.wait_for(kind, "meet", "Succeeded")
+    pods = workloads.pods("meet")
+    workloads.wait("all pods to end", lambda: all(is_over(pod) for pod in workloads.pods("meet").values()))
+
+    assert sorted(workloads.logs(pod).splitlines()[-1] for pod in pods) == [
+        f"rank {rank} of 4: 6" for rank in range(4)
+    ]
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == {"node-1", "node-2"}
+
+
+def is_over(pod: dict[str, dict[str, str]]) -> bool:
+    return pod["status"]["phase"] == "Succeeded"

@@ -1,0 +1,132 @@
+"""Nodes that lose a program, their power or their pods while a job runs on them."""
+
+import subprocess
+from typing import Any
+
+from controller.testing.cluster.cluster import Cluster
+from controller.testing.cluster.images import BASE
+from controller.testing.cluster.installation import spread
+from controller.testing.cluster.workloads import Workloads, job
+
+LEAVES_SOON = {
+    "key": "node.kubernetes.io/unreachable",
+    "operator": "Exists",
+    "effect": "NoExecute",
+    "tolerationSeconds": 5,
+}
+PATIENT: dict[str, Any] = {
+    "image": BASE,
+    "command": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.2; done"],
+    "restartPolicy": "ExitCode",
+}
+"""A container that ends when it is told to; its pod is made anew when it is killed."""
+
+
+def on(node: str, **pod: Any) -> dict[str, Any]:
+    return {**PATIENT, "pod": {"nodeSelector": {"kubernetes.io/hostname": node}, **pod}}
+
+
+def start(workloads: Workloads, roles: dict[str, Any]) -> dict[str, Any]:
+    """The job ``patient`` once all its pods run; these."""
+    workloads.apply(job("PyTorchJob", "patient", roles, runPolicy={"cleanPodPolicy": "None"}))
+    workloads.wait("pods to run", lambda: running(workloads) == set(POD_NAMES))
+    return workloads.pods("patient")
+
+
+POD_NAMES = ("patient-master-0", "patient-worker-0")
+
+
+def running(workloads: Workloads) -> set[str]:
+    """Pods that run and are not to go."""
+    return {
+        name
+        for name, pod in workloads.pods("patient").items()
+        if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def tell(workloads: Workloads, *pods: str) -> None:
+    for pod in pods:
+        workloads.kubectl("exec", pod, "-c", "pytorch", "--", "touch", "/tmp/go")
+
+
+def uid(pods: dict[str, Any], name: str) -> str:
+    return str(pods[name]["metadata"]["uid"]) if name in pods else ""
+
+
+def test_pods_outlive_the_kubelet_and_containerd(cluster: Cluster, workloads: Workloads) -> None:
+    before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2")})
+    for program in ("kubelet", "containerd"):
+        cluster.nodes["node-2"].kill(program)
+
+    workloads.wait("the node to be back", lambda: answers(workloads))
+    tell(workloads, *POD_NAMES)
+    workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+    after = workloads.pods("patient")
+    assert [uid(after, name) for name in POD_NAMES] == [uid(before, name) for name in POD_NAMES]
+
+
+def answers(workloads: Workloads) -> bool:
+    try:
+        workloads.kubectl("exec", POD_NAMES[1], "-c", "pytorch", "--", "true")
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
+def test_a_worker_is_made_anew_when_its_node_is_drained(cluster: Cluster, workloads: Workloads) -> None:
+    before = start(
+        workloads, {"Master": on("node-1"), "Worker": PATIENT | {"pod": {"affinity": prefers("node-2")}}}
+    )
+    assert before[POD_NAMES[1]]["spec"]["nodeName"] == "node-2"
+    try:
+        cluster.kubectl("drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
+        workloads.wait(
+            "a new worker",
+            lambda: (
+                POD_NAMES[1] in running(workloads)
+                and uid(workloads.pods("patient"), POD_NAMES[1]) != uid(before, POD_NAMES[1])
+            ),
+        )
+    finally:
+        cluster.kubectl("uncordon", "node-2")
+        spread(cluster)
+
+    after = workloads.pods("patient")
+    assert after[POD_NAMES[1]]["spec"]["nodeName"] == "node-1"
+    assert uid(after, POD_NAMES[0]) == uid(before, POD_NAMES[0])
+    tell(workloads, *POD_NAMES)
+    workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+
+def prefers(node: str) -> dict[str, Any]:
+    term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    preferred = [{"weight": 100, "preference": {"matchExpressions": [term]}}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
+    cluster: Cluster, workloads: Workloads
+) -> None:
+    """Its pod is only gone for sure when its own kubelet says so; until then there is no second one of that name."""
+    before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2", tolerations=[LEAVES_SOON])})
+    node = cluster.nodes["node-2"]
+    node.power_off()
+    try:
+        workloads.wait("its pod to be told to go", lambda: POD_NAMES[1] not in running(workloads))
+        assert uid(workloads.pods("patient"), POD_NAMES[1]) == uid(before, POD_NAMES[1])
+        workloads.wait_for("PyTorchJob", "patient", "Restarting")
+    finally:
+        node.power_on()
+    workloads.wait(
+        "a new worker",
+        lambda: (
+            POD_NAMES[1] in running(workloads)
+            and uid(workloads.pods("patient"), POD_NAMES[1]) != uid(before, POD_NAMES[1])
+        ),
+    )
+
+    assert uid(workloads.pods("patient"), POD_NAMES[0]) == uid(before, POD_NAMES[0])
+    tell(workloads, *POD_NAMES)
+    workloads.wait_for("PyTorchJob", "patient", "Succeeded")

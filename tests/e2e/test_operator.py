@@ -1,0 +1,135 @@
+"""The operator in its own pods: as little trusted as the manifest says, replaced and upgraded while a job runs."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.testing.cluster import images
+from controller.testing.cluster.cluster import Cluster
+from controller.testing.cluster.images import BASE
+from controller.testing.cluster.installation import DEPLOY, NAMESPACE, install
+from controller.testing.cluster.workloads import Workloads, job
+
+LEASE = "1ca428e5.training-operator.kubeflow.org"
+NEXT = "docker.io/library/rallypoint:next"
+PATIENT: dict[str, Any] = {"image": BASE, "command": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.2; done"]}
+"""A container that ends when it is told to."""
+
+
+def operator_pods(cluster: Cluster) -> dict[str, Any]:
+    told = cluster.kubectl("-n", NAMESPACE, "get", "pods", "-l", "app=training-operator", "-o", "json")
+    return {pod["metadata"]["name"]: pod for pod in json.loads(told)["items"]}
+
+
+def leader(cluster: Cluster) -> str:
+    """The name of the pod that works."""
+    lease = cluster.kubectl("-n", NAMESPACE, "get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}")
+    return lease.partition("_")[0]
+
+
+def start_patient(workloads: Workloads) -> dict[str, Any]:
+    """A master and two workers that run until they are told; their pods."""
+    roles = {"Master": PATIENT, "Worker": {"replicas": 2, **PATIENT}}
+    workloads.apply(job("PyTorchJob", "patient", roles, runPolicy={"cleanPodPolicy": "None"}))
+    workloads.wait("three pods to run", lambda: active(workloads) == [1, 2])
+    return workloads.pods("patient")
+
+
+def active(workloads: Workloads) -> list[int]:
+    """How many pods of each role run, as the operator tells."""
+    told = workloads.get("PyTorchJob", "patient").get("status", {}).get("replicaStatuses", {})
+    return [told.get(role, {}).get("active", 0) for role in ("Master", "Worker")]
+
+
+def tell(workloads: Workloads) -> None:
+    for pod in workloads.pods("patient"):
+        workloads.kubectl("exec", pod, "-c", "pytorch", "--", "touch", "/tmp/go")
+
+
+def lives(pods: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    """Which pod each is, and how often its container has been restarted."""
+    return {
+        name: (pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"])
+        for name, pod in pods.items()
+    }
+
+
+def kernel_view(cluster: Cluster, pod: str) -> dict[str, str]:
+    """What the kernel says of a replica's first process."""
+    told = cluster.kubectl(
+        "-n", NAMESPACE, "exec", pod, "--", "python", "-c", "print(open('/proc/1/status').read())"
+    )
+    return dict(line.split(":\t", 1) for line in told.splitlines() if ":\t" in line)
+
+
+def working_set_bytes(cluster: Cluster) -> dict[str, int]:
+    """Memory of each replica as the kubelet counts it."""
+    summaries = [
+        cluster.plane.request("GET", f"/api/v1/nodes/{name}/proxy/stats/summary") for name in cluster.nodes
+    ]
+    return {
+        pod["podRef"]["name"]: pod["memory"]["workingSetBytes"]
+        for summary in summaries
+        for pod in summary["pods"]
+        if pod["podRef"]["namespace"] == NAMESPACE and "memory" in pod
+    }
+
+
+def test_replicas_run_apart_and_may_do_nothing_they_need_not(cluster: Cluster) -> None:
+    pods = operator_pods(cluster)
+
+    assert {pod["spec"]["nodeName"] for pod in pods.values()} == set(cluster.nodes)
+    for name in pods:
+        seen = kernel_view(cluster, name)
+        assert seen["Uid"].split() == ["65532"] * 4
+        assert (seen["CapEff"], seen["NoNewPrivs"], seen["Seccomp"]) == ("0" * 16, "1", "2")
+        write = ("-n", NAMESPACE, "exec", name, "--", "python", "-c", "open('/opt/rallypoint/x', 'w')")
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            cluster.kubectl(*write)
+        assert "Read-only file system" in refused.value.stderr
+
+
+def test_replicas_take_less_memory_than_they_request(cluster: Cluster) -> None:
+    cluster.plane.wait("both to be counted", lambda: len(working_set_bytes(cluster)) == 2)
+
+    assert max(working_set_bytes(cluster).values()) < 96 * 1024 * 1024
+
+
+def test_another_replica_takes_over_from_one_that_is_killed(cluster: Cluster, workloads: Workloads) -> None:
+    before = start_patient(workloads)
+    killed = leader(cluster)
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", killed, "--grace-period=0", "--force")
+
+    tell(workloads)
+    workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+    assert leader(cluster) != killed
+    assert lives(workloads.pods("patient")) == lives(before)
+
+
+def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workloads, tmp_path: Path) -> None:
+    """By ``kubectl apply`` of a manifest with another image, in a namespace that takes no pods with more rights."""
+    for node in cluster.nodes.values():
+        node.run("ctr", "-n", "k8s.io", "images", "tag", "--force", images.operator_name(), NEXT)
+    cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+    before, status = start_patient(workloads), workloads.get("PyTorchJob", "patient")["status"]
+    replaced = set(operator_pods(cluster))
+
+    manifest = tmp_path / "standalone.yaml"
+    shipped = DEPLOY.read_text()
+    manifest.write_text(shipped.replace(f"image: {short(images.operator_name())}", f"image: {short(NEXT)}"))
+    install(cluster, manifest)
+    cluster.plane.wait("the old replicas to go", lambda: not replaced & set(operator_pods(cluster)))
+    cluster.plane.wait("a new one to lead", lambda: leader(cluster) in operator_pods(cluster))
+
+    assert workloads.get("PyTorchJob", "patient")["status"] == status
+    tell(workloads)
+    workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+    assert lives(workloads.pods("patient")) == lives(before)
+
+
+def short(image: str) -> str:
+    return image.removeprefix("docker.io/library/")
