@@ -1,6 +1,6 @@
 # Each target does all of its own set-up and says what it does and how long that took; a second run is quick.
 #
-#   make test      lint, types, layers, and every test, the real control plane among them
+#   make test      lint, types, layers, and every test, the real control plane and real MPI among them
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
 #   make lint      the static checks of `make test`
@@ -9,7 +9,10 @@
 #   make deploy    writes manifests/base/crds, and from manifests the files in deploy
 #   make docs      writes docs/metrics.md from the table of metrics
 #   make bench     measures the controller on a real API server with simulated nodes
-#   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kwok and kubectl
+#   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
+#   make cluster   a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
+#   make cluster-down   ends it, and removes what it left
+#   make e2e       tests jobs in real pods, on a cluster of its own
 #   make lock      resolves all dependencies anew and writes requirements/
 #
 # PYTHON is the interpreter that environments are made from (3.11 or newer).
@@ -22,16 +25,19 @@ STEPS := @$(PYTHON) tools/steps.py
 ENVIRONMENT := "environment! $(PYTHON) tools/venv.py .venv requirements/dev.txt"
 CONTROLPLANE := "control plane! $(BIN)/python -m controller.testing.controlplane build"
 CRDS := "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
+MPI := "mpi: $(BIN)/python tools/packages.py gcc libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
+BROWSER := "browser: $(BIN)/python tools/packages.py chromium-headless-shell"
+NODES := "nodes! $(BIN)/python -m controller.testing.cluster build"
 LINT := "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test demo examples lint fmt crds deploy docs bench controlplane lock
+.PHONY: test demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e lock
 
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(LINT) "tests: $(BIN)/pytest --cov"
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(BIN)/pytest --cov"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
@@ -60,6 +66,15 @@ bench:
 
 controlplane:
 	$(STEPS) "make controlplane" $(ENVIRONMENT) $(CONTROLPLANE)
+
+cluster:
+	$(STEPS) "make cluster" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "cluster: $(BIN)/python -m controller.testing.cluster up --detach"
+
+cluster-down:
+	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m controller.testing.cluster down"
+
+e2e:
+	$(STEPS) "make e2e" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 tests/e2e"
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

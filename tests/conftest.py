@@ -5,12 +5,14 @@ run on fake loop time.
 """
 
 import asyncio
+import logging
 import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from controller.testing.controlplane import ControlPlane, User
@@ -49,6 +51,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _folder(item: pytest.Item) -> str:
     """The folder below this one that the test is in, empty for tests of elsewhere."""
     return item.path.relative_to(_TESTS).parts[0] if item.path.is_relative_to(_TESTS) else ""
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_comes() -> Iterator[None]:
+    """Logging is set up for a whole process; what one test, or a command in it, has set up is not for the next."""
+    handlers, level = list(logging.root.handlers), logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -3,21 +3,25 @@
     .venv/bin/python tools/examples.py             all of them
     .venv/bin/python tools/examples.py jax paddle  those of some frameworks
 
-Nothing in the table is known beforehand: the outcome is the job's, the metric is what the job itself has printed. The
+Nothing in the table is known beforehand: the outcome is the job's, the metric is what the job itself has printed. A
+worker of the elastic example is killed in mid-run, and the job has to go on from its snapshot. The
 exit status is 1 unless all examples that this Python has a framework for have succeeded. The others are named with
 what they need, and count as neither.
 """
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
+import psutil
 from packaging.requirements import Requirement
 
 PROJECT = Path(__file__).parents[1] / "pyproject.toml"
@@ -26,6 +30,12 @@ TIMEOUT = "10m"
 """Of one example's run; none should take a tenth of it."""
 METRIC = re.compile(r"^(?P<metric>\w+ [0-9.]+) on .*\(target [0-9.]+\)", re.MULTILINE)
 """What an example prints at its end: ``accuracy 0.9750 on 360 held-out images (target 0.95)``."""
+MIDWAY = "epoch 3/"
+RESUMED = "goes on from its snapshot after"
+"""What an example prints when it has come so far, and when it begins once more."""
+BETWEEN_LOOKS_SECONDS = 0.2
+RUNS = Path(".rallypoint") / "runs"
+"""Where logs stay."""
 
 
 class Example(NamedTuple):
@@ -35,6 +45,8 @@ class Example(NamedTuple):
     package: str
     """The framework's requirement in that group; on some platforms it has a suffix: ``xgboost-cpu``."""
     manifest: str
+    loses: str = ""
+    """A replica, such as ``worker-1``, whose processes are killed in mid-run: the job has to go on from its snapshot."""
 
 
 class Row(NamedTuple):
@@ -66,6 +78,7 @@ class Run(TypedDict):
 
 EXAMPLES = (
     Example("PyTorchJob", "demo", "torch", "examples/pytorch/digits.yaml"),
+    Example("PyTorchJob", "demo", "torch", "examples/pytorch/elastic.yaml", loses="worker-1"),
     Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml"),
     Example("XGBoostJob", "xgboost", "xgboost", "examples/xgboost/cancer.yaml"),
     Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/mirrored.yaml"),
@@ -129,31 +142,61 @@ def fits(requirement: Requirement, python: str) -> bool:
 
 def trained(example: Example, environment: str, name: str) -> Row:
     started = time.monotonic()
-    run = subprocess.run(
-        [f"{environment}/bin/rallypoint", "run", "--timeout", TIMEOUT, "--output", "json", example.manifest],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    RUNS.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{Path(example.manifest).stem}-", dir=RUNS)).resolve()
+    run = begun(example, environment, folder)
+    if example.loses:
+        lose(example.loses, folder, run)
+    output, _ = run.communicate()
     seconds = time.monotonic() - started
-    told: Run = json.loads(run.stdout or f'{{"outcome": "exit status {run.returncode}", "jobs": []}}')
-    reached = metric(told["jobs"])
+    told: Run = json.loads(output or f'{{"outcome": "exit status {run.returncode}", "jobs": []}}')
+    texts = logs(told["jobs"])
+    reached = metric(texts)
+    resumed = not example.loses or any(RESUMED in text for text in texts)
     return Row(
         example.kind,
         example.manifest,
         f"{name} {version(environment, name)}",
-        told["outcome"],
+        told["outcome"] if resumed else "begun anew",
         reached or "none told",
         f"{seconds:.0f}",
-        run.returncode == 0 and bool(reached),
+        run.returncode == 0 and bool(reached) and resumed,
     )
 
 
-def metric(jobs: Iterable[Job]) -> str:
-    """What the first replica that tells it has reached; empty if none does."""
+def begun(example: Example, environment: str, folder: Path) -> "subprocess.Popen[str]":
+    """The run of an example, with its logs in ``folder``."""
+    options = ["--timeout", TIMEOUT, "--output", "json", "--run-dir", str(folder)]
+    command = [f"{environment}/bin/rallypoint", "run", *options, example.manifest]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def lose(replica: str, folder: Path, run: "subprocess.Popen[str]") -> None:
+    """Kill a replica's processes, as a kernel does that is out of memory, once it has come midway or the run is over."""
+    while run.poll() is None:
+        for log in folder.glob(f"logs/*-{replica}_*/*/*.log"):
+            if MIDWAY in log.read_text(errors="replace"):
+                kill(log.parts[-3].split("_")[1])
+                return
+        time.sleep(BETWEEN_LOOKS_SECONDS)
+
+
+def kill(pod: str) -> None:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOSTNAME") == pod:
+                process.kill()
+
+
+def logs(jobs: Iterable[Job]) -> list[str]:
+    """What all replicas have printed."""
     folders = [Path(folder) for job in jobs for replica in job["replicas"] for folder in replica["logs"]]
-    logs = [log.read_text(errors="replace") for folder in folders for log in sorted(folder.rglob("*.log"))]
-    return next((match["metric"] for log in logs if (match := METRIC.search(log))), "")
+    return [log.read_text(errors="replace") for folder in folders for log in sorted(folder.rglob("*.log"))]
+
+
+def metric(texts: Iterable[str]) -> str:
+    """What the first replica that tells it has reached; empty if none does."""
+    return next((match["metric"] for text in texts if (match := METRIC.search(text))), "")
 
 
 def version(environment: str, package: str) -> str:

@@ -9,14 +9,15 @@ import msgspec
 import yaml
 
 
-def policy(users: Iterable[str]) -> str:
-    """The policy of a log that tells of the calls of these users, without their bodies."""
+def policy(users: Iterable[str], *, watches: bool = False) -> str:
+    """The policy of a log that tells of the calls of these users, without their bodies; of ``watches`` when they begin, too."""
+    omitted = ["RequestReceived"] if watches else ["RequestReceived", "ResponseStarted"]
     rules = [{"level": "Metadata", "users": list(users)}, {"level": "None"}]
     return yaml.safe_dump(
         {
             "apiVersion": "audit.k8s.io/v1",
             "kind": "Policy",
-            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "omitStages": omitted,
             "rules": rules,
         }
     )

@@ -1,4 +1,4 @@
-"""PyTorchJobs on a real control plane: made and looked at as by a user with kubectl, pods ended as by a kubelet."""
+"""Jobs on a real control plane: made and looked at as by a user with kubectl, pods ended as by a kubelet."""
 
 from typing import Any
 
@@ -6,18 +6,21 @@ from controller.testing.controlplane import ControlPlane
 
 
 class Jobs:
-    """PyTorchJobs of one namespace on a control plane, and the user's and the kubelet's part in their lives."""
+    """Jobs of one kind and namespace on a control plane, and the user's and the kubelet's part in their lives."""
+
+    kind = "PyTorchJob"
+    container = "pytorch"
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._plane = plane
         self._namespace = namespace
 
     def path(self, name: str = "") -> str:
-        base = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/pytorchjobs"
+        base = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{self.kind.lower()}s"
         return f"{base}/{name}" if name else base
 
     def create(self, name: str, body: dict[str, Any]) -> None:
-        whole = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", **body}
+        whole = {"apiVersion": "kubeflow.org/v1", "kind": self.kind, **body}
         whole["metadata"] = {**body.get("metadata", {}), "name": name}
         self._plane.request("POST", self.path(), whole)
 
@@ -66,7 +69,7 @@ class Jobs:
             "phase": phase,
             "containerStatuses": [
                 {
-                    "name": "pytorch",
+                    "name": self.container,
                     "image": "x",
                     "imageID": "",
                     "ready": False,

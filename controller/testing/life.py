@@ -9,13 +9,15 @@ from typing import Any
 
 import msgspec
 
+from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
-from api.meta import PODS, SERVICES
-from controller.domain import Child, Count, Event, Plan, Problem, Snapshot, Upkeep
-from controller.kind import JobKind, Options
+from api.meta import PODS, SERVICES, Resource
+from controller.domain import Child, Count, Event, Key, Plan, Problem, Snapshot, Upkeep
+from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
 from controller.local.apiserver.patch import merge
+from controller.reconcile.observe import in_place
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
 from controller.testing.builders import NOON, pytorch_job
@@ -34,7 +36,7 @@ class Life:
         self,
         job: Job,
         *,
-        kind: JobKind[Any] = PYTORCH,  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
+        kind: Replicas[Any] = PYTORCH,  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
         options: Options | None = None,
         graceful: bool = False,
     ) -> None:
@@ -47,6 +49,13 @@ class Life:
         self.is_taken = False
         """Whether a PodGroup of somebody else has the job's name."""
         self.extras: dict[str, dict[str, Any]] = {}
+        """Children that are not watched, by name; of several of one name the later ones by ``Kind/name``."""
+        self.batch_jobs: dict[str, dict[str, Any]] = {}
+        self.batch_pods: list[Pod] = []
+        self.places: dict[str, str] = {}
+        """Where nodes are, by name."""
+        self.answered: set[str] = set()
+        """UIDs of pods that have been asked whether they are up."""
         self.events: list[Event] = []
         self.counts: list[Count] = []
         self.made: list[str] = []
@@ -83,7 +92,16 @@ class Life:
 
     def decide(self) -> Plan:
         """What the next pass would do."""
-        children = Snapshot(tuple(self.pods.values()), tuple(self.services.values()), self.group)
+        key = Key(self.job.metadata.namespace, self.job.metadata.name)
+        children = Snapshot(
+            in_place(self.kind, key, self.pods.values()),
+            in_place(self.kind, key, self.services.values()),
+            self.group,
+            tuple(batch_job_from_json(msgspec.json.encode(one)) for one in self.batch_jobs.values()),
+            tuple(self.batch_pods),
+            frozenset(self.answered),
+            self.places,
+        )
         return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 
     def step(self) -> Plan:
@@ -110,7 +128,7 @@ class Life:
         written = plan.status is not None and differs(self.job, plan.status)
         acts = [
             *self._new(self._taken_by_server(plan.create)),
-            *(one for one in plan.delete if one.uid or one.name in self.extras),
+            *(one for one in plan.delete if one.uid or self._key(one.resource, one.name) in self.extras),
         ]
         return not (written or acts or plan.counts or plan.delete_job or self._news(plan.events))
 
@@ -127,8 +145,8 @@ class Life:
                 assert self.group.uid == doomed.uid
                 self.group = None
             else:
-                self.extras.pop(doomed.name, None)
-        for child in self._taken_by_server(plan.create):
+                self.extras.pop(self._key(doomed.resource, doomed.name), None)
+        for child in self._new(self._taken_by_server(plan.create)):
             self._create(child)
         if plan.status is not None:
             self.job = self.job.model_copy(update={"status": plan.status})
@@ -152,7 +170,7 @@ class Life:
         ``code`` is how the kind's container ended, ``started_at`` when it had begun.
         """
         for name in self._named(names):
-            exits = () if code is None else (Exit(self.kind.container, code, started_at=started_at),)
+            exits = () if code is None else (Exit(self._container(name), code, started_at=started_at),)
             row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
             self.pods[name] = row
 
@@ -166,6 +184,39 @@ class Life:
         assert self.group is not None
         said = msgspec.json.encode({**msgspec.json.decode(self.group.spec), **spec})
         self.group = msgspec.structs.replace(self.group, phase=phase, spec=said)
+
+    def launch(
+        self, phase: str = "Running", code: int | None = None, restarts: int = 0, **fields: Any
+    ) -> None:
+        """Play the controller of batch Jobs and the kubelet: the launcher's pod gets to that phase."""
+        ((name, job),) = self.batch_jobs.items()
+        assert not job["spec"].get("suspend"), f"{name} is suspended"
+        exits = () if code is None else (Exit("mpi", code),)
+        row = Pod(
+            self.job.metadata.namespace,
+            f"{name}-x",
+            f"{name}-x-uid",
+            1,
+            phase=phase,
+            exits=exits,
+            restarts=restarts,
+            **fields,
+        )
+        self.batch_pods = [row]
+
+    def end_batch(self, type_: str, *, reason: str = "", message: str = "", **status: Any) -> None:
+        """Play the controller of batch Jobs: the launcher's Job is ``Complete`` or ``Failed``."""
+        ((name, job),) = self.batch_jobs.items()
+        now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ended = {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now,
+        }
+        done = {"completionTime": now} if type_ == "Complete" else {}
+        self.batch_jobs[name] = {**job, "status": {"startTime": now, **done, **status, "conditions": [ended]}}
 
     def go(self, *names: str) -> None:
         """Play the kubelet: pods are gone now."""
@@ -183,6 +234,11 @@ class Life:
         """Lay something over the status, spelled as in the model."""
         self.job = self.job.model_copy(update={"status": self.status.model_copy(update=status)})
 
+    def _container(self, pod: str) -> str:
+        """The container of that pod whose exit code counts."""
+        role = pod.removeprefix(f"{self.job.metadata.name}-").split("-")[0]
+        return next((one.container for one in self.kind.roles(self.job).values() if one.label == role), "")
+
     def _named(self, names: Iterable[str]) -> list[str]:
         return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
 
@@ -191,9 +247,20 @@ class Life:
         return () if self.is_taken and any(one.first for one in children) else children
 
     def _new(self, children: Iterable[Child]) -> list[Child]:
-        return [
-            one for one in children if one.upkeep is Upkeep.ONCE or self.extras.get(one.name) != one.body()
-        ]
+        return [one for one in children if not self._is_as_wanted(one)]
+
+    def _is_as_wanted(self, child: Child) -> bool:
+        """Whether there is nothing to do for an unwatched child."""
+        if child.upkeep in {Upkeep.ONCE, Upkeep.CHANGE}:
+            return False
+        there = self.extras.get(self._key(child.resource, child.name))
+        if there is None:
+            return child.upkeep is Upkeep.KEPT
+        return child.flaw is not None or there == child.body()
+
+    def _key(self, resource: Resource, name: str) -> str:
+        is_first = name not in self.extras or self.extras[name]["kind"] == resource.kind
+        return name if is_first else f"{resource.kind}/{name}"
 
     def _news(self, events: Iterable[Event]) -> list[Event]:
         return [one for one in events if not one.once or (one.reason, one.once) not in self._told]
@@ -201,11 +268,11 @@ class Life:
     def _create(self, child: Child) -> None:
         self._versions += 1
         body = child.body()
-        if child.upkeep is Upkeep.EQUAL:
-            self.extras[child.name] = body
+        if child.upkeep not in {Upkeep.ONCE, Upkeep.CHANGE}:
+            self.extras[self._key(child.resource, child.name)] = body
             return
         if child.upkeep is Upkeep.CHANGE:
-            self._change(body)
+            self._change(child, body)
             return
         meta = {
             **body["metadata"],
@@ -221,11 +288,17 @@ class Life:
         elif child.resource.kind == "PodGroup":
             assert self.group is None
             self.group = pod_group_from_json(raw)
+        elif child.resource == BATCH_JOBS:
+            assert child.name not in self.batch_jobs, f"{child.name} exists"
+            self.batch_jobs[child.name] = {**body, "metadata": meta, "status": {}}
         else:
             assert child.name not in self.services, f"{child.name} exists"
             self.services[child.name] = service_from_json(raw)
 
-    def _change(self, patch: dict[str, Any]) -> None:
+    def _change(self, child: Child, patch: dict[str, Any]) -> None:
+        if child.resource == BATCH_JOBS:
+            self.batch_jobs[child.name] = merge(self.batch_jobs[child.name], patch)
+            return
         assert self.group is not None
         spec = merge(msgspec.json.decode(self.group.spec), patch["spec"])
         self.group = msgspec.structs.replace(self.group, spec=msgspec.json.encode(spec))

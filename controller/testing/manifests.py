@@ -12,7 +12,10 @@ import yaml
 Document = dict[str, Any]
 
 _UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "namespace", "images"}
-_CLUSTER_SCOPED = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema"}
+_CLUSTER_SCOPED = {
+    "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
+}  # fmt: skip
 """FlowSchemas: kustomize 5.8 does not know that and adds a namespace, which the API server takes away again."""
 
 

@@ -19,6 +19,8 @@ from controller.testing.manifests import build
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 RBAC = MANIFESTS / "base" / "rbac"
 STANDALONE = MANIFESTS / "overlays" / "standalone"
+WITH_MPI_V1 = MANIFESTS / "overlays" / "mpi-v1"
+MPI_V1_RIGHTS = MANIFESTS / "components" / "mpi-v1"
 ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
 """Who the controller is to the API server, and to its audit log, in a cluster."""
 IN_CLUSTER = ("controller.testing.incluster",)
@@ -56,18 +58,17 @@ class Service:
 
 
 def granted(user: str) -> list[dict[str, Any]]:
-    """The shipped ClusterRole, bound to a user instead of the ServiceAccount."""
-    role, binding = (
-        next(document for document in build(RBAC) if document["kind"] == kind)
-        for kind in ("ClusterRole", "ClusterRoleBinding")
-    )
-    binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
-    return [role, binding]
+    """The shipped ClusterRoles, bound to a user instead of the ServiceAccount."""
+    documents = [*build(RBAC), *build(MPI_V1_RIGHTS)]
+    bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
+    for binding in bindings:
+        binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
+    return [*(document for document in documents if document["kind"] == "ClusterRole"), *bindings]
 
 
-def install(plane: ControlPlane) -> None:
+def install(plane: ControlPlane, overlay: Path = STANDALONE) -> None:
     """All that ships but the Deployment, whose pods nobody would run; ``in_cluster_service`` is one of them."""
-    plane.apply(*(document for document in build(STANDALONE) if document["kind"] != "Deployment"))
+    plane.apply(*(document for document in build(overlay) if document["kind"] != "Deployment"))
 
 
 @contextmanager

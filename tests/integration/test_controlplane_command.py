@@ -24,10 +24,10 @@ def test_build_prints_where_the_programs_are() -> None:
 
 
 def test_an_unknown_program_is_an_error() -> None:
-    done = subprocess.run([*COMMAND, "build", "kubelet"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*COMMAND, "build", "kubeadm"], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no such program: kubelet")
+    assert done.stderr.startswith("error: no such program: kubeadm")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

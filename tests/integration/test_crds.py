@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.cli import crds as crds_command
 from controller.crds import all_crds
+from controller.crds.jobs import replica_field
 from controller.crds.kubernetes import FILE, Release, ask
-from controller.kind import ReplicaKind
+from controller.kind import JobKind
 from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
@@ -24,9 +26,9 @@ from controller.testing.controlplane import ControlPlane
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"
 RECORDED = [
-    pytest.param(kind, path.read_text(), id=f"{kind.resource.singular}-{path.parent.name}")
+    pytest.param(kind, path.read_text(), id=f"{path.parent.parent.name}-{path.parent.name}")
     for kind in ALL
-    for path in sorted((GOLDEN / kind.resource.singular).glob("*/case.yaml"))
+    for path in sorted(GOLDEN.glob(f"{kind.resource.singular}*/*/case.yaml"))
 ]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WORKER = ("spec", "pytorchReplicaSpecs", "Worker")
@@ -84,9 +86,7 @@ def test_definitions_are_established_and_structural(control_plane: ControlPlane,
 
 
 @pytest.mark.parametrize(("kind", "case"), RECORDED)
-async def test_recorded_jobs_are_taken(
-    client: Client, namespace: str, kind: ReplicaKind[Any], case: str
-) -> None:
+async def test_recorded_jobs_are_taken(client: Client, namespace: str, kind: JobKind[Any], case: str) -> None:
     manifests = yaml.safe_load(case)["job"]
     manifest = next(
         document
@@ -95,14 +95,16 @@ async def test_recorded_jobs_are_taken(
     )
     manifest["metadata"]["namespace"] = namespace
 
-    made = await create(client, namespace, manifest, kind.resource, fieldValidation="Strict", dryRun="All")
+    resource = replace(kind.resource, version=manifest["apiVersion"].rpartition("/")[2])
 
-    field = kind.replicas_field
+    made = await create(client, namespace, manifest, resource, fieldValidation="Strict", dryRun="All")
+
+    field, _ = replica_field(kind.model)
     assert made["spec"][field].keys() == manifest["spec"][field].keys()
 
 
 def test_there_are_recorded_jobs_of_every_kind() -> None:
-    assert all(any(GOLDEN.glob(f"{kind.resource.singular}/*/case.yaml")) for kind in ALL)
+    assert all(any(GOLDEN.glob(f"{kind.resource.singular}*/*/case.yaml")) for kind in ALL)
 
 
 @pytest.mark.parametrize(

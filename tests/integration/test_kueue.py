@@ -20,6 +20,7 @@ import yaml
 from api import labels
 from api.meta import PODS
 from api.names import child_name
+from controller.kind import ReplicaKind
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
@@ -220,7 +221,7 @@ async def live_all(
             await life.live()
 
     connection = await from_kubeconfig(str(plane.kubeconfig()))
-    kinds = cast("tuple[Kind, ...]", ALL)
+    kinds = cast("tuple[Kind, ...]", [kind for kind in ALL if isinstance(kind, ReplicaKind)])
     resources = (PODS, *(kind.resource for kind in kinds))
     async with (
         said_goodbye(),
@@ -367,7 +368,7 @@ def check(life: Life, workload: Workload, seen: list[Moment]) -> None:
     assert {pod["metadata"]["labels"]["pool"] for pod in seen[-1].pods.values()} == {last}
 
 
-async def test_every_kind_follows_kueue_through_evictions(
+async def test_every_kind_of_replicas_follows_kueue_through_evictions(
     control_plane: ControlPlane, operator: Service, namespace: str
 ) -> None:
     with seeded() as chance:

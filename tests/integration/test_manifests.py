@@ -145,7 +145,9 @@ def test_the_controller_may(control_plane: ControlPlane, verbs: str, group: str,
     ("verbs", "group", "resource"),
     [
         pytest.param("create update patch", "kubeflow.org", "pytorchjobs", id="a spec is never written"),
-        pytest.param("get list watch create update", "", "secrets", id="no feature needs secrets yet"),
+        pytest.param(
+            "list watch update patch delete", "", "secrets", id="no secret but a job's own is looked at"
+        ),
         pytest.param("create", "", "pods/exec", id="nothing is executed in a pod"),
         pytest.param("update patch", "", "pods", id="pods are not adopted"),
         pytest.param(

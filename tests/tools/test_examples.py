@@ -4,6 +4,8 @@ Nothing is installed and nothing trains here: the commands are played by a doubl
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,26 @@ import yaml
 from packaging.requirements import Requirement
 
 from tools import examples
-from tools.examples import EXAMPLES, Example, Row, fits, frameworks, main, metric, row, table
+from tools.examples import EXAMPLES, Example, Row, fits, frameworks, logs, lose, main, metric, row, table
 
 ROOT = Path(__file__).parents[2]
 JAX = Example("JAXJob", "jax", "jax", "examples/jax/digits.yaml")
 ANYWHERE = [Requirement("jax>=0.7")]
 TOLD = "epoch 1\naccuracy 0.9750 on 360 held-out images (target 0.95), trained on 1437 images\n"
+
+
+class Played:
+    """A process that has ended."""
+
+    def __init__(self, status: int, output: str) -> None:
+        self.returncode = status
+        self._output = output
+
+    def communicate(self) -> tuple[str, None]:
+        return self._output, None
+
+    def poll(self) -> int:
+        return self.returncode
 
 
 class Commands:
@@ -36,13 +52,13 @@ class Commands:
         self.called.append(command)
         return self.installed
 
-    def run(self, command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def begin(self, command: list[str], **_: object) -> "Played":
         self.called.append(command)
         log = self.logs / "default_digits-worker-0_uid" / "jax" / "0.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(self.output)
         told = {"outcome": self.outcome, "jobs": [{"replicas": [{"logs": [str(log.parents[1])]}]}]}
-        return subprocess.CompletedProcess(command, self.status, json.dumps(told) if self.outcome else "")
+        return Played(self.status, json.dumps(told) if self.outcome else "")
 
     def check_output(self, command: list[str], **_: object) -> str:
         return "0.10.2\n"
@@ -51,8 +67,9 @@ class Commands:
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     played = Commands(tmp_path)
-    for name in ("call", "run", "check_output"):
-        monkeypatch.setattr(f"tools.examples.subprocess.{name}", getattr(played, name))
+    monkeypatch.chdir(tmp_path)
+    for name, play in (("call", played.call), ("Popen", played.begin), ("check_output", played.check_output)):
+        monkeypatch.setattr(f"tools.examples.subprocess.{name}", play)
     return played
 
 
@@ -61,13 +78,11 @@ def test_a_framework_is_installed_and_trained(commands: Commands) -> None:
 
     assert found[:5] == ("JAXJob", "examples/jax/digits.yaml", "jax 0.10.2", "Succeeded", "accuracy 0.9750")
     assert found.passed
-    assert commands.called == [
-        [sys.executable, "tools/venv.py", ".venv-jax", "requirements/jax.txt"],
-        [
-            *(".venv-jax/bin/rallypoint", "run", "--timeout", "10m", "--output", "json"),
-            "examples/jax/digits.yaml",
-        ],
-    ]
+    install, run = commands.called
+    assert install == [sys.executable, "tools/venv.py", ".venv-jax", "requirements/jax.txt"]
+    assert run[:6] == [".venv-jax/bin/rallypoint", "run", "--timeout", "10m", "--output", "json"]
+    assert run[6] == "--run-dir"
+    assert run[8:] == ["examples/jax/digits.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +141,46 @@ def test_the_first_replica_that_tells_a_metric_is_heard(tmp_path: Path) -> None:
         (tmp_path / name / "0.log").write_text(text)
     replicas: list[examples.Replica] = [{"logs": [str(tmp_path / "a"), str(tmp_path / "b")]}]
 
-    assert metric([{"replicas": replicas}]) == "accuracy 0.9750"
+    assert metric(logs([{"replicas": replicas}])) == "accuracy 0.9750"
     assert metric([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome", "passed"),
+    [
+        pytest.param(f"rank 0 of 3 {examples.RESUMED} 3 epochs\n{TOLD}", "Succeeded", True, id="it went on"),
+        pytest.param(f"rank 0 of 3 begins\n{TOLD}", "begun anew", False, id="it began anew"),
+    ],
+)
+def test_an_example_that_loses_a_worker_has_to_go_on(
+    commands: Commands, output: str, outcome: str, passed: bool
+) -> None:
+    commands.output = output
+    found = row(JAX._replace(loses="worker-1"), ANYWHERE)
+
+    assert (found.outcome, found.passed) == (outcome, passed)
+
+
+def test_a_replica_is_killed_once_it_has_come_midway(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "default_odd-job-worker-1_uid" / "pytorch" / "0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"{examples.MIDWAY}12 loss 0.1\n")
+    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with (
+        subprocess.Popen(sleep, env={**os.environ, "HOSTNAME": "odd-job-worker-1"}, text=True) as lost,
+        subprocess.Popen(sleep, env={**os.environ, "HOSTNAME": "odd-job-worker-0"}, text=True) as other,
+    ):
+        lose("worker-1", tmp_path, other)
+        assert lost.wait() == -signal.SIGKILL
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_run_that_is_over_loses_nobody(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], text=True) as over:
+        over.wait()
+        lose("worker-1", tmp_path, over)
+        assert over.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -172,7 +225,7 @@ def test_the_table_is_markdown() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.manifest)
 def test_examples_are_there_with_their_locks(example: Example) -> None:
     declared = examples.declared()[example.group]
-    (manifest,) = yaml.safe_load_all((ROOT / example.manifest).read_text())
+    *_, manifest = yaml.safe_load_all((ROOT / example.manifest).read_text())
     pins = (ROOT / "requirements" / f"{example.group}.txt").read_text().splitlines()
 
     assert manifest["kind"] == example.kind

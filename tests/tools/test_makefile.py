@@ -21,6 +21,9 @@ TARGETS = (
     "docs",
     "bench",
     "controlplane",
+    "cluster",
+    "cluster-down",
+    "e2e",
     "lock",
 )
 
@@ -54,7 +57,7 @@ def test_a_target_makes_its_environment_first(target: str) -> None:
 def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
     checks = [step.name for step in steps("test") if not step.needed]
 
-    assert checks == ["lint", "format", "types", "layers", "types, second opinion", "tests"]
+    assert checks == ["mpi", "browser", "lint", "format", "types", "layers", "types, second opinion", "tests"]
 
 
 def test_only_these_targets_are_offered() -> None:

@@ -48,7 +48,7 @@ def _collect_garbage(plane: ControlPlane) -> None:
     collector = plane.processes["kube-controller-manager"]
     collector.stop()
     collector.start()
-    orphans = [_orphan(kind.resource) for kind in ALL]
+    orphans = [_orphan(variant.resource) for kind in ALL for variant in kind.variants]
     plane.apply(*orphans)
     paths = [f"{CONFIG_MAPS.path('default')}/{orphan['metadata']['name']}" for orphan in orphans]
     plane.wait("garbage collection of jobs", lambda: not any(map(plane.has, paths)))
