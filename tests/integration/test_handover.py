@@ -75,8 +75,15 @@ class Stream:
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        self._plane = plane
+        self._namespace = namespace
         self.jobs = Jobs(plane, namespace)
         self.names: list[str] = []
+
+    def submit_until_work(self, count: int) -> None:
+        """Return when the first write to one of them is in the audit log: whoever leads is in the middle of work."""
+        self.submit(count)
+        self._plane.wait("work", lambda: any(writes(self._plane, self._namespace, user) for user in USERS))
 
     def submit(self, count: int) -> None:
         for _ in range(count):
@@ -117,7 +124,7 @@ def made(plane: ControlPlane, namespace: str) -> Counter[str]:
 def test_a_leader_that_is_stopped_changes_nothing_when_it_goes_on(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "stopped")
-        stream.submit(5)
+        stream.submit_until_work(5)
         both.kill(signal.SIGSTOP)
         stream.submit(5)
         both.taken_over()
@@ -142,7 +149,7 @@ def test_a_leader_that_is_stopped_changes_nothing_when_it_goes_on(plane: Control
 def test_a_stop_hands_over_in_the_middle_of_work(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "handed")
-        stream.submit(10)
+        stream.submit_until_work(10)
         both.kill(signal.SIGTERM)
         stream.submit(10)
         both.taken_over()
@@ -159,7 +166,7 @@ def test_a_stop_hands_over_in_the_middle_of_work(plane: ControlPlane) -> None:
 def test_a_leader_that_is_killed_in_the_middle_of_work_is_replaced(plane: ControlPlane) -> None:
     with pair(plane) as both:
         stream = Stream(plane, "killed")
-        stream.submit(10)
+        stream.submit_until_work(10)
         both.kill(signal.SIGKILL)
         stream.submit(5)
         assert both.ended() == -signal.SIGKILL
