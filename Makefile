@@ -1,6 +1,7 @@
 # Each target does all of its own set-up and says what it does and how long that took; a second run is quick.
 #
 #   make test      lint, types, layers, and every test, the real control plane and real MPI among them
+#   make test-oldest   the tests on a real control plane, on one of the oldest Kubernetes that is supported
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
 #   make lint      the static checks of `make test`
@@ -12,7 +13,8 @@
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
 #   make cluster   a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
 #   make cluster-down   ends it, and removes what it left
-#   make e2e       tests jobs in real pods, on a cluster of its own
+#   make e2e       tests jobs in real pods, on a cluster of its own: a few of each sort
+#   make e2e-full  all of them
 #   make lock      resolves all dependencies anew and writes requirements/
 #
 # PYTHON is the interpreter that environments are made from (3.11 or newer).
@@ -34,10 +36,15 @@ LINT := "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e lock
+.PHONY: test test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(BIN)/pytest --cov"
+
+test-oldest:
+	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
+		"oldest control plane! $(BIN)/python -m controller.testing.controlplane oldest" $(MPI) \
+		"tests: $(BIN)/pytest --oldest tests/integration tests/parity"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
@@ -73,8 +80,13 @@ cluster:
 cluster-down:
 	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m controller.testing.cluster down"
 
+E2E := $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
+
 e2e:
-	$(STEPS) "make e2e" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 tests/e2e"
+	$(STEPS) "make e2e" $(E2E) -m 'not full'"
+
+e2e-full:
+	$(STEPS) "make e2e-full" $(E2E)"
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

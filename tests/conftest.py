@@ -6,6 +6,7 @@ run on fake loop time.
 
 import asyncio
 import logging
+import os
 import secrets
 import signal
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from controller.testing.controlplane import ControlPlane, User
+from controller.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset({"contract", "integration", "parity"})
@@ -28,7 +29,15 @@ UNPRIVILEGED = "nobody"
 """A user of the shared control plane to whom nothing is granted."""
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--oldest", action="store_true", help="control planes of the oldest Kubernetes that is supported"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("oldest"):
+        os.environ["KUBEBUILDER_ASSETS"] = str(binaries.oldest())
     # Without this, looptime 0.9 makes asyncio create a loop for plain tests, and nobody closes it.
     asyncio.set_event_loop(None)
     # A shell lets its background jobs ignore interruptions, and every process that they start.

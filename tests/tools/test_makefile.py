@@ -12,6 +12,7 @@ from tools.steps import Step, parse
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "test",
+    "test-oldest",
     "demo",
     "examples",
     "lint",
@@ -24,6 +25,7 @@ TARGETS = (
     "cluster",
     "cluster-down",
     "e2e",
+    "e2e-full",
     "lock",
 )
 

@@ -1,4 +1,4 @@
-"""``python -m controller.testing.controlplane``: ``build`` gets the programs, ``up`` runs a control plane."""
+"""``python -m controller.testing.controlplane``: ``build`` and ``oldest`` get the programs, ``up`` runs a control plane."""
 
 import argparse
 import signal
@@ -12,7 +12,7 @@ from controller.testing.controlplane import binaries, flags
 from controller.testing.controlplane.access import User
 from controller.testing.controlplane.plane import ControlPlane
 from controller.testing.controlplane.process import ProcessFailed
-from controller.testing.controlplane.programs import PROGRAMS, USUAL, Unavailable
+from controller.testing.controlplane.programs import OLDEST_KUBERNETES, PROGRAMS, USUAL, Unavailable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +37,10 @@ def _parser() -> argparse.ArgumentParser:
         "programs", nargs="*", default=USUAL, help=f"default: {' '.join(USUAL)}; also: {_others()}"
     )
     build.set_defaults(command=_build)
+    oldest = commands.add_parser(
+        "oldest", help=f"get the servers of v{OLDEST_KUBERNETES}, the oldest Kubernetes supported"
+    )
+    oldest.set_defaults(command=_oldest)
 
     up = commands.add_parser("up", help="run a control plane until Ctrl-C")
     up.add_argument("--user", action="append", default=[], help="somebody without rights, with a kubeconfig")
@@ -60,6 +64,11 @@ def _build(options: argparse.Namespace) -> int:
     for name, path in binaries.ensure(options.programs).items():
         sys.stdout.write(f"{name}: {path}\n")
     binaries.say_on_stderr(f"Control plane ready after {time.monotonic() - started:.0f} s")
+    return 0
+
+
+def _oldest(options: argparse.Namespace) -> int:
+    sys.stdout.write(f"export KUBEBUILDER_ASSETS={binaries.oldest()}\n")
     return 0
 
 

@@ -12,12 +12,20 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from controller.testing.controlplane import download, gobuild
-from controller.testing.controlplane.programs import KUBERNETES, PROGRAMS, Unavailable
+from controller.testing.controlplane.programs import (
+    KUBERNETES,
+    OLDEST_KUBERNETES,
+    PROGRAMS,
+    SERVERS,
+    Program,
+    Unavailable,
+    kubernetes,
+)
 
 Say = Callable[[str], None]
 
@@ -28,10 +36,10 @@ def say_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
-def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder for this version of Kubernetes; it need not exist yet."""
+def cache_directory(environ: Mapping[str, str] = os.environ, version: str = KUBERNETES) -> Path:
+    """The folder for a version of Kubernetes; it need not exist yet."""
     root = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "rallypoint" / "controlplane" / f"v{KUBERNETES}"
+    return root / "rallypoint" / "controlplane" / f"v{version}"
 
 
 def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -39,10 +47,13 @@ def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
     assets = environ.get("KUBEBUILDER_ASSETS")
     places = [Path(assets)] if assets else []
     for place in [*places, cache_directory(environ)]:
-        program = place / name
-        if program.is_file() and os.access(program, os.X_OK):
-            return program.resolve()
+        if _is_program(place / name):
+            return (place / name).resolve()
     return None
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def ensure(
@@ -57,20 +68,39 @@ def ensure(
     if unknown := [name for name in wanted if name not in PROGRAMS]:
         raise Unavailable(f"no such program: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
     if any(find(name, environ) is None for name in wanted):
-        _obtain(wanted, environ, say)
+        programs = [PROGRAMS[name] for name in wanted]
+        _fill(
+            cache_directory(environ),
+            KUBERNETES,
+            programs,
+            lambda name: find(name, environ) is not None,
+            say,
+        )
     return {name: _found(name, environ) for name in wanted}
 
 
-def _obtain(wanted: list[str], environ: Mapping[str, str], say: Say) -> None:
-    cache = cache_directory(environ)
+def oldest(*, environ: Mapping[str, str] = os.environ, say: Say = say_on_stderr) -> Path:
+    """The folder with the servers of the oldest Kubernetes that is supported, got like all others.
+
+    Named by ``KUBEBUILDER_ASSETS`` it makes control planes that old.
+    """
+    cache = cache_directory(environ, OLDEST_KUBERNETES)
+    servers = [kubernetes(name, OLDEST_KUBERNETES) for name in SERVERS]
+    _fill(cache, OLDEST_KUBERNETES, servers, lambda name: _is_program(cache / name), say)
+    return cache
+
+
+def _fill(
+    cache: Path, version: str, wanted: Sequence[Program], is_there: Callable[[str], bool], say: Say
+) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     with _alone_in(cache, say):
-        # Asked again under the lock: somebody else may have filled the cache while this process waited.
-        if missing := [name for name in wanted if find(name, environ) is None]:
-            say(f"Control plane v{KUBERNETES}: {', '.join(missing)} wanted in {cache}")
-            download.fetch(missing, cache, say=say)
-        if missing := [name for name in wanted if find(name, environ) is None]:
-            gobuild.build([PROGRAMS[name] for name in missing], cache, say=say)
+        # Asked under the lock: somebody else may have filled the cache while this process waited.
+        if missing := [program.name for program in wanted if not is_there(program.name)]:
+            say(f"Control plane v{version}: {', '.join(missing)} wanted in {cache}")
+            download.fetch(missing, cache, version=version, say=say)
+        if left := [program for program in wanted if not is_there(program.name)]:
+            gobuild.build(left, cache, say=say)
 
 
 def _found(name: str, environ: Mapping[str, str]) -> Path:

@@ -43,7 +43,7 @@ class Publishers:
     envtest: str = (
         "https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml"
     )
-    kubernetes: str = f"https://dl.k8s.io/v{KUBERNETES}/bin"
+    kubernetes: str = "https://dl.k8s.io"
     kwok: str = f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/v{KWOK}"
 
 
@@ -82,12 +82,19 @@ def kwok_binary(release: Any, os_name: str, arch: str) -> Artifact | None:
     return None
 
 
-def fetch(names: Iterable[str], into: Path, *, say: Say, publishers: Publishers | None = None) -> None:
+def fetch(
+    names: Iterable[str],
+    into: Path,
+    *,
+    say: Say,
+    version: str = KUBERNETES,
+    publishers: Publishers | None = None,
+) -> None:
     """Puts those programs that can be downloaded into the folder; what fails is told and left out."""
     where = publishers or Publishers()
     os_name, arch = go_platform(platform.system(), platform.machine())
     wanted = set(names)
-    for step in _steps(wanted, where, os_name, arch):
+    for step in _steps(wanted, where, version, os_name, arch):
         started = time.monotonic()
         try:
             for name, content in step():
@@ -100,19 +107,21 @@ def fetch(names: Iterable[str], into: Path, *, say: Say, publishers: Publishers 
 _Step = Callable[[], Iterator[tuple[str, bytes]]]
 
 
-def _steps(wanted: set[str], where: Publishers, os_name: str, arch: str) -> Iterator[_Step]:
+def _steps(wanted: set[str], where: Publishers, version: str, os_name: str, arch: str) -> Iterator[_Step]:
     if archived := wanted & _IN_ARCHIVE:
-        yield lambda: _from_envtest(archived, where.envtest, os_name, arch)
+        yield lambda: _from_envtest(archived, where.envtest, version, os_name, arch)
     if released := wanted & _IN_RELEASE:
-        yield lambda: _from_release(released, f"{where.kubernetes}/{os_name}/{arch}")
+        yield lambda: _from_release(released, f"{where.kubernetes}/v{version}/bin/{os_name}/{arch}")
     if "kwok" in wanted:
         yield lambda: _from_kwok(where.kwok, os_name, arch)
 
 
-def _from_envtest(names: set[str], index_url: str, os_name: str, arch: str) -> Iterator[tuple[str, bytes]]:
-    archive = envtest_archive(yaml.safe_load(_read(index_url)), KUBERNETES, os_name, arch)
+def _from_envtest(
+    names: set[str], index_url: str, version: str, os_name: str, arch: str
+) -> Iterator[tuple[str, bytes]]:
+    archive = envtest_archive(yaml.safe_load(_read(index_url)), version, os_name, arch)
     if archive is None:
-        raise Unusable(f"envtest has no Kubernetes {KUBERNETES} for {os_name}/{arch}")
+        raise Unusable(f"envtest has no Kubernetes {version} for {os_name}/{arch}")
     with tarfile.open(fileobj=io.BytesIO(_checked(archive)), mode="r:gz") as tar:
         for member in tar:
             name = Path(member.name).name

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from controller.testing.controlplane.programs import STAGING, Program, Unavailable
+from controller.testing.controlplane.programs import Program, Unavailable
 
 Say = Callable[[str], None]
 
@@ -34,6 +34,11 @@ _HOW_TO_GET_GO = (
 def unreleased_modules(go_mod: str) -> list[str]:
     """The modules that a go.mod of Kubernetes requires at v0.0.0, once each."""
     return sorted(set(_UNRELEASED.findall(go_mod)))
+
+
+def staging(version: str) -> str:
+    """The version of the k8s.io libraries that are released together with a version of Kubernetes."""
+    return version.replace("v1.", "v0.", 1)
 
 
 def go_version(output: str) -> tuple[int, int] | None:
@@ -96,7 +101,7 @@ class _Workspace:
         self._run("mod", "init", "controlplane")
         fetched = self._told(f"fetch {module} {version}", "mod", "download", "-json", f"{module}@{version}")
         go_mod = Path(json.loads(fetched)["GoMod"]).read_text(encoding="utf-8")
-        replaced = [f"-replace={name}={name}@v{STAGING}" for name in unreleased_modules(go_mod)]
+        replaced = [f"-replace={name}={name}@{staging(version)}" for name in unreleased_modules(go_mod)]
         self._run("mod", "edit", f"-require={module}@{version}", *replaced)
 
     def compile(self, program: Program, into: Path) -> None:

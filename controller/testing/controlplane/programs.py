@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KUBERNETES = "1.36.3"
+OLDEST_KUBERNETES = "1.29.15"
+"""The last release of the oldest minor version that ``docs/install.md`` promises."""
 ETCD = "3.6.16"
 KWOK = "0.8.0"
 CONTAINERD = "2.4.2"
 CNI_PLUGINS = "1.9.1"
 COREDNS = "1.15.0"
-
-STAGING = f"0.{KUBERNETES.partition('.')[2]}"
-"""Version of the k8s.io libraries that are released together with Kubernetes."""
 
 
 class Unavailable(RuntimeError):
@@ -34,13 +33,13 @@ class Program:
     source: Path | None = None
 
 
-def _kubernetes(name: str) -> Program:
-    major, minor, _ = KUBERNETES.split(".")
+def kubernetes(name: str, version: str = KUBERNETES) -> Program:
+    major, minor, _ = version.split(".")
     stamp = "k8s.io/component-base/version"
     ldflags = (
-        f"-s -w -X {stamp}.gitVersion=v{KUBERNETES} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+        f"-s -w -X {stamp}.gitVersion=v{version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
     )
-    return Program(name, "k8s.io/kubernetes", f"v{KUBERNETES}", f"k8s.io/kubernetes/cmd/{name}", ldflags)
+    return Program(name, "k8s.io/kubernetes", f"v{version}", f"k8s.io/kubernetes/cmd/{name}", ldflags)
 
 
 def _containerd(name: str) -> Program:
@@ -61,13 +60,13 @@ PROGRAMS = {
     program.name: program
     for program in (
         Program("etcd", "go.etcd.io/etcd/server/v3", f"v{ETCD}", "go.etcd.io/etcd/server/v3"),
-        _kubernetes("kube-apiserver"),
-        _kubernetes("kube-controller-manager"),
+        kubernetes("kube-apiserver"),
+        kubernetes("kube-controller-manager"),
         Program("kwok", "sigs.k8s.io/kwok", f"v{KWOK}", "sigs.k8s.io/kwok/cmd/kwok"),
-        _kubernetes("kube-scheduler"),
-        _kubernetes("kubectl"),
-        _kubernetes("kubelet"),
-        _kubernetes("kube-proxy"),
+        kubernetes("kube-scheduler"),
+        kubernetes("kubectl"),
+        kubernetes("kubelet"),
+        kubernetes("kube-proxy"),
         _containerd("containerd"),
         _containerd("containerd-shim-runc-v2"),
         _containerd("ctr"),
@@ -80,6 +79,9 @@ PROGRAMS = {
 
 USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kubectl")
 """What the tests and the benchmarks run; the others are fetched when somebody names them."""
+
+SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""What makes a control plane one of a version; the others go with any."""
 
 NODE = (
     "kubelet",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.testing.controlplane import Unavailable, binaries, download, gobuild
-from controller.testing.controlplane.programs import KUBERNETES, Program
+from controller.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES, SERVERS, Program
 
 
 def program(directory: Path, name: str, *, mode: int = 0o755) -> Path:
@@ -43,8 +43,8 @@ def obtained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Puts a download that has kube-apiserver and a compiler that has everything in place; what each was asked."""
     asked: list[str] = []
 
-    def fetch(names: list[str], into: Path, *, say: binaries.Say) -> None:
-        asked.append(f"download {' '.join(names)}")
+    def fetch(names: list[str], into: Path, *, version: str, say: binaries.Say) -> None:
+        asked.append(f"download {' '.join(names)}{into.name.removeprefix(f'v{version}')}")
         if "kube-apiserver" in names:
             program(into, "kube-apiserver")
 
@@ -105,6 +105,24 @@ def test_a_download_is_tried_before_compiling_and_only_for_what_is_missing(
 
     assert obtained == ["download kube-apiserver kwok", "compile kwok"]
     assert found == {name: cache / name for name in ("etcd", "kube-apiserver", "kwok")}
+
+
+def test_the_oldest_servers_have_a_folder_of_their_own(
+    environ: dict[str, str], assets: Path, cache: Path, obtained: list[str], said: list[str]
+) -> None:
+    """Whatever else is named or there; but what has been compiled into it is not compiled again."""
+    for place in (assets, cache):
+        program(place, "kube-scheduler")
+
+    folder = binaries.oldest(environ=environ, say=said.append)
+    again = binaries.oldest(environ=environ, say=said.append)
+
+    assert folder == again == cache.with_name(f"v{OLDEST_KUBERNETES}")
+    assert obtained == [
+        f"download {' '.join(SERVERS)}",
+        "compile kube-controller-manager",
+        "compile kube-scheduler",
+    ]
 
 
 def test_an_unknown_program_is_named(environ: dict[str, str]) -> None:

@@ -101,7 +101,7 @@ class Site:
         ).encode()
 
     def offer_release(self, name: str, content: bytes) -> None:
-        path = f"/release/linux/amd64/{name}"
+        path = f"/release/v{KUBERNETES}/bin/linux/amd64/{name}"
         self.files[path] = content
         self.files[f"{path}.sha512"] = hashlib.sha512(content).hexdigest().encode()
 

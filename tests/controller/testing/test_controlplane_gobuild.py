@@ -9,7 +9,7 @@ import pytest
 
 from controller.testing.controlplane import Unavailable
 from controller.testing.controlplane.gobuild import build, go_version, unreleased_modules
-from controller.testing.controlplane.programs import KUBERNETES, PROGRAMS, STAGING
+from controller.testing.controlplane.programs import KUBERNETES, PROGRAMS
 
 GO_MOD = """
 module k8s.io/kubernetes
@@ -107,7 +107,7 @@ def test_programs_of_one_module_are_compiled_in_one_workspace(go: Go, into: Path
     edits = [line for line in go.asked if " mod edit " in line and "kubernetes" in line]
     assert len(edits) == 1
     assert f"-require=k8s.io/kubernetes@v{KUBERNETES}" in edits[0]
-    assert f"-replace=k8s.io/api=k8s.io/api@v{STAGING}" in edits[0]
+    assert f"-replace=k8s.io/api=k8s.io/api@v0.{KUBERNETES.partition('.')[2]}" in edits[0]
     assert all(line.startswith("-mod=mod auto ") for line in go.asked[1:])
     assert f"  compile kube-apiserver v{KUBERNETES} …" in said
 
