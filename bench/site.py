@@ -7,24 +7,23 @@ from pathlib import Path
 
 import yaml
 
-from controller.cli.here import add_isolation, end_by_signal, loop_factory
-from controller.crds import all_crds
-from controller.local.site import Door, site
+from controller.cli import here
+from controller.local.site import Door
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    add_isolation(parser)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    here.add_flags(parser)
+    with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
         runner.run(_stay(parser.parse_args()))
 
 
 async def _stay(args: argparse.Namespace) -> None:
     stop, folder = asyncio.Event(), Path.cwd()
-    async with site(all_crds(), folder, isolation=args.isolation, door=Door(tls=True)) as here:
-        end_by_signal(here, stop)
+    async with here.opened(args, folder, Door(tls=True)) as site:
+        here.end_by_signal(site, stop)
         kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(dict(here.kubeconfig)))
+        kubeconfig.write_text(yaml.safe_dump(dict(site.kubeconfig)))
         sys.stdout.write(f"export KUBECONFIG={kubeconfig}\n")
         sys.stdout.flush()
         await stop.wait()

@@ -9,12 +9,17 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from controller.crds import all_crds
+from controller.local.node.addresses import NoAddresses
 from controller.local.node.choice import Wanted
-from controller.local.site import Offer, Site
+from controller.local.node.gpus import NoSuchGpu
+from controller.local.node.keeping import NoNamespaces
+from controller.local.site import Door, Offer, Site, site
 from controller.policy.gang import scheduler_of
 from controller.runtime import clock
 from controller.settings import Settings
@@ -26,7 +31,11 @@ _KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 
 
-def add_isolation(parser: argparse.ArgumentParser) -> None:
+CANNOT_BEGIN = (NoAddresses, NoNamespaces, NoSuchGpu)
+"""What ``opened`` raises when this machine does not have what is asked for."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation",
         choices=get_args(Wanted),
@@ -54,9 +63,6 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
         help="start the sshd of MPI's workers and reach it by this machine's ssh, in namespaces; otherwise the node "
         "stands for both",
     )
-
-
-def add_offer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpus",
         metavar="N|UUID,...",
@@ -92,6 +98,23 @@ def labels(text: str) -> dict[str, str]:
 
 def offer_of(args: argparse.Namespace) -> Offer:
     return Offer(gpus=args.gpus, labels=args.node_labels, gang_scheduler=args.gang_scheduler_name)
+
+
+def opened(
+    args: argparse.Namespace, folder: Path, door: Door, data: Path | None = None
+) -> AbstractAsyncContextManager[Site]:
+    """The site that the flags ask for; ``door`` and ``data`` as in ``site``."""
+    return site(
+        all_crds(),
+        folder,
+        isolation=args.isolation,
+        egress=args.egress,
+        images=dict(args.images),
+        real_ssh=args.real_ssh,
+        door=door,
+        offer=offer_of(args),
+        data=data,
+    )
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -15,27 +15,13 @@ from rich.console import Console
 
 from api.meta import Resource
 from controller import app
-from controller.cli.here import (
-    add_isolation,
-    add_offer,
-    end_by_signal,
-    greeting,
-    loop_factory,
-    offer_of,
-    run_folder,
-    settings_of,
-)
-from controller.crds import all_crds
+from controller.cli import here
 from controller.local import documents, screen
 from controller.local.documents import Document, Problem, Refused
 from controller.local.follow import Follow
-from controller.local.node.addresses import NoAddresses
-from controller.local.node.choice import Wanted
-from controller.local.node.gpus import NoSuchGpu
-from controller.local.node.keeping import NoNamespaces
 from controller.local.progress import Job, Progress, Replica
 from controller.local.screen import Plain, Screen, Terminal
-from controller.local.site import Site, site
+from controller.local.site import Door, Site
 from controller.runtime import clock
 from controller.telemetry import logs
 
@@ -73,8 +59,7 @@ def add_parser(
         metavar="DIR",
         help="where logs go (default: a new folder in .rallypoint/runs)",
     )
-    add_isolation(parser)
-    add_offer(parser)
+    here.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -90,7 +75,7 @@ def seconds(text: str) -> float:
 def execute(args: argparse.Namespace) -> int:
     """Exit status: one of ``EXIT``; Failed also when the run cannot begin."""
     try:
-        folder = run_folder(args.run_dir)
+        folder = here.run_folder(args.run_dir)
         opened = (folder / "controller.log").open("w")
     except OSError as error:
         sys.stderr.write(f"rallypoint run: no folder for the logs: {error.filename}: {error.strerror}\n")
@@ -100,11 +85,11 @@ def execute(args: argparse.Namespace) -> int:
         with opened as log_file:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
                 outcome = runner.run(run.go(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
-    except (NoAddresses, NoNamespaces, NoSuchGpu) as error:
+    except here.CANNOT_BEGIN as error:
         sys.stderr.write(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
     run.tell(outcome)
@@ -115,15 +100,10 @@ class Run:
     """One call of the command: from parsed documents to an outcome, one of the keys of ``EXIT``."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args = args
         self._namespace: str = args.namespace
         self._timeout: float | None = args.timeout
         self._json: bool = args.output == "json"
-        self._isolation: Wanted = args.isolation
-        self._egress: bool = args.egress
-        self._images: dict[str, Path] = dict(args.images)
-        self._real_ssh: bool = args.real_ssh
-        self._offer = offer_of(args)
-        self._settings = settings_of(args)
         self._folder = folder
         self._progress = Progress(several=False)
         self._problems: Sequence[Problem] = ()
@@ -133,38 +113,30 @@ class Run:
 
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
-        async with site(
-            all_crds(),
-            self._folder,
-            isolation=self._isolation,
-            egress=self._egress,
-            images=self._images,
-            real_ssh=self._real_ssh,
-            offer=self._offer,
-        ) as here:
-            end_by_signal(here, self._stop)
+        async with here.opened(self._args, self._folder, Door()) as site:
+            here.end_by_signal(site, self._stop)
             try:
-                matched = await documents.match(here.client, found)
+                matched = await documents.match(site.client, found)
                 _require_jobs(matched)
-                await documents.check(here.client, matched, self._namespace)
-                return await self._follow(here, matched)
+                await documents.check(site.client, matched, self._namespace)
+                return await self._follow(site, matched)
             except Refused as refused:
                 return self.refused(refused.problems)
 
-    async def _follow(self, here: Site, matched: Sequence[tuple[Document, Resource]]) -> str:
+    async def _follow(self, site: Site, matched: Sequence[tuple[Document, Resource]]) -> str:
         jobs = [resource for _, resource in matched if _is_job(resource)]
         self._progress = Progress(several=len(jobs) > 1)
         with self._screen(self._progress) as shown:
-            shown.note(greeting(here))
+            shown.note(here.greeting(site))
             follow = Follow(self._progress, shown)
-            follow.listen(here.node.logs)
+            follow.listen(site.node.logs)
             async with asyncio.TaskGroup() as tasks:
                 beside = [
-                    tasks.create_task(app.run(self._settings, here.connection)),
-                    tasks.create_task(follow.watch(here.client, jobs)),
+                    tasks.create_task(app.run(here.settings_of(self._args), site.connection)),
+                    tasks.create_task(follow.watch(site.client, jobs)),
                 ]
                 try:
-                    await self._submit(here, matched, follow)
+                    await self._submit(site, matched, follow)
                     async with asyncio.timeout(self._timeout):
                         await follow.until_finished(self._stop)
                 except Refused as refused:
@@ -176,10 +148,10 @@ class Run:
                         task.cancel()
         return self._outcome("Unread" if self._unread else "Interrupted")
 
-    async def _submit(self, here: Site, matched: Sequence[tuple[Document, Resource]], follow: Follow) -> None:
+    async def _submit(self, site: Site, matched: Sequence[tuple[Document, Resource]], follow: Follow) -> None:
         """Create what jobs lean on, then the jobs."""
         for document, resource in sorted(matched, key=lambda pair: _is_job(pair[1])):
-            created = await documents.create(here.client, document, resource, self._namespace)
+            created = await documents.create(site.client, document, resource, self._namespace)
             if _is_job(resource):
                 follow.submitted(resource.kind, created)
 
@@ -237,8 +209,8 @@ class Run:
 
 def _short(path: Path) -> str:
     """For people: as seen from the working directory, if it is below that."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    folder = Path.cwd()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def _is_job(resource: Resource) -> bool:

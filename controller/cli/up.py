@@ -11,22 +11,9 @@ from typing import Any
 import yaml
 
 from controller import app
-from controller.cli.here import (
-    add_isolation,
-    add_offer,
-    end_by_signal,
-    greeting,
-    loop_factory,
-    offer_of,
-    run_folder,
-    settings_of,
-)
-from controller.crds import all_crds
+from controller.cli import here
 from controller.local.apiserver.journal import Unusable
-from controller.local.node.addresses import NoAddresses
-from controller.local.node.gpus import NoSuchGpu
-from controller.local.node.keeping import NoNamespaces
-from controller.local.site import Door, Site, site
+from controller.local.site import Door, Site
 from controller.telemetry import logs
 
 OURS = "rallypoint"
@@ -66,8 +53,7 @@ def add_parser(
         metavar="DIR",
         help="where logs go without --data (default: a new folder in .rallypoint/runs)",
     )
-    add_isolation(parser)
-    add_offer(parser)
+    here.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -80,14 +66,14 @@ def port(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     try:
-        folder = run_folder(args.data or args.run_dir)
+        folder = here.run_folder(args.data or args.run_dir)
         kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
         _require_ours(kubeconfig)
         with (folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
-            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
                 runner.run(_stay(args, folder, kubeconfig))
-    except (NoAddresses, NoNamespaces, NoSuchGpu, NotOurs, Unusable) as error:
+    except (*here.CANNOT_BEGIN, NotOurs, Unusable) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(
@@ -104,28 +90,21 @@ def _failed(why: str) -> int:
 async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
     """Be up until a signal comes; when this returns, nothing runs any more."""
     stop = asyncio.Event()
-    async with site(
-        all_crds(),
-        folder,
-        isolation=args.isolation,
-        egress=args.egress,
-        images=dict(args.images),
-        real_ssh=args.real_ssh,
-        door=Door(args.port, tls=True),
-        offer=offer_of(args),
-        data=folder / "objects.sqlite" if args.data else None,
-    ) as here:
-        end_by_signal(here, stop)
+    data = folder / "objects.sqlite" if args.data else None
+    async with here.opened(args, folder, Door(args.port, tls=True), data) as site:
+        here.end_by_signal(site, stop)
         async with asyncio.TaskGroup() as tasks:
-            controller = tasks.create_task(app.run(settings_of(args), here.connection))
-            _write_kubeconfig(kubeconfig, here.kubeconfig)
-            _greet(here, folder, kubeconfig)
+            controller = tasks.create_task(app.run(here.settings_of(args), site.connection))
+            _write_kubeconfig(kubeconfig, site.kubeconfig)
+            _greet(site, folder, kubeconfig)
             await stop.wait()
             controller.cancel()
 
 
-def _greet(here: Site, folder: Path, kubeconfig: Path) -> None:
-    sys.stdout.write(f"{here.server}: {greeting(here)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n")
+def _greet(site: Site, folder: Path, kubeconfig: Path) -> None:
+    sys.stdout.write(
+        f"{site.server}: {here.greeting(site)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n"
+    )
     sys.stdout.flush()
 
 

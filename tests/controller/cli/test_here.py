@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from controller.cli import main
-from controller.cli.here import add_offer, labels, offer_of, settings_of
+from controller.cli.here import add_flags, labels, offer_of, settings_of
 from controller.local.site import Offer
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    add_offer(parser)
+    add_flags(parser)
     return parser.parse_args(arguments)
 
 
