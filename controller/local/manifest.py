@@ -18,6 +18,11 @@ class Row:
     manifest: Manifest = field(repr=False, compare=False)
 
 
+def containers(pod: Manifest) -> list[Manifest]:
+    """The init containers of a pod, then the others."""
+    return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+
+
 def decode(raw: msgspec.Raw) -> Row:
     """A row of an object's JSON."""
     manifest: dict[str, Any] = msgspec.json.decode(raw)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from api import quantity
+from controller.local.manifest import containers
 from controller.local.node.objects import Unresolved
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]\Z")
@@ -65,8 +66,7 @@ def resource(
         Unresolved: another container is named that does not exist, or the resource is of no known form.
     """
     if other := chosen.get("containerName"):
-        everyone = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
-        named = next((c for c in everyone if c["name"] == other), None)
+        named = next((c for c in containers(pod) if c["name"] == other), None)
         if named is None:
             raise Unresolved(f"container {other} not found")
         container = named

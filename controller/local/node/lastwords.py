@@ -9,7 +9,7 @@ runtime.go (the lengths), pkg/kubelet/status/status_manager.go (normalizeStatus)
 
 from pathlib import Path
 
-from controller.local.manifest import Manifest
+from controller.local.manifest import Manifest, containers
 from controller.local.node.logs import Log
 from controller.local.node.volumes import Mount
 
@@ -54,6 +54,4 @@ def message(pod: Manifest, container: Manifest, written: str, exit_code: int, lo
     asks_log = container.get("terminationMessagePolicy") == "FallbackToLogsOnError"
     if asks_log and exit_code != 0 and not written:
         written = log.tail(MOST_LOG_LINES, MOST_LOG_BYTES).decode(errors="replace")
-    spec = pod["spec"]
-    share = MOST_BYTES_OF_POD // (len(spec["containers"]) + len(spec.get("initContainers") or ()))
-    return written[:share]
+    return written[: MOST_BYTES_OF_POD // len(containers(pod))]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from controller.local.manifest import Manifest
+from controller.local.manifest import Manifest, containers
 from controller.local.node.environment import Variable
 from controller.local.node.expansion import expand
 from controller.local.node.gpus import CUDA
@@ -79,7 +79,7 @@ def refusal(pod: Manifest) -> str:
 
     An image's own command is unknown, because images are not pulled.
     """
-    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+    for container in containers(pod):
         if not container.get("command") and not is_delivery(container):
             return (
                 f'container "{container["name"]}" has no command; the one of image {container.get("image", "")} is '

@@ -18,7 +18,7 @@ from typing import Self
 
 import psutil
 
-from controller.local.manifest import Manifest
+from controller.local.manifest import Manifest, containers
 from controller.local.node import guard, names, volumes
 from controller.local.node.addresses import Addresses
 from controller.local.node.environment import Variable
@@ -88,7 +88,7 @@ class Loopback:
 
     def refusal(self, pod: Manifest) -> str:
         return volumes.unknown(pod) or next(
-            (reason for container in _containers(pod) if (reason := self._unseen(pod, container))), ""
+            (reason for container in containers(pod) if (reason := self._unseen(pod, container))), ""
         )
 
     def rewrite(self, pod: Manifest, text: str) -> str:
@@ -280,10 +280,6 @@ def _is_there(mount: Mount) -> bool:
     return mount.path == "/dev/shm" or mount.place.resolve() == Path(mount.path).resolve()
 
 
-def _containers(pod: Manifest) -> list[Manifest]:
-    return [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
-
-
 def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
     """The mounts of a pod's own volumes that mean the same in each of its containers: what a file in one may name."""
     kept = {
@@ -292,7 +288,7 @@ def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
         if not any(kind in volume for kind in ("hostPath", *volumes.CLAIMED))
     }
     found: dict[str, set[Mount]] = defaultdict(set)
-    for container in _containers(pod):
+    for container in containers(pod):
         for mount in container.get("volumeMounts") or ():
             name, path = mount["name"], mount["mountPath"]
             if name in kept and not mount.get("subPathExpr"):

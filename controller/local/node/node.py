@@ -18,7 +18,7 @@ import orjson
 from api.meta import PODS, SERVICES
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists
-from controller.local.manifest import Manifest, Row, decode
+from controller.local.manifest import Manifest, Row, containers, decode
 from controller.local.node.access import Access
 from controller.local.node.admission import Rejection, rejection
 from controller.local.node.allotment import Allotment
@@ -150,8 +150,7 @@ class Node:
         task, _ = self._running.get(_uid(pod), (None, None))
         if task is None or not task.runs(container) or self._workplace is None:
             raise NotRunning
-        specs = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
-        spec = next(one for one in specs if one["name"] == container)
+        spec = next(one for one in containers(pod) if one["name"] == container)
         try:
             return await self._workplace.enter(pod, spec, command, streams, verbatim=verbatim)
         except Unresolved as error:

@@ -55,7 +55,6 @@ def pod_status(
         "podIPs": [{"ip": facts.pod_ip}],
         "startTime": timestamp(facts.started),
         "containerStatuses": [_container_status(pod, c) for c in containers if not c.is_init],
-        "qosClass": qos_class(pod),
     }
     if any(c.is_init for c in containers):
         status["initContainerStatuses"] = [_container_status(pod, c) for c in containers if c.is_init]
@@ -89,22 +88,6 @@ def phase_when_stopped(containers: Iterable[Container]) -> str:
     """The phase of a pod that is being deleted, once its processes are gone: it is always a final one."""
     ends = [c.ended for c in containers if not c.is_init]
     return "Succeeded" if ends and all(end is not None and end.succeeded for end in ends) else "Failed"
-
-
-def qos_class(pod: Mapping[str, Any]) -> str:
-    containers = [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]
-    resources = [c.get("resources") or {} for c in containers]
-    if not any(r.get("requests") or r.get("limits") for r in resources):
-        return "BestEffort"
-    guaranteed = all(
-        {"cpu", "memory"} <= set(r.get("limits") or {})
-        and all(
-            (r.get("requests") or r["limits"]).get(k, r["limits"][k]) == r["limits"][k]
-            for k in ("cpu", "memory")
-        )
-        for r in resources
-    )
-    return "Guaranteed" if guaranteed else "Burstable"
 
 
 def with_condition(pod: Mapping[str, Any], condition: dict[str, Any], now: datetime) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeMounts; pkg/kubelet/container/helpers.go, ExpandContainerVolumeMounts.
 """
 
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from controller.local.node.expansion import expand
 from controller.local.node.objects import Unresolved
 from controller.local.node.volumes import Mount, Places
-
-_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 
 def mounts(
@@ -44,22 +42,13 @@ def _inside(container: Mapping[str, Any], mount: Mapping[str, Any], values: Mapp
     path = str(mount.get("subPath") or "")
     if written := mount.get("subPathExpr"):
         try:
-            path = expanded(written, values)
+            path = expand(written, values, strict=True)
         except KeyError as error:
             why = f'missing value for "{error.args[0]}"'
             raise Unresolved(f"failed to expand subPath for {_about(container, mount)}: {why}") from error
     if path.startswith("/") or ".." in PurePosixPath(path).parts:
         raise Unresolved(f"subPath {path} of {_about(container, mount)} leaves its volume")
     return path
-
-
-def expanded(written: str, values: Mapping[str, str]) -> str:
-    """``written`` with each ``$(NAME)`` replaced.
-
-    Raises:
-        KeyError: there is no such variable.
-    """
-    return _REFERENCE.sub(lambda match: "$" if match[1] is None else values[match[1]], written)
 
 
 def _make(container: Mapping[str, Any], mount: Mapping[str, Any], volume: Path, place: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from controller.local.manifest import containers
 from controller.local.node import atomic, payload
 from controller.local.node.hostpath import host_path
 from controller.local.node.objects import Reference
@@ -59,7 +60,7 @@ def unknown(pod: Mapping[str, Any]) -> str:
     for volume in volumes.values():
         if kind := _unknown_kind(volume):
             return f'volume "{volume["name"]}" is a {kind}, which local mode does not provide'
-    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+    for container in containers(pod):
         if devices := container.get("volumeDevices"):
             name = devices[0]["name"]
             return f'volume "{name}" is wanted as a block device, which local mode does not provide'

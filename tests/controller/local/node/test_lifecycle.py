@@ -449,19 +449,3 @@ def test_a_readiness_gate_is_opened_by_others(told: list[tuple[str, str]], words
     assert by_type["Ready"].get("message") == words
     assert (by_type["Ready"]["status"] == "True") is (words is None)
     assert "g" not in by_type
-
-
-@pytest.mark.parametrize(
-    ("resources", "qos"),
-    [
-        ({}, "BestEffort"),
-        ({"requests": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
-        ({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, "Burstable"),
-    ],
-)
-def test_qos_class(resources: dict[str, Any], qos: str) -> None:
-    manifest = pod()
-    manifest["spec"]["containers"][0]["resources"] = resources
-
-    assert status.qos_class(manifest) == qos
