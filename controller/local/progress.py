@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from api.labels import JOB_NAME
 from controller.local.manifest import Manifest, Row
 
+ENDED = ("Succeeded", "Failed")
 HOPELESS = ("Refused", "NodeError")
 """Why a container waits that the node will never start."""
 
@@ -27,6 +28,7 @@ class Replica:
     short: str
     """The name without the job's: ``worker-0``."""
     pod: Manifest = field(repr=False)
+    """As it was when somebody asked for its end: how it then ended says nothing of its work."""
     uids: list[str] = field(default_factory=list)
     """Of all pods that had the name, in order."""
     gone: bool = False
@@ -34,7 +36,9 @@ class Replica:
 
     @property
     def phase(self) -> str:
-        return str((self.pod.get("status") or {}).get("phase") or "Pending")
+        """The pod's; Deleted if it was taken away before it had ended, by ``cleanPodPolicy`` for example."""
+        phase = str((self.pod.get("status") or {}).get("phase") or "Pending")
+        return "Deleted" if self.gone and phase not in ENDED else phase
 
     @property
     def node(self) -> str:
@@ -49,12 +53,10 @@ class Replica:
     def detail(self) -> str:
         """Why the replica is not simply running or done; empty otherwise."""
         status = self.pod.get("status") or {}
-        if self.phase == "Pending":
-            return _pending_detail(status)
         if self.phase == "Failed":
-            codes = [f"exit code {end['exitCode']}" for end in _ends(status) if end["exitCode"] != 0]
-            return ", ".join([*codes, *filter(None, [status.get("reason"), status.get("message")])])
-        return next((text for state in _states(status) if (text := _waiting(state))), "")
+            return ", ".join(filter(None, [*_failures(status), status.get("reason"), status.get("message")]))
+        told = (_unscheduled(status), *map(_waiting, _containers(status)), *_failures(status))
+        return next(filter(None, told), "")
 
     @property
     def exit_code(self) -> int | None:
@@ -71,7 +73,7 @@ class Replica:
 
     @property
     def over(self) -> bool:
-        return self.gone or self.phase in ("Succeeded", "Failed")
+        return self.gone or self.phase in ENDED
 
 
 @dataclass
@@ -97,7 +99,7 @@ class Job:
         A job with a pod that this node will never run has the state Refused, which no controller writes.
         """
         true = [one for one in self.conditions if one.get("status") == "True"]
-        final = [one for one in true if one["type"] in ("Succeeded", "Failed")]
+        final = [one for one in true if one["type"] in ENDED]
         refused = [
             {"type": "Refused", "message": f"{replica.short}: {replica.hopeless}"}
             for replica in self.rows
@@ -184,10 +186,11 @@ class Progress:
             return []
         replica = job.replicas.get(row.name)
         if after is None:
-            if replica is not None and replica.uids[-1] == row.uid:
-                replica.gone = True
-            return []
-        if replica is None:
+            if replica is None or replica.uids[-1] != row.uid:
+                return []
+            old = _told(replica)
+            replica.gone = True
+        elif replica is None:
             replica = job.replicas[row.name] = Replica(
                 row.name, short_name(job, row.manifest), row.manifest, [row.uid]
             )
@@ -205,6 +208,8 @@ class Progress:
         if row.uid != replica.uids[-1]:
             replica.earlier_restarts += _restarts(replica.pod)
             replica.uids.append(row.uid)
+        elif replica.phase not in ENDED and replica.pod["metadata"].get("deletionTimestamp"):
+            return
         replica.gone = False
         replica.pod = row.manifest
 
@@ -252,29 +257,52 @@ def _index(short: str) -> int:
 
 
 def _restarts(pod: Manifest) -> int:
-    status = pod.get("status") or {}
-    return sum(int(one.get("restartCount") or 0) for one in status.get("containerStatuses") or ())
+    return sum(int(one.get("restartCount") or 0) for one in _containers(pod.get("status") or {}))
+
+
+def _containers(status: Manifest) -> list[dict[str, Any]]:
+    """What is known of each container, in the order of their starts."""
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def _states(status: Manifest) -> list[dict[str, Any]]:
-    containers = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    return [one.get("state") or {} for one in containers]
+    return [one.get("state") or {} for one in _containers(status)]
 
 
 def _ends(status: Manifest) -> list[dict[str, Any]]:
     return [state["terminated"] for state in _states(status) if state.get("terminated")]
 
 
-def _waiting(state: Manifest) -> str:
-    waiting = state.get("waiting") or {}
+def _unscheduled(status: Manifest) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason')}: {condition.get('message')}"
+    return ""
+
+
+def _waiting(container: Manifest) -> str:
+    """Why a container waits, and with what it failed if that is why; empty if it does not or is about to start."""
+    waiting = (container.get("state") or {}).get("waiting") or {}
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason == "CrashLoopBackOff":
+        message, _, _ = message.partition(" pod=")
+        return ": ".join(filter(None, [reason, message, _failure(container.get("lastState"))]))
     if reason in ("", "ContainerCreating", "PodInitializing"):
         return str(message)
     return f"{reason}: {message}" if message else str(reason)
 
 
-def _pending_detail(status: Manifest) -> str:
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason')}: {condition.get('message')}"
-    return next((text for state in _states(status) if (text := _waiting(state))), "")
+def _failures(status: Manifest) -> list[str]:
+    """What containers have failed with; init containers by their names."""
+    inits = [(f"{one['name']}: ", one) for one in status.get("initContainerStatuses") or ()]
+    mains = [("", one) for one in status.get("containerStatuses") or ()]
+    return [name + text for name, one in (*inits, *mains) if (text := _failure(one.get("state")))]
+
+
+def _failure(state: Manifest | None) -> str:
+    """The exit code and the last line of the message; empty if it is no failure."""
+    end = (state or {}).get("terminated") or {}
+    if not end.get("exitCode"):
+        return ""
+    message = str(end.get("message") or "").strip().rpartition("\n")[2]
+    return f"exit code {end['exitCode']}" + (f" ({message})" if message else "")

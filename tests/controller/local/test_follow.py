@@ -135,6 +135,32 @@ def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Prog
     assert (replica.uids, replica.restarts, replica.over) == (["1", "2"], 1, False)
 
 
+def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
+    going = pod("job-worker-0")
+    going["metadata"]["deletionTimestamp"] = CREATED
+    done = {**going, "status": {"phase": "Failed", **ended(143)}}
+    told = [
+        progress.see_pod(None, row(pod("job-worker-0"))),
+        progress.see_pod(None, row(going)),
+        progress.see_pod(None, row(done)),
+        progress.see_pod(row(done), None),
+    ]
+    (replica,) = progress.jobs["j"].rows
+
+    assert [news.text for one in told for news in one] == ["worker-0: Running", "worker-0: Deleted"]
+    assert (replica.phase, replica.detail, replica.exit_code) == ("Deleted", "", None)
+
+
+def test_a_pod_that_had_failed_before_it_was_taken_away_has(progress: Progress) -> None:
+    failed = pod("job-worker-0", "Failed", **ended(3))
+    going = {**failed, "metadata": {**failed["metadata"], "deletionTimestamp": CREATED}}
+    for after in (row(failed), row(going), None):
+        progress.see_pod(row(failed), after)
+    (replica,) = progress.jobs["j"].rows
+
+    assert (replica.phase, replica.detail, replica.exit_code) == ("Failed", "exit code 3", 3)
+
+
 def test_restarts_in_place_count_as_well(progress: Progress) -> None:
     status: dict[str, Any] = {
         "containerStatuses": [{"name": "pytorch", "restartCount": 2, "state": {"running": {}}}]
@@ -157,6 +183,22 @@ def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
     [
         pytest.param({}, "", id="running"),
         pytest.param({"phase": "Failed", **ended(3)}, "exit code 3", id="failed"),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "initContainerStatuses": [
+                    {
+                        "name": "compile",
+                        "state": {"terminated": {"exitCode": 128, "message": "exec\nno gcc\n"}},
+                    }
+                ],
+                "containerStatuses": [
+                    {"name": "mpi", "state": {"waiting": {"reason": "PodInitializing"}}},
+                ],
+            },
+            "compile: exit code 128 (no gcc)",
+            id="an init container failed",
+        ),
         pytest.param(
             {"phase": "Failed", "reason": "Evicted", "message": "no room"}, "Evicted, no room", id="evicted"
         ),
@@ -186,6 +228,25 @@ def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
             },
             "CrashLoopBackOff: back-off 10s",
             id="held back",
+        ),
+        pytest.param(
+            {
+                "phase": "Pending",
+                "initContainerStatuses": [
+                    {
+                        "name": "compile",
+                        "state": {
+                            "waiting": {
+                                "reason": "CrashLoopBackOff",
+                                "message": "back-off 10s restarting failed container=compile pod=a_b(c)",
+                            }
+                        },
+                        "lastState": {"terminated": {"exitCode": 1}},
+                    }
+                ],
+            },
+            "CrashLoopBackOff: back-off 10s restarting failed container=compile: exit code 1",
+            id="an init container is held back",
         ),
         pytest.param(
             {
