@@ -17,6 +17,8 @@ TELLING = 0.95
 """Functions that are on the stack more often than this are the loop and what started it."""
 WAITING = ("epoll_pwait", "epoll_wait")
 """Where a process without work sleeps, or one with work waits for a core: no time of its own."""
+IDLE = "_worker (concurrent/futures/thread.py"
+"""Where a thread of the pool waits for work."""
 
 
 class NoProfiler(Exception):
@@ -83,9 +85,9 @@ def summary(lines: Iterable[str]) -> Profile:
     for line in lines:
         stack, _, text = line.rpartition(" ")
         functions, seen = stack.split(";"), int(text)
-        if functions[-1].startswith(WAITING):
-            continue
         python = [function for function in functions if ".py:" in function]
+        if functions[-1].startswith(WAITING) or (python and python[-1].startswith(IDLE)):
+            continue
         own[functions[-1]] += seen
         parts[part(python[-1]) if python else "interpreter"] += seen
         for function in set(python):

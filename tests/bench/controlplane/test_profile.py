@@ -18,6 +18,7 @@ STACKS = [
     f"{MAIN};run (uvloop/__init__.py:38);read (libc.so.6) 2",
     f"{MAIN};{SEND};{SEND} 4",
     f"{MAIN};run (uvloop/__init__.py:38);epoll_pwait (libc.so.6) 90",
+    "Thread.run (threading.py:971);_worker (concurrent/futures/thread.py:69);0x7f8ac7ca3f16 (libc.so.6) 90",
 ]
 
 
