@@ -34,6 +34,9 @@ class Flavour(StrEnum):
         return replace(RESOURCE, version=self.value)
 
 
+_FLAVOURS = {one.value: one for one in Flavour}
+
+
 class MPIJobSpec(JobSpec):
     """Fields that one version alone had say so. ``active_deadline_seconds`` is in seconds."""
 
@@ -74,5 +77,4 @@ def flavour(job: MPIJob) -> Flavour:
     Differs: upstream has one behaviour an operator. See docs/decisions/0017-mpijob-versions.md.
     """
     marked = (job.metadata.annotations or {}).get(FLAVOUR, "")
-    stamped = job.spec.flavour or ""
-    return next((Flavour(text) for text in (marked, stamped) if text in set(Flavour)), Flavour.V1)
+    return _FLAVOURS.get(marked) or _FLAVOURS.get(job.spec.flavour or "") or Flavour.V1

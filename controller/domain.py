@@ -132,7 +132,7 @@ class Upkeep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """An object a job wants. The body is built only when it is sent, by a thread if that is ``slow``.
+    """An object a job wants. The body is built only when it is sent.
 
     Without what goes ``first``, nothing else is made; it goes in waves, 1 before 2. What is ``lasting`` stays while the job is suspended.
     """
@@ -143,7 +143,6 @@ class Child:
     upkeep: Upkeep = Upkeep.ONCE
     first: int = 0
     lasting: bool = False
-    slow: bool = False
     subresource: str = ""
     version: str = ""
     """Of a child that is not watched: it is made equal once for each of these. Empty is the job's generation."""

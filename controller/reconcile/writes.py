@@ -66,9 +66,9 @@ class Writer:
             AlreadyExists: there is one of that name; nothing is told.
         """
         job = parent.subject
-        body = await asyncio.to_thread(child.body) if child.slow else child.body()
+        body = orjson.dumps(child.body())
         try:
-            return await self._client.create(child.resource, job.namespace, orjson.dumps(body))
+            return await self._client.create(child.resource, job.namespace, body)
         except errors.AlreadyExists:
             raise
         except errors.Invalid as error:
@@ -107,9 +107,12 @@ class Writer:
             raise
 
     async def delete(self, parent: Parent, doomed: Doomed, uid: str) -> bool:
-        """Delete that very object; whether it was there."""
+        """Delete that very object, and what is its own, as the pods of a batch Job; whether it was there."""
+        namespace = parent.subject.namespace
         try:
-            await self._client.delete(doomed.resource, parent.subject.namespace, doomed.name, uid=uid)
+            await self._client.delete(
+                doomed.resource, namespace, doomed.name, uid=uid, propagation="Background"
+            )
         except (errors.NotFound, errors.Conflict):
             return False  # gone, or another object by now: either way not there any more
         except errors.ApiError as error:

@@ -13,7 +13,6 @@ from api.job import owner_reference
 from api.mpijob import Flavour, MPIJob
 from controller.domain import Role
 from controller.kind import Options, Roles
-from controller.kinds.mpi import keys
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, worker_name
 from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATORS, ROLE, launcher_env
 
@@ -21,6 +20,8 @@ CONTROLLER: Final = "mpi-operator"
 OWNER: Final = Flavour.V2BETA1.resource
 ROOT_PATH: Final = "/root/.ssh"
 DISCOVERY: Final = "discover_hosts.sh"
+PRIVATE: Final = "ssh-privatekey"
+PUBLIC: Final = "ssh-publickey"
 
 _SSH, _CONFIG = "ssh-auth", "mpi-job-config"
 
@@ -135,9 +136,9 @@ def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, 
     Differs: mpi-operator knows root by the very text /root/.ssh. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     items = [
-        *([{"key": keys.PRIVATE, "path": "id_rsa"}] if private else []),
-        {"key": keys.PUBLIC, "path": "id_rsa.pub"},
-        {"key": keys.PUBLIC, "path": "authorized_keys"},
+        *([{"key": PRIVATE, "path": "id_rsa"}] if private else []),
+        {"key": PUBLIC, "path": "id_rsa.pub"},
+        {"key": PUBLIC, "path": "authorized_keys"},
     ]
     is_root = _mount_path(job).rstrip("/") == ROOT_PATH or _user(role) == 0
     mode = {"defaultMode": 0o600} if is_root else {}

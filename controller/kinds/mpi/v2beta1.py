@@ -16,7 +16,7 @@ from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Event, Knock, Role, Snapshot, Upkeep, Voice
 from controller.kind import Options, Roles
-from controller.kinds.mpi import hosts, keys
+from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
 from controller.kinds.mpi.launched import LaunchedKind
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, slots, worker_name
@@ -112,8 +112,7 @@ def belongings(
         Upkeep.EQUAL,
         first=1,
         lasting=True,
-        slow=True,
-        flaw=keys.flaw,
+        flaw=_flaw,
     )
 
 
@@ -149,7 +148,15 @@ def config(job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options
 
 
 def secret(job: MPIJob) -> dict[str, Any]:
+    from controller.kinds.mpi import keys
+
     return _object(SECRETS, job, secret_name(job), {"type": keys.TYPE, "data": keys.new_pair()})
+
+
+def _flaw(found: Mapping[str, Any]) -> str:
+    from controller.kinds.mpi import keys
+
+    return keys.flaw(found)
 
 
 def address(job: MPIJob, pod: str, options: Options) -> str:

@@ -405,6 +405,7 @@ HEAVY = (
     "controller.crds",
     "torch",
     "psutil",
+    "cryptography",
 )
 
 

@@ -191,12 +191,6 @@ async def test_what_must_not_be_overwritten_is_told_of_and_left() -> None:
         assert await it.keep(child, generation=3) == ["get"], "one without a flaw is as it should be"
 
 
-async def test_a_slow_body_is_built_by_a_thread() -> None:
-    async with keeping() as it:
-        assert await it.keep(it.lists(slow=True), is_new=True) == ["create"]
-        assert await it.text() == "a"
-
-
 @pytest.mark.parametrize("owned", [True, False])
 async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
     async with keeping() as it:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.mpi.keys import PRIVATE, PUBLIC, flaw, new_pair
+from controller.kinds.mpi.keys import flaw, new_pair
+from controller.kinds.mpi.sshpods import PRIVATE, PUBLIC
 
 
 def secret(**data: str | None) -> dict[str, Any]:
