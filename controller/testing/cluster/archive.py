@@ -21,22 +21,30 @@ class Image:
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
+    folder: str = "/"
+    """The one that it starts in."""
 
 
-def write(image: Image, path: Path) -> Path:
-    """The image as a file; all that is in it belongs to root."""
+def write(images: Sequence[Image], path: Path) -> Path:
+    """Images as one file, with each folder once; all that is in them belongs to root."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch, tarfile.open(path, "w") as archive:
-        digests = []
-        for number, folder in enumerate(image.layers):
-            layer = _layer(folder, Path(scratch, f"{number}.tar"))
-            digests.append(_digest(layer))
-            archive.add(layer, f"{number}.tar")
-        _add(archive, "config.json", _config(image, digests))
-        layers = [f"{number}.tar" for number in range(len(digests))]
-        _add(
-            archive, "manifest.json", [{"Config": "config.json", "RepoTags": [image.name], "Layers": layers}]
-        )
+        digests: dict[Path, str] = {}
+        for folder in dict.fromkeys(folder for image in images for folder in image.layers):
+            layer = _layer(folder, Path(scratch, "layer.tar"))
+            digests[folder] = _digest(layer)
+            archive.add(layer, _file(digests[folder]))
+        manifest = []
+        for number, image in enumerate(images):
+            layers = [digests[folder] for folder in image.layers]
+            _add(archive, f"{number}.json", _config(image, layers))
+            told = {"Config": f"{number}.json", "RepoTags": [image.name], "Layers": [*map(_file, layers)]}
+            manifest.append(told)
+        _add(archive, "manifest.json", manifest)
     return path
+
+
+def _file(digest: str) -> str:
+    return f"{digest}.tar"
 
 
 def _config(image: Image, digests: Sequence[str]) -> dict[str, Any]:
@@ -48,6 +56,7 @@ def _config(image: Image, digests: Sequence[str]) -> dict[str, Any]:
             "Env": [f"{name}={value}" for name, value in image.environment.items()],
             "Entrypoint": list(image.entrypoint),
             "Cmd": list(image.command),
+            "WorkingDir": image.folder,
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
     }

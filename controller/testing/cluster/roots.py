@@ -1,4 +1,4 @@
-"""What is in the images: small roots from programs of this machine, this interpreter, and this project beside its locked packages."""
+"""What is in the images: small roots from programs and packages of this machine, this interpreter, and this project beside its locked packages."""
 
 import re
 import shutil
@@ -13,8 +13,10 @@ from controller.testing import rootfs
 REPOSITORY = Path(__file__).parents[3]
 PREFIX = Path("/opt/rallypoint")
 """Where the operator's environment is, as in the Dockerfile."""
+EXAMPLES = Path("/rallypoint")
+"""Where the folder ``examples`` is, as in examples/Dockerfile."""
 _PROGRAMS = (
-    *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "true",
+    *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "expr", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "true",
 )  # fmt: skip
 _LOOKUP = '#!/bin/sh\nshift $(($# - 1))\nexec getent ahostsv4 "$1"\n'
 _DELIVER = '#!/bin/sh\nexec cp /bin/kubectl "$TARGET_DIR/kubectl"\n'
@@ -30,11 +32,22 @@ _LEFT_OUT = shutil.ignore_patterns(
     "lib2to3",
     "config-*",
 )
+_FRAMEWORK_PACKAGES = ("libc6", "libgcc-s1", "libgomp1", "libstdc++6")
 _MPI_PACKAGES = (
-    "hwloc-nox", "libopenmpi3", "libpmix2", "mpich", "openmpi-bin", "openmpi-common", "openssh-client", "openssh-server",
+    "bash", "hwloc-nox", "libmpich-dev", "libmpich12", "libopenmpi-dev", "libopenmpi3", "libpmix2", "mpich", "openmpi-bin",
+    "openmpi-common", "openssh-client", "openssh-server",
 )  # fmt: skip
-_MPI_COMMANDS = {"mpirun": "orterun", "mpirun.openmpi": "orterun", "mpirun.mpich": "mpiexec.hydra"}
-_DOCUMENTATION = re.compile("^/usr/share/(doc|man|lintian|bug)/|^/(usr/)?lib/systemd/|^/etc/(init|pam)")
+_COMPILER_PACKAGES = (
+    "binutils", "binutils-x86-64-linux-gnu", "cpp-{0}", "gcc", "gcc-{0}", "libc6", "libc6-dev", "libgcc-{0}-dev",
+    "linux-libc-dev",
+)  # fmt: skip
+"""With ``{0}`` for the version of gcc."""
+_ALTERNATIVES = {"mpicc": "mpicc.openmpi", "mpirun": "orterun", "mpirun.mpich": "mpiexec.hydra"}
+_UNUSED = re.compile(
+    "^/usr/share/(doc|man|lintian|bug|locale)/|^/(usr/)?lib/systemd/|^/etc/(init|pam)|/gconv/|lto-?(1|dump)"
+    r"|/lib(c|mpich|[a-z]+san)\.a$"
+)
+"""Documentation, what starts services, and the largest of what no example is linked with."""
 _LIBRARY = re.compile(r"=> (/\S+)|^\s*(/\S+) \(", re.MULTILINE)
 
 
@@ -58,9 +71,10 @@ def python(folder: Path) -> Path:
         if not _in(folder, place).exists():
             shutil.copytree(place, _in(folder, place), symlinks=True, ignore=_LEFT_OUT)
     _link(folder, interpreter)
-    (folder / "usr" / "local" / "bin").mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
-        (folder / "usr" / "local" / "bin" / name).symlink_to(interpreter)
+    for place in {_in(folder, interpreter.parent), folder / "usr" / "local" / "bin"}:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in {"python", "python3"} - {interpreter.name}:
+            (place / name).symlink_to(interpreter)
     return folder
 
 
@@ -83,13 +97,27 @@ def operator(folder: Path) -> Path:
     return folder
 
 
+def examples(folder: Path) -> Path:
+    """The examples, where examples/Dockerfile has them."""
+    shutil.copytree(REPOSITORY / "examples", _in(folder, EXAMPLES / "examples"))
+    return folder
+
+
+def frameworks(folder: Path) -> Path:
+    """What compiled modules of Python packages expect of a machine."""
+    _unpack(folder, _FRAMEWORK_PACKAGES)
+    return folder
+
+
 def mpi(folder: Path) -> Path:
-    """Open MPI, MPICH and an ssh server as their packages have them here, set up as examples/mpi/Dockerfile does it, and pi for both."""
-    for name in _MPI_PACKAGES:
-        for path in _files_of(name):
-            _copy(path, folder)
-    _link(folder, *(path for place in ("bin", "sbin") for path in (folder / "usr" / place).iterdir()))
-    for name, place in _MPI_COMMANDS.items():
+    """Open MPI, MPICH, a C compiler and an ssh server as their packages have them here, set up as examples/mpi/Dockerfile does it."""
+    version = _run("gcc", "-dumpversion").strip()
+    _unpack(folder, [*_MPI_PACKAGES, *(name.format(version) for name in _COMPILER_PACKAGES)])
+    places = ("bin", "sbin", "lib/gcc")
+    _link(
+        folder, *(path for place in places for path in (folder / "usr" / place).rglob("*") if path.is_file())
+    )
+    for name, place in _ALTERNATIVES.items():
         (folder / "usr" / "bin" / name).unlink(missing_ok=True)
         (folder / "usr" / "bin" / name).symlink_to(place)
     ssh = folder / "etc" / "ssh"
@@ -99,9 +127,6 @@ def mpi(folder: Path) -> Path:
     (ssh / "sshd_config").write_text("StrictModes no\n")
     _run("ssh-keygen", "-A", "-f", str(folder))
     (folder / "run" / "sshd").mkdir(parents=True)
-    (folder / "opt" / "pi").mkdir(parents=True)
-    for name in ("openmpi", "mpich"):
-        _run(f"mpicc.{name}", "-O2", "-o", str(folder / "opt" / "pi" / name), "examples/mpi/pi.c", "-lm")
     return folder
 
 
@@ -114,10 +139,13 @@ def kubectl(folder: Path, program: Path) -> Path:
     return folder
 
 
-def _files_of(package: str) -> list[Path]:
-    told = subprocess.run(["dpkg", "--listfiles", package], capture_output=True, text=True, check=True).stdout
-    paths = [Path(line) for line in told.splitlines()]
-    return [path for path in paths if path.is_file() and not _DOCUMENTATION.search(str(path))]
+def _unpack(folder: Path, packages: Iterable[str]) -> None:
+    """The files of packages that are installed here, links as links."""
+    for package in packages:
+        for line in _run("dpkg", "--listfiles", package).splitlines():
+            path = Path(line)
+            if path.is_file() and not _UNUSED.search(line):
+                _copy(path, folder, follow_symlinks=False)
 
 
 def _base() -> dict[str, str]:
@@ -139,7 +167,7 @@ def _install(packages: Path, *what: str) -> None:
 def _link(folder: Path, *programs: Path) -> None:
     """Brings the libraries along that these programs and all modules in the folder are linked with."""
     for library in _libraries([*programs, *folder.rglob("*.so"), *folder.rglob("*.so.*")]):
-        if not _in(folder, library).exists():
+        if not _in(folder, library).exists() and not _in(folder / "usr", library).exists():
             _copy(library, folder)
 
 
@@ -148,17 +176,17 @@ def _libraries(binaries: Iterable[Path]) -> set[Path]:
     return {Path(one or other) for one, other in _LIBRARY.findall(told)}
 
 
-def _copy(path: Path, folder: Path) -> None:
+def _copy(path: Path, folder: Path, *, follow_symlinks: bool = True) -> None:
     target = _in(folder, path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(path, target)
+    shutil.copy2(path, target, follow_symlinks=follow_symlinks)
 
 
 def _in(folder: Path, path: Path) -> Path:
     return folder / path.relative_to("/")
 
 
-def _run(*command: str) -> None:
-    subprocess.run(
+def _run(*command: str) -> str:
+    return subprocess.run(
         command, cwd=REPOSITORY, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    ).stdout

@@ -2,10 +2,14 @@
 
 import itertools
 import json
+import subprocess
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import yaml
+
+from controller.testing.cluster import images, roots
 from controller.testing.cluster.cluster import Cluster
 
 _NAMES = itertools.count(1)
@@ -24,6 +28,7 @@ _SPECS = {
     "XGBoostJob": "xgbReplicaSpecs",
     "PaddleJob": "paddleReplicaSpecs",
     "JAXJob": "jaxReplicaSpecs",
+    "MPIJob": "mpiReplicaSpecs",
 }
 
 
@@ -65,6 +70,19 @@ class Workloads:
     def logs(self, pod: str) -> str:
         return self.kubectl("logs", pod)
 
+    def logs_of(self, label: str) -> str:
+        """What pods with that label have printed; nothing as long as one of them has not started."""
+        try:
+            return self.kubectl("logs", "-l", label, "--tail=-1")
+        except subprocess.CalledProcessError:
+            return ""
+
+    def nodes(self, part: str) -> set[str]:
+        """Where the scheduler has put pods with that in their names, whether they are still there or not."""
+        told = self.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json")
+        events = json.loads(told)["items"]
+        return {event["message"].split()[-1] for event in events if part in event["involvedObject"]["name"]}
+
     def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
         """The job's condition of that type, if it holds; else empty."""
         conditions = self.get(kind, name).get("status", {}).get("conditions", [])
@@ -78,7 +96,7 @@ class Workloads:
         try:
             self.cluster.plane.wait(what, holds, seconds=seconds)
         except RuntimeError as error:
-            kinds = ",".join(["pods", "events", *_SPECS, "mpijobs"])
+            kinds = ",".join(["pods", "events", *_SPECS])
             error.add_note(self.kubectl("get", kinds, "-o", "yaml"))
             raise
 
@@ -102,3 +120,46 @@ def job(kind: str, name: str, roles: Mapping[str, Mapping[str, Any]], **spec: An
         "metadata": {"name": name},
         "spec": {_SPECS[kind]: replicas, **spec},
     }
+
+
+def example(manifest: str) -> list[dict[str, Any]]:
+    """The documents of a file in ``examples``.
+
+    Pods of one role are spread over the nodes, and have the environment of their framework, if their image lacks it.
+    """
+    text = (roots.REPOSITORY / "examples" / manifest).read_text()
+    shared = list(yaml.safe_load_all(text))
+    documents: list[dict[str, Any]] = json.loads(json.dumps(shared))  # roles are changed one by one
+    for document in documents:
+        for role, template in templates(document).items():
+            _spread(template, role)
+            framework = template["spec"]["containers"][0]["image"].partition(":")[2]
+            if framework in images.FRAMEWORKS:
+                _mount(template["spec"], str(images.environment(framework)))
+    return documents
+
+
+def templates(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod templates of a job by role; of anything else none."""
+    roles = document["spec"].get(_SPECS.get(document["kind"], ""), {})
+    return {name: role["template"] for name, role in roles.items()}
+
+
+def _spread(template: dict[str, Any], role: str) -> None:
+    template.setdefault("metadata", {}).setdefault("labels", {})["role"] = role
+    template["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"role": role}},
+        }
+    ]
+
+
+def _mount(pod: dict[str, Any], folder: str) -> None:
+    """Of the machine, under the same path, to be read."""
+    pod.setdefault("volumes", []).append({"name": "environment", "hostPath": {"path": folder}})
+    mount = {"name": "environment", "mountPath": folder, "readOnly": True}
+    for container in pod["containers"]:
+        container.setdefault("volumeMounts", []).append(mount)
