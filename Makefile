@@ -29,6 +29,7 @@ CONTROLPLANE := "control plane! $(BIN)/python -m controller.testing.controlplane
 CRDS := "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
 MPI := "mpi: $(BIN)/python tools/packages.py gcc libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER := "browser: $(BIN)/python tools/packages.py chromium-headless-shell"
+MACHINE := "machine! $(BIN)/python -m controller.testing.cluster check"
 NODES := "nodes! $(BIN)/python -m controller.testing.cluster build"
 LINT := "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
@@ -75,12 +76,12 @@ controlplane:
 	$(STEPS) "make controlplane" $(ENVIRONMENT) $(CONTROLPLANE)
 
 cluster:
-	$(STEPS) "make cluster" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "cluster: $(BIN)/python -m controller.testing.cluster up --detach"
+	$(STEPS) "make cluster" $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "cluster: $(BIN)/python -m controller.testing.cluster up --detach"
 
 cluster-down:
 	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m controller.testing.cluster down"
 
-E2E := $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
+E2E := $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
 
 e2e:
 	$(STEPS) "make e2e" $(E2E) -m 'not full'"
@@ -98,5 +99,5 @@ lock:
 		"build: $(LOCK) --group build -o requirements/build.txt" \
 		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
 		"dev: $(LOCK) pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt" \
-		$(foreach group,demo jax paddle tensorflow xgboost,\
+		$(foreach group,demo jax mpi paddle tensorflow xgboost,\
 			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/runtime.txt -o requirements/$(group).txt")

@@ -1,4 +1,4 @@
-"""``python -m controller.testing.cluster``: ``build`` gets the programs, ``up`` runs a cluster, ``down`` ends it."""
+"""``python -m controller.testing.cluster``: ``check`` looks at the machine, ``build`` gets the programs, ``up`` runs a cluster, ``down`` ends it."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from controller.testing.cluster import system
-from controller.testing.cluster.cluster import Cluster, cache, sweep
+from controller.testing.cluster.cluster import Cluster, cache, check, sweep
 from controller.testing.cluster.installation import install
 from controller.testing.controlplane import ProcessFailed, Unavailable, binaries
 from controller.testing.controlplane.programs import NODE, USUAL
@@ -37,6 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m controller.testing.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True)
     commands.add_parser("build", help="find, download or compile the programs").set_defaults(command=_build)
+    commands.add_parser("check", help="say whether this machine lets a cluster run").set_defaults(
+        command=_check
+    )
     up = commands.add_parser("up", help="run a cluster with the operator, until Ctrl-C or `down`")
     up.add_argument("--nodes", type=int, default=2)
     up.add_argument("--detach", action="store_true", help="return when it is up")
@@ -48,6 +51,11 @@ def _parser() -> argparse.ArgumentParser:
 def _build(options: argparse.Namespace) -> int:
     for name, path in {**binaries.ensure([*USUAL, *NODE]), **system.ensure()}.items():
         sys.stdout.write(f"{name}: {path}\n")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    check()
     return 0
 
 

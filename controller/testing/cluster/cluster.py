@@ -1,7 +1,6 @@
 """The cluster as one thing that starts, is talked to, and stops."""
 
 import fcntl
-import os
 import shutil
 import subprocess
 import tempfile
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from controller.testing.cluster import cgroups, configs, images, network, system
+from controller.testing.cluster import cgroups, configs, images, machine, network, system
 from controller.testing.cluster.layout import HOST, Place
 from controller.testing.cluster.node import Node
 from controller.testing.controlplane import ControlPlane, Unavailable, User, binaries
@@ -61,8 +60,6 @@ class Cluster:
 
     def start(self) -> None:
         """Returns when all nodes are Ready and have the images."""
-        if os.geteuid() != 0:
-            raise Unavailable("a node mounts file systems and lays cables: this needs root")
         programs = binaries.ensure([*NODE, "kubectl"], say=self.say)
         tools = system.ensure()
         self.kubectl_program = programs["kubectl"]
@@ -109,6 +106,7 @@ class Cluster:
     def _prepare(self) -> None:
         self._cleanup.enter_context(_alone(0.0))
         _remove_remains()
+        machine.check()
         self.folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=cache()))
         self._cleanup.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self._cleanup.callback(network.take_up)
@@ -183,6 +181,12 @@ def cache() -> Path:
     return binaries.cache_directory().parent
 
 
+def check() -> None:
+    """Raises ``Unavailable`` when there can be no cluster on this machine, or one runs."""
+    with _alone(0.0):
+        machine.check()
+
+
 def sweep(wait_seconds: float) -> None:
     """Removes what a cluster has left that could not end by itself; waits for one that is ending.
 
@@ -204,6 +208,7 @@ def _remove_remains() -> None:
 def _alone(wait_seconds: float) -> Generator[None]:
     """Holds the lock of this machine's cluster; the kernel gives it back when the holder dies."""
     deadline = time.monotonic() + wait_seconds
+    cache().mkdir(parents=True, exist_ok=True)
     with (cache() / ".cluster.lock").open("w") as lock:
         while not _locked(lock):
             if time.monotonic() > deadline:
