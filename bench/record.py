@@ -37,6 +37,9 @@ def load() -> float:
 
 def commit() -> dict[str, Any]:
     """The commit of this checkout, and whether what is measured was changed since; unknown outside of a checkout."""
+    if not (ROOT / ".git").exists():
+        # Installed; a checkout around that is of something else.
+        return {"id": "unknown", "changed": True}
     try:
         changed = _git("status", "--porcelain", "--", *MEASURED) != ""
         return {"id": _git("rev-parse", "HEAD"), "changed": changed}

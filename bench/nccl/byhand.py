@@ -5,44 +5,58 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import tempfile
-from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import Callable
+from asyncio.subprocess import PIPE, STDOUT, Process
 from pathlib import Path
 from typing import Any
 
 from bench.nccl import manifest, ship
 from bench.nccl.gathering import Gathering
 from bench.nccl.schema import Asked
+from controller.local.node.launch import of_person
 
 
 async def measure(
-    python: str, asked: Asked, task: dict[str, Any], timeout_seconds: float, news: Callable[[str], None]
+    python: str, asked: Asked, task: dict[str, Any], timeout_seconds: float, stop: asyncio.Event
 ) -> tuple[Gathering, str]:
     """What was gathered, and why it is not all; empty when it is. Raises OSError when the starter is not there."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ship.write(folder, task)
         gathering = Gathering(asked)
+        # The environment is that of local mode's pods: ``python`` is the same one.
         started = await asyncio.create_subprocess_exec(
-            *command(python, asked, folder, free_port()), stdout=PIPE, stderr=STDOUT, start_new_session=True
+            *command(python, asked, folder, free_port()),
+            stdout=PIPE,
+            stderr=STDOUT,
+            start_new_session=True,
+            env=of_person(os.environ, sys.executable, is_root=os.geteuid() == 0),
         )
+        reading = asyncio.create_task(_read(started, gathering))
+        stopping = asyncio.create_task(stop.wait())
         try:
-            async with asyncio.timeout(timeout_seconds):
-                assert started.stdout is not None
-                async for line in started.stdout:
-                    if said := gathering.take(line.decode(errors="replace")):
-                        news(said)
-                await started.wait()
-        except TimeoutError:
-            return gathering, f"it is not done after {timeout_seconds:g} s"
+            done, _ = await asyncio.wait(
+                (reading, stopping), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
+            for one in (reading, stopping):
+                one.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
             await asyncio.shield(started.wait())
     if gathering.is_whole:
         return gathering, ""
+    if reading not in done:
+        return gathering, "interrupted" if done else f"it is not done after {timeout_seconds:g} s"
     return gathering, "; ".join([*gathering.errors, f"exit code {started.returncode}", *gathering.last_words])
+
+
+async def _read(started: Process, gathering: Gathering) -> None:
+    assert started.stdout is not None
+    async for line in started.stdout:
+        gathering.take(line.decode(errors="replace"))
+    await started.wait()
 
 
 def command(python: str, asked: Asked, folder: Path, port: int) -> list[str]:

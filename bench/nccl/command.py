@@ -1,13 +1,11 @@
 """``bench nccl``: sweep, show, record, and judge."""
 
 import argparse
-import sys
 
 from rich.console import Console
 
 from bench.nccl import cluster, ending, gate, measuring, request
 from bench.nccl.references import REFERENCES
-from bench.nccl.report import tables
 from bench.nccl.schema import Asked, Record
 
 
@@ -44,7 +42,7 @@ def execute(args: argparse.Namespace) -> int:
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
         return ending.REFUSED
-    return ending.run(lambda: _measure(args, asked, errors), errors)
+    return ending.run(args, lambda: _measure(args, asked, errors), errors)
 
 
 async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
@@ -55,10 +53,7 @@ async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> i
         gathering, why = await measuring.measure(here, args, asked, request.task(asked), news)
         made = gathering.record(why)
         ended = ending.INTERRUPTED if here.stop.is_set() else 0
-    shown = Console(file=sys.stdout, width=tables.WIDTH)
-    for table in tables.of(made):
-        shown.print(table)
-    ending.keep(args, "nccl", made, errors)
+    ending.show(args, "nccl", made, errors)
     problems = judged(args, made)
     for problem in problems:
         errors.print(problem, style="red", markup=False)

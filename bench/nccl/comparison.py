@@ -75,6 +75,8 @@ def _around(record: Record) -> dict[str, object]:
             "drill",
         )
     }
-    for name in ("ranks", "shared_gpu", "torch", "cuda", "nccl", "driver", "device", "settings"):
+    for name in ("ranks", "shared_gpu"):
         found[name] = getattr(world, name) if world else "unknown"
+    for fact in ("torch", "cuda", "nccl", "driver", "device", "settings"):
+        found[fact] = world.said(fact) if world else "unknown"
     return found

@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rich.console import Console
 
 from bench import record
 from bench.nccl.manifest import Unfit
-from bench.nccl.report import page
+from bench.nccl.report import charts, page, tables
 from bench.nccl.schema import AnyRecord
 from controller.cli.here import loop_factory
 from controller.kube.connect import NotConfigured
@@ -46,8 +48,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", action="store_true", help="the plots as a picture too; takes matplotlib")
 
 
-def run(work: Callable[[], Coroutine[Any, Any, int]], errors: Console) -> int:
-    """The exit status of ``work``, or 1 with why it could not begin."""
+def run(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]], errors: Console) -> int:
+    """The exit status of ``work``, or another one with why it could not begin."""
+    if args.png and find_spec("matplotlib") is None:
+        # Asked now: after an hour of measuring it would be too late.
+        errors.print(
+            "rallypoint-bench: --png takes matplotlib: pip install 'rallypoint[plots]'", markup=False
+        )
+        return REFUSED
     status = 1
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -62,15 +70,23 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def keep(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
-    """Write the record, and a report beside it."""
-    if args.no_record:
-        return
+def show(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
+    """Its tables, and in files the record with a report beside it."""
+    shown = Console(file=sys.stdout, width=tables.WIDTH)
+    for table in tables.of(made):
+        shown.print(table)
+    for words in tables.not_measured(made):
+        shown.print(f"not measured: {words}", markup=False, highlight=False)
+    if not args.no_record:
+        _keep(args, name, made, errors)
+
+
+def _keep(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
     path = record.save(name, msgspec.to_builtins(made), args.out)
     html = path.with_suffix(".html")
     html.write_text(page.page(made))
     written = [path, html]
-    if args.png:
+    if args.png and charts.of(made):
         from bench.nccl.report import picture
 
         written.append(picture.write(made, path.with_suffix(".png")))

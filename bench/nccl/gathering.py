@@ -10,7 +10,7 @@ import orjson
 
 from bench import record as recorded
 from bench.nccl import perftable
-from bench.nccl.schema import VERSION, Asked, Pairs, Point, Rank, Record, Skipped, World, point
+from bench.nccl.schema import VERSION, Asked, Node, Pairs, Point, Rank, Record, Skipped, World, point
 from bench.nccl.sizes import spelled
 from bench.nccl.worker.telling import MARK
 
@@ -77,7 +77,8 @@ class Gathering:
         match message.pop("say", ""):
             case "world":
                 self.world = msgspec.convert(message, World)
-                return f"{self.world.ranks} ranks on {self.world.device}, {self.world.nccl or 'no NCCL'}, torch {self.world.torch}"
+            case "node":
+                return self._node(msgspec.convert(message, Node))
             case "rank":
                 self.ranks.append(msgspec.convert(message, Rank))
             case "planned":
@@ -102,13 +103,23 @@ class Gathering:
                 pass
         return ""
 
+    def _node(self, node: Node) -> str:
+        """In a world, which has been told of before."""
+        if self.world is None:
+            return ""
+        self.world.nodes.append(node)
+        library = f"NCCL {node.nccl}" if node.nccl else "no NCCL"
+        pods = f"{len(node.hosts)} pod{'s' if len(node.hosts) > 1 else ''}"
+        return f"{self.world.ranks} ranks, {pods} with {node.device}, {library}, torch {node.torch}"
+
     def _point(self, message: dict[str, Any]) -> str:
         made = point(message.pop("collective"), self.world.ranks if self.world else 1, **message)
         self.points.append(made)
         return self._progress(made)
 
     def _progress(self, made: Point) -> str:
-        number = len(self.points) + len(self.skipped)
+        whole = len(self.asked.sizes)
+        number = len(self.points) + sum(1 if one.size_bytes else whole for one in self.skipped)
         count = f"{number} of {self.planned}" if self.planned else f"{number}"
         return (
             f"{count}: {made.collective} {made.dtype} {spelled(made.size_bytes)}: "
@@ -119,12 +130,12 @@ class Gathering:
         """Of a program of nccl-tests. Its head lists the ranks and names the device."""
         ranks = self.world.ranks if self.world else self.asked.nodes * self.asked.gpus
         table = perftable.parse(self._perf[0], [line], ranks=ranks)
-        known = self.world or World(ranks=ranks)
+        known = self.world or World(ranks=ranks, nodes=[Node()])
         if table.ranks and table.ranks[0].rank not in {one.rank for one in self.ranks}:
             self.ranks += table.ranks
-        self.world = msgspec.structs.replace(
-            known, device=table.device or known.device, nccl=table.nccl or known.nccl
-        )
+        node = known.nodes[0]
+        node = msgspec.structs.replace(node, device=table.device or node.device, nccl=table.nccl or node.nccl)
+        self.world = msgspec.structs.replace(known, nodes=[node])
         self.points += table.points
         return self._progress(table.points[-1]) if table.points else ""
 

@@ -1,15 +1,14 @@
 """``bench overhead``: the same ranks by hand and through the operator, in turn, on this machine."""
 
 import argparse
-import sys
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 from bench import record
 from bench.nccl import byhand, cluster, ending, measuring, request
+from bench.nccl.cluster import Cluster
 from bench.nccl.gathering import Gathering
-from bench.nccl.report import tables
 from bench.nccl.schema import VERSION, Asked, Overhead, Start
 
 
@@ -41,43 +40,51 @@ def execute(args: argparse.Namespace) -> int:
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
         return ending.REFUSED
-    return ending.run(lambda: _measure(args, asked, errors), errors)
+    return ending.run(args, lambda: _measure(args, asked, errors), errors)
 
 
 async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
-    def quiet(_: str) -> None: ...
-
-    began, starts, task = datetime.now(UTC), list[Start](), request.task(asked)
+    began, starts = datetime.now(UTC), list[Start]()
     async with cluster.cluster(args) as here:
-        for number in range(args.runs):
-            # In turn, so that what the machine does beside it meets both; and each as often first as second.
-            for by_hand in (True, False) if number % 2 == 0 else (False, True):
-                gathering, why = (
-                    await byhand.measure(args.python, asked, task, args.timeout, quiet)
-                    if by_hand
-                    else await measuring.measure(here, args, asked, task, quiet)
-                )
-                if why:
-                    errors.print(f"not measured: {why}", style="red", markup=False)
-                    return ending.INTERRUPTED if here.stop.is_set() else 1
-                starts.append(start(gathering, by_hand=by_hand))
-                way = "by hand" if by_hand else "through the operator"
-                errors.print(
-                    f"{number + 1} of {args.runs} {way}: first collective after {starts[-1].stamps['first']:.2f} s"
-                )
+        why = await _in_turn(here, args, asked, starts, errors)
+        status = ending.INTERRUPTED if here.stop.is_set() else int(bool(why))
     made = Overhead(
         schema_version=VERSION,
+        state="partial" if why else "complete",
+        why=why,
         started=began.isoformat(timespec="seconds"),
         commit=record.commit(),
         environment=record.environment(),
         asked=asked,
         starts=starts,
     )
-    shown = Console(file=sys.stdout, width=tables.WIDTH)
-    for table in tables.of(made):
-        shown.print(table)
-    ending.keep(args, "overhead", made, errors)
-    return 0
+    ending.show(args, "overhead", made, errors)
+    if why:
+        errors.print(f"the run is partial: {why}", style="red", markup=False)
+    return status
+
+
+async def _in_turn(
+    here: Cluster, args: argparse.Namespace, asked: Asked, starts: list[Start], errors: Console
+) -> str:
+    """Fill in the starts. Why they are not all; empty when they are."""
+    task = request.task(asked)
+    for number in range(args.runs):
+        # In turn, so that what the machine does beside it meets both; and each as often first as second.
+        for by_hand in (True, False) if number % 2 == 0 else (False, True):
+            way = "by hand" if by_hand else "through the operator"
+            gathering, why = (
+                await byhand.measure(args.python, asked, task, args.timeout, here.stop)
+                if by_hand
+                else await measuring.measure(here, args, asked, task, lambda _: None)
+            )
+            if why:
+                return f"run {number + 1} {way}: {why}"
+            starts.append(start(gathering, by_hand=by_hand))
+            errors.print(
+                f"{number + 1} of {args.runs} {way}: first collective after {starts[-1].stamps['first']:.2f} s"
+            )
+    return ""
 
 
 def start(gathering: Gathering, *, by_hand: bool) -> Start:

@@ -13,6 +13,7 @@ from bench.nccl.sizes import parse, spelled, sweep
 
 DTYPES = tuple(TYPES.values())
 PLACES = {"in": [True], "out": [False], "both": [False, True]}
+LARGEST = {"nccl": 8 << 30, "gloo": 4 << 20}
 PAIR_BYTES = {"nccl": 256 << 20, "gloo": 1 << 20}
 
 
@@ -38,7 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min", type=size, default=8, metavar="SIZE", help="default 8")
-    parser.add_argument("--max", type=size, default=8 << 30, metavar="SIZE", help="default 8G")
+    parser.add_argument("--max", type=size, metavar="SIZE", help="default 8G, with gloo 4M")
     parser.add_argument(
         "--factor", type=positive, default=2, metavar="N", help="from size to size; default 2"
     )
@@ -57,7 +58,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         help=f"all, or some of {','.join(DTYPES)}; default float32",
     )
     parser.add_argument(
-        "--in-place", choices=tuple(PLACES), default="both", help="where torch has both; default both"
+        "--in-place", choices=tuple(PLACES), default="both", help="where torch has it; default both"
     )
     parser.add_argument(
         "--pairs", action="store_true", help="measure every two ranks too, and name the slow ones"
@@ -74,6 +75,13 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def common(args: argparse.Namespace) -> dict[str, Any]:
+    """Of ``Asked``, what every command of the bench has a flag for."""
+    names = ("via", "backend", "nodes", "gpus", "warmup", "iterations", "rounds", "share_gpu", "image")
+    manifest = Path(args.manifest).name if args.manifest else ""
+    return {name: getattr(args, name) for name in names} | {"manifest": manifest}
+
+
 def asked(args: argparse.Namespace) -> Asked:
     """Raises ValueError for flags that do not go together."""
     if args.nccl_tests and args.via != "mpijob":
@@ -84,21 +92,12 @@ def asked(args: argparse.Namespace) -> Asked:
         raise ValueError(f"--drill: there is no rank {args.drill.rank} among {args.nodes * args.gpus}")
     pair_bytes = (args.pair_size or PAIR_BYTES[args.backend]) if args.pairs else 0
     return Asked(
-        via=args.via,
-        backend=args.backend,
-        nodes=args.nodes,
-        gpus=args.gpus,
+        **common(args),
         collectives=args.collectives,
         dtypes=args.dtypes,
         in_place=PLACES[args.in_place],
-        sizes=sweep(args.min, args.max, args.factor),
-        warmup=args.warmup,
-        iterations=args.iterations,
-        rounds=args.rounds,
+        sizes=sweep(args.min, args.max or LARGEST[args.backend], args.factor),
         pair_bytes=pair_bytes if args.nodes * args.gpus > 1 else 0,
-        share_gpu=args.share_gpu,
-        image=args.image,
-        manifest=Path(args.manifest).name if args.manifest else "",
         nccl_tests=args.nccl_tests,
         drill=args.drill,
     )

@@ -1,7 +1,6 @@
 """``bench scaling``: the same training on one node, two, four, and what each further node brings."""
 
 import argparse
-import sys
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -11,7 +10,6 @@ from rich.console import Console
 from bench import record
 from bench.nccl import cluster, ending, measuring, request
 from bench.nccl.cluster import Cluster
-from bench.nccl.report import tables
 from bench.nccl.schema import VERSION, Asked, Scaling, ScalingRun, Via
 
 MODELS = ("resnet50", "small")
@@ -43,7 +41,7 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    return ending.run(lambda: _measure(args, errors), errors)
+    return ending.run(args, lambda: _measure(args, errors), errors)
 
 
 def numbers(most: int) -> list[int]:
@@ -75,12 +73,9 @@ async def _measure(args: argparse.Namespace, errors: Console) -> int:
         share_gpu=args.share_gpu,
         runs=runs,
     )
-    shown = Console(file=sys.stdout, width=tables.WIDTH)
-    for table in tables.of(made):
-        shown.print(table)
-    ending.keep(args, "scaling", made, errors)
+    ending.show(args, "scaling", made, errors)
     if why:
-        errors.print(f"partial: {why}", style="red", markup=False)
+        errors.print(f"the run is partial: {why}", style="red", markup=False)
     return status
 
 
@@ -90,7 +85,7 @@ async def _run(
     def news(line: str) -> None:
         errors.print(line, markup=False)
 
-    asked = _asked(args, via, nodes)
+    asked = Asked(**request.common(args) | {"via": via, "nodes": nodes})
     task: dict[str, Any] = msgspec.to_builtins(request.task(asked)) | {
         "model": args.model,
         "batch": args.batch,
@@ -100,23 +95,4 @@ async def _run(
         return None, why
     rates = gathering.trained["images_per_second"]
     news(f"{via}, {nodes} nodes: {max(rates):,.1f} images/s")
-    return ScalingRun(via, nodes, gathering.world.ranks, rates, gathering.world.device), ""
-
-
-def _asked(args: argparse.Namespace, via: Via, nodes: int) -> Asked:
-    return Asked(
-        via=via,
-        backend=args.backend,
-        nodes=nodes,
-        gpus=args.gpus,
-        collectives=[],
-        dtypes=[],
-        in_place=[],
-        sizes=[],
-        warmup=args.warmup,
-        iterations=args.iterations,
-        rounds=args.rounds,
-        share_gpu=args.share_gpu,
-        image=args.image,
-        manifest=args.manifest.name if args.manifest else "",
-    )
+    return ScalingRun(via, nodes, gathering.world.ranks, rates, gathering.world.said("device")), ""

@@ -11,11 +11,14 @@ import msgspec
 from bench.figures import Spread, spread
 from bench.nccl.formulas import algbw_gb_per_second, busbw_gb_per_second
 
-VERSION = 1
+VERSION = 2
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Via = Literal["pytorchjob", "mpijob", "torchrun", "mpirun"]
 State = Literal["complete", "partial"]
+
+
+GLOO = "gloo between CPUs: no figure of this run is one of a GPU or its network"
 
 
 class Unreadable(Exception):
@@ -37,17 +40,17 @@ class Asked(msgspec.Struct, frozen=True):
     nodes: int
     gpus: int
     """Ranks on each node."""
-    collectives: list[str]
-    dtypes: list[str]
-    in_place: list[bool]
-    sizes: list[int]
-    """In bytes."""
     warmup: int
     """Calls before each size is timed."""
     iterations: int
     """Calls of a round; its time is that of all of them by their number."""
     rounds: int
     """Times of each point."""
+    collectives: list[str] = []
+    dtypes: list[str] = []
+    in_place: list[bool] = []
+    sizes: list[int] = []
+    """In bytes."""
     pair_bytes: int = 0
     """Size that every two ranks exchange; 0: they do not."""
     share_gpu: bool = False
@@ -59,12 +62,11 @@ class Asked(msgspec.Struct, frozen=True):
     drill: Drill | None = None
 
 
-class World(msgspec.Struct, frozen=True):
-    """What the first rank says of where it ran."""
+class Node(msgspec.Struct, frozen=True):
+    """What nodes that are alike say of themselves."""
 
-    ranks: int
-    shared_gpu: bool = False
-    """Several ranks on one GPU: what they say to each other goes over loopback sockets."""
+    hosts: list[str] = []
+    """Their pods."""
     torch: str = ""
     cuda: str = ""
     nccl: str = ""
@@ -72,12 +74,28 @@ class World(msgspec.Struct, frozen=True):
     device: str = ""
     topology: str = ""
     """nvidia-smi topo -m."""
+    nvlink: dict[str, str] = {}
+    """How many links of which rate, by the number of the GPU."""
     infiniband: dict[str, str] = {}
     """Rate of each port that is up."""
     settings: dict[str, str] = {}
     """Variables of NCCL and of what carries its bytes."""
+
+
+class World(msgspec.Struct, frozen=True):
+    """Where the ranks ran."""
+
+    ranks: int
+    shared_gpu: bool = False
+    """Several ranks on one GPU: what they say to each other goes over loopback sockets."""
     stamps: dict[str, float] = {}
-    """Seconds since the epoch: process started, torch imported, group joined, first collective done."""
+    """Of the first rank, in seconds since the epoch: process started, torch imported, group joined, first collective done."""
+    nodes: list[Node] = []
+    """Each kind of node once; the first rank's first."""
+
+    def said(self, fact: str) -> str:
+        """A fact of all nodes; each answer once."""
+        return ", ".join(dict.fromkeys(str(getattr(one, fact)) for one in self.nodes if getattr(one, fact)))
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -167,7 +185,7 @@ class Record(msgspec.Struct, frozen=True, tag_field="record", tag="nccl"):
     @property
     def carried_by(self) -> str:
         if self.asked.backend == "gloo":
-            return "gloo between CPUs: no figure of this run is one of a GPU or its network"
+            return GLOO
         if self.world is not None and self.world.shared_gpu:
             return "loopback sockets, as several ranks share a GPU: no figure of this run is a hardware bandwidth"
         return "NCCL between GPUs"
@@ -208,6 +226,8 @@ class Start(msgspec.Struct, frozen=True):
 
 class Overhead(msgspec.Struct, frozen=True, tag_field="record", tag="overhead"):
     schema_version: int
+    state: State
+    why: str
     started: str
     commit: dict[str, Any]
     environment: dict[str, Any]

@@ -14,7 +14,7 @@ from api.meta import CONFIG_MAPS, PODS, Resource
 from bench.nccl import autopsy, ship, state
 from bench.nccl.cluster import Cluster
 from bench.nccl.gathering import Gathering
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
 
 RESOURCES = {
     "pytorchjob": Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
@@ -28,7 +28,11 @@ LAST_WORDS_SECONDS = 5.0
 """For the first rank to say why, after another one has died."""
 MOST_LOGS, LAST_LINES = 64, 200
 """So many pods' logs are searched for ranks that died without a word, so many lines of each."""
+SILENT_SECONDS = 300.0
+"""Of the cluster, after which a run is given up."""
 REMOVAL_SECONDS = 90.0
+_AWAY = (ServerError, TooManyRequests, aiohttp.ClientError, TimeoutError)
+"""What a cluster says, or does not, while its control plane is away."""
 
 
 class Broken(Exception):
@@ -57,6 +61,10 @@ class Submission:
         self._patience = patience
         self._news = news
         self._said_of_waiting = ""
+        self._ours: list[Resource] = []
+        """What is to be removed."""
+        self._taken: dict[str, int] = {}
+        """How many lines of a pod's log were read before the connection broke, by its uid."""
 
     async def run(self, job: dict[str, Any], task: dict[str, Any]) -> str:
         """Submit, listen, remove. Why the run is partial; empty when the worker has said all.
@@ -77,9 +85,8 @@ class Submission:
 
     async def _submit(self, name: str, job: dict[str, Any], task: dict[str, Any]) -> None:
         namespace = self._cluster.namespace
-        config = ship.config_map(name, task)
-        await self._client.create(CONFIG_MAPS, namespace, orjson.dumps(config))
-        created = orjson.loads(await self._client.create(self._resource, namespace, orjson.dumps(job)))
+        await self._create(CONFIG_MAPS, ship.config_map(name, task))
+        created = orjson.loads(await self._create(self._resource, job))
         owner = {
             "apiVersion": self._resource.api_version,
             "kind": self._resource.kind,
@@ -89,6 +96,14 @@ class Submission:
         owned = orjson.dumps({"metadata": {"ownerReferences": [owner]}})
         await self._client.patch(CONFIG_MAPS, namespace, name, owned)
         self._news(f"{self._resource.kind} {namespace}/{name} on {self._cluster.described}")
+
+    async def _create(self, resource: Resource, wanted: dict[str, Any]) -> bytes:
+        self._ours.append(resource)
+        try:
+            return await self._client.create(resource, self._cluster.namespace, orjson.dumps(wanted))
+        except AlreadyExists:
+            self._ours.remove(resource)  # It is somebody else's, and stays.
+            raise
 
     async def _to_the_end(self, name: str) -> None:
         """Raises Broken unless the worker says that it has done everything."""
@@ -158,7 +173,9 @@ class Submission:
             self._said_of_waiting = reason
 
     async def _look(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Job and pods; an answer that fails to come is asked for again."""
+        """Job and pods; an answer that fails to come is asked for again, for a while."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         while True:
             try:
                 job = orjson.loads(await self._client.get(self._resource, self._cluster.namespace, name))
@@ -167,10 +184,12 @@ class Submission:
                 return job, pods
             except NotFound:
                 raise Broken("somebody has deleted the job") from None
+            except _AWAY as error:
+                if loop.time() - asked > SILENT_SECONDS:
+                    raise Broken(f"the cluster has not answered for {SILENT_SECONDS:g} s: {error}") from error
+                await asyncio.sleep(LOOK_SECONDS)
             except ApiError as refusal:
                 raise Broken(f"the cluster refuses to show the job: {refusal.message}") from refusal
-            except (aiohttp.ClientError, TimeoutError):
-                await asyncio.sleep(LOOK_SECONDS)
 
     async def _pods(self, name: str) -> list[dict[str, Any]]:
         found = await self._client.list(PODS, self._cluster.namespace, label_selector=f"{JOB_NAME}={name}")
@@ -179,45 +198,52 @@ class Submission:
 
     async def _listen(self, name: str) -> str:
         """Take in the first rank's log until it says that it has done, or ends without."""
-        taken: dict[str, int] = {}
         while True:
             _, pods = await self._look(name)
             pod = state.first(self._via, pods)
             if pod is not None and state.speaks(pod):
                 ended = state.has_ended(pod)
-                uid = pod["metadata"]["uid"]
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError, ApiError):
-                    taken[uid] = await self._read(pod, taken.get(uid, 0))
+                    await self._read(pod)
                 if self._gathering.is_whole:
                     return ""
                 if ended:
                     return f"pod {pod['metadata']['name']} has ended before the worker was done"
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _read(self, pod: state.Pod, taken: int) -> int:
-        """Follow a log; ``taken`` are the lines that were read before the connection broke. How many it is now."""
+    async def _read(self, pod: state.Pod) -> None:
+        """Follow a log from where it was left."""
         metadata, number = pod["metadata"], 0
+        uid = metadata["uid"]
         container = pod["spec"]["containers"][0]["name"]
         path = PODS.path(metadata["namespace"], metadata["name"], "log")
         query = {"follow": "true", "container": container}
         async with self._client.stream(path, query, accept="*/*", endless=True) as stream:
             while line := await stream.readline():
                 number += 1
-                if number > taken and (news := self._gathering.take(line.decode(errors="replace"))):
+                if number <= self._taken.get(uid, 0):
+                    continue
+                self._taken[uid] = number
+                if news := self._gathering.take(line.decode(errors="replace")):
                     self._news(news)
                 if self._gathering.is_whole:
                     break
-        return number
 
     async def _remove(self, name: str) -> None:
-        """Delete the job and wait until its pods are gone, so that their GPUs are free."""
-        namespace = self._cluster.namespace
-        for resource in (self._resource, CONFIG_MAPS):
-            with contextlib.suppress(NotFound, aiohttp.ClientError, TimeoutError):
-                await self._client.delete(resource, namespace, name, propagation="Background")
-        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(REMOVAL_SECONDS):
-                while await self._pods(name):  # noqa: ASYNC110  # it is not this process that sets them free
-                    await asyncio.sleep(LOOK_SECONDS)
-                return
-        self._news(f"pods of {name} are still there")
+        """Delete what is ours and wait until the pods are gone, so that their GPUs are free."""
+        loop, why = asyncio.get_running_loop(), ""
+        until = loop.time() + REMOVAL_SECONDS
+        while loop.time() < until:
+            try:
+                for resource in self._ours:
+                    with contextlib.suppress(NotFound):
+                        await self._client.delete(
+                            resource, self._cluster.namespace, name, propagation="Background"
+                        )
+                if self._resource not in self._ours or not await self._pods(name):
+                    return
+                why = "its pods are still there"
+            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+                why = str(error)
+            await asyncio.sleep(LOOK_SECONDS)
+        self._news(f"{self._resource.kind} {name} is not gone after {REMOVAL_SECONDS:g} s: {why}")

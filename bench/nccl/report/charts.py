@@ -41,7 +41,8 @@ class Chart:
 def of(made: AnyRecord) -> list[Chart]:
     """Those that have anything to show."""
     if isinstance(made, Record):
-        charts = [bandwidth(made), latency(made)]
+        # One rank has no bus.
+        charts = [*([bandwidth(made)] if made.world and made.world.ranks > 1 else []), latency(made)]
     elif isinstance(made, Scaling):
         charts = [throughput(made), efficiency(made)]
     else:
@@ -104,13 +105,15 @@ def efficiency(made: Scaling) -> Chart:
 def by_hand(made: Overhead) -> Chart:
     """Each point: the smallest, the median and the largest of the runs' bandwidths."""
     lines: list[Line] = []
-    for by_hand_, label in ((True, "by hand"), (False, "through the operator")):
-        sizes: dict[int, list[float]] = {}
-        for start in made.starts:
-            for one in start.points if start.by_hand == by_hand_ else ():
-                sizes.setdefault(one.size_bytes, []).append(one.busbw_gb_per_second)
-        lines.append(Line(label, tuple(_dot(size, spread(found)) for size, found in sorted(sizes.items()))))
-    return Chart("Bus bandwidth over size, by who has started the ranks", "GB/s", tuple(lines))
+    for by_hand_, way in ((True, "by hand"), (False, "through the operator")):
+        found = [one for start in made.starts if start.by_hand == by_hand_ for one in start.points]
+        for label, points in _by_case(found):
+            sizes: dict[int, list[float]] = {}
+            for one in points:
+                sizes.setdefault(one.size_bytes, []).append(one.algbw_gb_per_second)
+            dots = tuple(_dot(size, spread(reached)) for size, reached in sorted(sizes.items()))
+            lines.append(Line(f"{label}, {way}", dots))
+    return Chart("Algorithm bandwidth over size, by who has started the ranks", "GB/s", tuple(lines))
 
 
 def references() -> list[Line]:

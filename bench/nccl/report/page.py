@@ -9,12 +9,12 @@ from rich.table import Table
 from bench.nccl import slow
 from bench.nccl.report import charts, tables
 from bench.nccl.report.svg import svg
-from bench.nccl.schema import AnyRecord, Overhead, Pairs, Record, Scaling
+from bench.nccl.schema import GLOO, AnyRecord, Overhead, Pairs, Record, Scaling
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --quiet: #777; --loud: #b91c1c; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 960px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem }
+h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-top: 2rem } h3 { font-size: 1rem }
 table { border-collapse: collapse; margin: .5rem 0 } td, th { border: 1px solid var(--line); padding: .15rem .5rem; text-align: right }
 td:first-child, th:first-child { text-align: left } caption { text-align: left; color: var(--quiet) }
 .scroll { overflow-x: auto } .loud { color: var(--loud); font-weight: 600 } .quiet { color: var(--quiet) }
@@ -54,17 +54,18 @@ def _body(title: str, made: AnyRecord) -> Iterator[str]:
 
 def warnings(made: AnyRecord) -> list[str]:
     """What a reader must know before any figure."""
-    if isinstance(made, Record):
-        drill = made.asked.drill
-        return [
-            *([f"Partial: {made.why}"] if made.state == "partial" else []),
-            *([] if made.is_hardware else [f"Not hardware: {made.carried_by}."]),
-            *([f"A drill: {drill.kind} on rank {drill.rank}, on purpose."] if drill else []),
-            *(slow.told(slow.find(made.pairs, made.ranks), made.ranks) if made.pairs else []),
-        ]
+    words = [f"Partial: {made.why}"] if made.state == "partial" else []
     if isinstance(made, Scaling):
-        return [*([f"Partial: {made.why}"] if made.why else []), *filter(None, [charts.scaling_note(made)])]
-    return []
+        return [*words, *filter(None, [charts.scaling_note(made)])]
+    if isinstance(made, Overhead):
+        return [*words, *([GLOO] if made.asked.backend == "gloo" else [])]
+    drill = made.asked.drill
+    return [
+        *words,
+        *([] if made.is_hardware else [f"Not hardware: {made.carried_by}."]),
+        *([f"A drill: {drill.kind} on rank {drill.rank}, on purpose."] if drill else []),
+        *(slow.told(slow.find(made.pairs, made.ranks), made.ranks) if made.pairs else []),
+    ]
 
 
 def _facts(made: AnyRecord) -> dict[str, str]:
@@ -79,8 +80,10 @@ def _facts(made: AnyRecord) -> dict[str, str]:
         }  # fmt: skip
         if world is not None:
             facts |= {
-                "device": world.device, "NCCL": world.nccl, "torch": world.torch, "CUDA": world.cuda,
-                "driver": world.driver,
+                label: world.said(fact)
+                for label, fact in (
+                    ("device", "device"), ("NCCL", "nccl"), ("torch", "torch"), ("CUDA", "cuda"), ("driver", "driver"),
+                )
             }  # fmt: skip
     facts |= {
         "commit": f"{commit['id'][:12]}{', changed since' if commit['changed'] else ''}",
@@ -90,17 +93,22 @@ def _facts(made: AnyRecord) -> dict[str, str]:
 
 
 def _around(made: Record) -> Iterator[str]:
-    if made.skipped:
+    if found := tables.not_measured(made):
         yield "<h2>Not measured</h2>"
-        words = dict.fromkeys(f"{one.collective} of {one.dtype}: {one.why}" for one in made.skipped)
-        yield f"<ul>{''.join(f'<li>{escape(one)}</li>' for one in words)}</ul>"
-    if world := made.world:
-        if world.settings:
-            yield f"<h2>Settings</h2>{_pairs_of_words(world.settings)}"
-        if world.infiniband:
-            yield f"<h2>InfiniBand</h2>{_pairs_of_words(world.infiniband)}"
-        if world.topology:
-            yield f"<h2>Topology</h2><pre>{escape(world.topology)}</pre>"
+        yield f"<ul>{''.join(f'<li>{escape(one)}</li>' for one in found)}</ul>"
+    nodes = made.world.nodes if made.world else []
+    for node in nodes:
+        if len(nodes) > 1:
+            yield f"<h2>{escape(', '.join(node.hosts))}</h2>"
+        for title, words in (
+            ("Settings", node.settings),
+            ("NVLink", node.nvlink),
+            ("InfiniBand", node.infiniband),
+        ):
+            if words:
+                yield f"<h3>{title}</h3>{_pairs_of_words(words)}"
+        if node.topology:
+            yield f"<h3>Topology</h3><pre>{escape(node.topology)}</pre>"
 
 
 def _matrix(made: Record, pairs: Pairs) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from bench.nccl.report import charts
 from bench.nccl.report.charts import Chart
 from bench.nccl.report.svg import coloured
@@ -13,14 +16,8 @@ DOTS_PER_INCH = 120
 
 
 def write(made: AnyRecord, path: Path) -> Path:
-    """Raises ValueError where there is nothing to draw, or nothing to draw with."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ValueError("--png takes matplotlib: pip install 'rallypoint[plots]'") from error
+    """Of a record that has something to draw."""
     found = charts.of(made)
-    if not found:
-        raise ValueError("there is nothing to draw")
     figure = Figure(figsize=(INCHES[0], INCHES[1] * len(found)), dpi=DOTS_PER_INCH, layout="constrained")
     for place, chart in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
         _draw(place, chart)
@@ -28,10 +25,7 @@ def write(made: AnyRecord, path: Path) -> Path:
     return path
 
 
-def _draw(place: object, chart: Chart) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(place, Axes)
+def _draw(place: Axes, chart: Chart) -> None:
     for line, colour in coloured(chart.lines):
         across = [dot.x for dot in line.dots]
         place.plot(
@@ -56,4 +50,4 @@ def _draw(place: object, chart: Chart) -> None:
     else:
         place.set_ylim(bottom=0)
     place.grid(visible=True, alpha=0.3)
-    place.legend(fontsize=8)
+    place.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)  # Over no line.

@@ -12,7 +12,7 @@ from bench.nccl.sizes import spelled
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
 LEGEND_LINE = 20
-COLOURS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#4b5563")
+COLOURS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#db2777", "#a16207", "#4b5563")
 REFERENCE_COLOURS = ("#64748b", "#94a3b8", "#78716c", "#a1a1aa")
 MOST_LABELS = 12
 

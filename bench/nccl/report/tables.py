@@ -50,6 +50,15 @@ def points(made: Record) -> Table:
     return shown
 
 
+def not_measured(made: AnyRecord) -> list[str]:
+    """What was asked for and is not among the points, each reason once with its sizes."""
+    sizes: dict[str, list[str]] = {}
+    for one in made.skipped if isinstance(made, Record) else ():
+        words = f"{one.collective} of {one.dtype}, {'in' if one.in_place else 'out of'} place: {one.why}"
+        sizes.setdefault(words, []).extend([spelled(one.size_bytes)] if one.size_bytes else [])
+    return [words + (f" ({', '.join(found)})" if found else "") for words, found in sizes.items()]
+
+
 def scaling(made: Scaling) -> Table:
     shown = _table(
         f"{made.model}, {made.batch} images a rank and step; {charts.scaling_note(made) or 'NCCL between GPUs'}",

@@ -1,22 +1,40 @@
-"""What the first rank's libraries and node are."""
+"""What a node and its libraries are."""
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
-from bench.nccl.worker.machine import infiniband, said, settings
+from bench.nccl.worker.machine import infiniband, nvlinks, said, settings
 
 
 def facts(backend: str) -> dict[str, Any]:
+    """Of this node."""
     on_gpu = backend == "nccl"
+    drivers = said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_gpu else ""
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else "",
-        "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_gpu else "",
+        "driver": drivers.partition("\n")[0],  # A line for each GPU, and one driver.
         "device": torch.cuda.get_device_name() if on_gpu else "CPU",
         "topology": said("nvidia-smi", "topo", "-m") if on_gpu else "",
+        "nvlink": nvlinks(said("nvidia-smi", "nvlink", "--status")) if on_gpu else {},
         "infiniband": infiniband(),
         "settings": settings(os.environ),
     }
+
+
+def alike(of_ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each kind of node once, with the hosts that are of it."""
+    nodes: list[dict[str, Any]] = []
+    for one in of_ranks:
+        if one["local_rank"] != 0:
+            continue
+        known = next((node for node in nodes if node.items() >= one["facts"].items()), None)
+        if known is None:
+            known = {"hosts": [], **one["facts"]}
+            nodes.append(known)
+        known["hosts"].append(one["host"])
+    return nodes

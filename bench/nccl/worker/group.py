@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +22,15 @@ class Group:
     device: Any
     gpu: str
     """The identity of the GPU; empty on a CPU."""
-    shared_gpu: bool
-    """Whether some ranks are on one GPU."""
+    ranks_a_gpu: int
+    """The most that are on one GPU; 0 on CPUs."""
     backend: str
     stamps: dict[str, float] = field(default_factory=dict[str, float])
     """When it was that far, in seconds since the epoch."""
+
+    @property
+    def shared_gpu(self) -> bool:
+        return self.ranks_a_gpu > 1
 
     def barrier(self) -> None:
         """Wait for all ranks, on the device too."""
@@ -56,20 +61,18 @@ def join(backend: str, place: Place, *, share_gpu: bool, stamps: dict[str, float
     Raises:
         Refused: a rank has no GPU, or one that another rank has, and sharing is not asked for.
     """
-    # Whatever has started us may have left other words for the same.
-    os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks))
     store, _, _ = next(dist.rendezvous("env://"))
     device, gpu = _device(place, share_gpu=share_gpu) if backend == "nccl" else (torch.device("cpu"), "")
-    shared = bool(gpu) and _is_shared(store, place, gpu)
-    if shared and not share_gpu:
+    together = _ranks_a_gpu(store, place, gpu) if gpu else 0
+    if together > 1 and not share_gpu:
         raise Refused("several ranks are on one GPU, which NCCL refuses; --share-gpu runs them over sockets")
-    if shared:
+    if together > 1:
         # NCCL takes ranks of different hosts for neighbours on a network, and asks no more.
         os.environ["NCCL_HOSTID"] = f"rallypoint-{place.rank}"
     dist.init_process_group(
         backend, store=dist.PrefixStore("bench", store), rank=place.rank, world_size=place.ranks
     )
-    group = Group(place, device, gpu, shared, backend, stamps)
+    group = Group(place, device, gpu, together, backend, stamps)
     stamps["group"] = time.time()
     group.barrier()
     stamps["first"] = time.time()
@@ -87,10 +90,10 @@ def _device(place: Place, *, share_gpu: bool) -> tuple[Any, str]:
     return device, str(torch.cuda.get_device_properties(device).uuid)
 
 
-def _is_shared(store: Any, place: Place, gpu: str) -> bool:
-    """Whether any GPU is that of two ranks, which the first rank finds out for all."""
+def _ranks_a_gpu(store: Any, place: Place, gpu: str) -> int:
+    """The most ranks on one GPU, which the first rank finds out for all."""
     store.set(f"gpu/{place.rank}", gpu)
     if place.rank == 0:
-        found = {store.get(f"gpu/{rank}") for rank in range(place.ranks)}
-        store.set("gpus", "own" if len(found) == place.ranks else "shared")
-    return bool(store.get("gpus") == b"shared")
+        found = Counter(store.get(f"gpu/{rank}") for rank in range(place.ranks))
+        store.set("gpus", str(max(found.values())))
+    return int(store.get("gpus"))

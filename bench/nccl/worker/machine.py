@@ -1,6 +1,8 @@
 """What a node says of itself, whatever the libraries are."""
 
+import re
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,10 +10,19 @@ SETTINGS = ("NCCL_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "NVSHMEM_", "CUDA_VI
 """Beginnings of the variables that decide how bytes travel."""
 INFINIBAND = Path("/sys/class/infiniband")
 LONGEST_SECONDS = 20.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_GPU = re.compile(r"GPU (\d+):")
+_LINK = re.compile(r"\s+Link \d+: (.+)")
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environment.items()) if name.startswith(SETTINGS)}
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Memory of the node that can be had without swapping; files that are kept in it give way."""
+    (line,) = [one for one in meminfo.read_text().splitlines() if one.startswith("MemAvailable:")]
+    return int(line.split()[1]) * 1024
 
 
 def infiniband(folder: Path = INFINIBAND) -> dict[str, str]:
@@ -26,10 +37,23 @@ def infiniband(folder: Path = INFINIBAND) -> dict[str, str]:
     return found
 
 
+def nvlinks(status: str) -> dict[str, str]:
+    """How many links each GPU has of which rate, by its number: ``{"0": "17 × 26.562 GB/s, 1 × <inactive>"}``."""
+    found: dict[str, Counter[str]] = {}
+    for line in status.splitlines():
+        if gpu := _GPU.match(line):
+            found[gpu[1]] = Counter()
+        elif found and (link := _LINK.match(line)):
+            found[next(reversed(found))][link[1].strip()] += 1
+    return {
+        gpu: ", ".join(f"{count} × {rate}" for rate, count in links.items()) for gpu, links in found.items()
+    }
+
+
 def said(*command: str) -> str:
-    """What a program says; nothing where it is not there or does not answer."""
+    """What a program says, without colours; nothing where it is not there or does not answer."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return ended.stdout.strip() if ended.returncode == 0 else ""
+    return _COLOUR.sub("", ended.stdout).strip() if ended.returncode == 0 else ""

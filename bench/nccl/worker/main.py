@@ -32,6 +32,8 @@ def main(started: float) -> None:
 
 def _work(task: dict[str, Any], stamps: dict[str, float]) -> None:
     mine = place(os.environ)
+    # Whatever has started us may have other words for it.
+    os.environ.update(RANK=str(mine.rank), WORLD_SIZE=str(mine.ranks))
     # torchrun says so of several ranks on a node, and mpirun of none: both are to measure the same.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Imported here, as that takes seconds, which are to be told apart from what comes before.
@@ -43,17 +45,14 @@ def _work(task: dict[str, Any], stamps: dict[str, float]) -> None:
 
     group = join(task["backend"], mine, share_gpu=task["share_gpu"], stamps=stamps)
     where = {"rank": mine.rank, "local_rank": mine.local_rank, "host": socket.gethostname(), "gpu": group.gpu}
-    others = group.gathered(where)
+    about = facts.facts(task["backend"]) if mine.local_rank == 0 else {}
+    others = group.gathered(where | {"facts": about})
     if mine.rank == 0:
-        tell(
-            "world",
-            ranks=mine.ranks,
-            shared_gpu=group.shared_gpu,
-            stamps=stamps,
-            **facts.facts(task["backend"]),
-        )
+        tell("world", ranks=mine.ranks, shared_gpu=group.shared_gpu, stamps=stamps)
+        for node in facts.alike(others):
+            tell("node", **node)
         for one in others:
-            tell("rank", **one)
+            tell("rank", **{name: one[name] for name in where})
     for part, run in (("sizes", sweep.run), ("pair_bytes", pairs.run), ("model", train.run)):
         if task.get(part):
             run(task, group)

@@ -1,6 +1,5 @@
 """Every collective over every size: checked, warmed up, and timed in rounds."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,11 @@ from bench.nccl.worker import drills
 from bench.nccl.worker.clocks import seconds_each
 from bench.nccl.worker.collectives import IN_PLACE, Operation, elements_of, operation
 from bench.nccl.worker.group import Group
+from bench.nccl.worker.machine import available_bytes
 from bench.nccl.worker.telling import tell
 
 OF_FREE_MEMORY = 0.8
-"""Of a GPU's, or of this rank's share of the node's, buffers take no more."""
+"""Of this rank's share of a GPU's, or of a node's if it had all ranks, buffers take no more."""
 WIDEST_BYTES = 8
 """Of an element of any type."""
 
@@ -60,7 +60,7 @@ class Sweep:
 
     def unfit(self, case: Case) -> bool:
         """Whether this backend cannot do it at all, which is told."""
-        why = "it takes two ranks" if case.collective == "sendrecv" and self.group.place.ranks == 1 else ""
+        why = _missing(case, self.group.place.ranks)
         try:
             if not why:
                 self.operation(case, self.group.place.ranks)()
@@ -115,21 +115,26 @@ def run(task: Mapping[str, Any], group: Group) -> None:
 
 
 def _cases(task: Mapping[str, Any]) -> Iterator[Case]:
-    """A collective that has one form has it whatever is asked for."""
     for collective in task["collectives"]:
         for dtype in task["dtypes"]:
-            for in_place in IN_PLACE[collective]:
-                if in_place in task["in_place"] or len(IN_PLACE[collective]) == 1:
-                    yield Case(collective, dtype, in_place)
+            for in_place in task["in_place"]:
+                yield Case(collective, dtype, in_place)
+
+
+def _missing(case: Case, ranks: int) -> str:
+    """Why nobody could do it; a copy beside the call would be no form of it."""
+    if case.in_place not in IN_PLACE[case.collective]:
+        return f"torch has it {'out of' if case.in_place else 'in'} place only"
+    return "it takes two ranks" if case.collective == "sendrecv" and ranks == 1 else ""
 
 
 def _memory(group: Group, wanted: int) -> list[Any]:
     """Two buffers of the largest size that every rank has room for twice, and of an element for each rank at least."""
     if group.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info()
-        beside = group.place.local_ranks if group.shared_gpu else 1
+        (free, _), beside = torch.cuda.mem_get_info(), group.ranks_a_gpu
     else:
-        free, beside = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), group.place.local_ranks
+        # Pods of several ranks may be on one machine, and do not see each other.
+        free, beside = available_bytes(), group.place.ranks
     fits = int(group.least(free // beside * OF_FREE_MEMORY / 2))
     size = max(min(wanted, fits), WIDEST_BYTES * group.place.ranks)
     whole = -(-size // WIDEST_BYTES) * WIDEST_BYTES

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.nccl.schema import VERSION, Asked, Rank, Record, World, point
+from bench.nccl.schema import VERSION, Asked, Node, Rank, Record, World, point
 
 ASKED = Asked(
     via="pytorchjob",
@@ -63,7 +63,10 @@ def record() -> Callable[..., Record]:
             "commit": {"id": "0123456789abcdef", "changed": False},
             "environment": {"cores": 2, "cpu": "a CPU", "kernel": "Linux", "python": "CPython"},
             "asked": msgspec.structs.replace(ASKED, **(asked or {})),
-            "world": World(ranks=4, nccl="2.28.3", device="NVIDIA H200", settings={"NCCL_DEBUG": "WARN"}),
+            "world": World(
+                ranks=4,
+                nodes=[Node(nccl="2.28.3", device="NVIDIA H200", settings={"NCCL_DEBUG": "WARN"})],
+            ),
             "ranks": ranks,
             "points": points,
         }

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bench.nccl.manifest import READY
-from bench.nccl.schema import Record, load
+from bench.nccl.schema import Node, Record, load
 from bench.nccl.worker.telling import MARK
 from controller.testing.up import Up, up
 from controller.testing.wire import Step
@@ -92,7 +92,7 @@ async def test_programs_of_nccl_tests_by_a_kubeconfig(tmp_path: Path) -> None:
     assert bench.returncode == 0, errors.decode()
     made = recorded(tmp_path)
     assert made.world is not None
-    assert (made.world.device, made.world.nccl) == ("a GPU of ours", "2.28.3")
+    assert made.world.nodes == [Node(device="a GPU of ours", nccl="2.28.3")]
     assert [(one.in_place, one.times_us) for one in made.points] == [(False, [4.0]), (True, [2.0])]
 
 

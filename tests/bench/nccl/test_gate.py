@@ -9,7 +9,7 @@ from bench.nccl.references import REFERENCES
 from bench.nccl.schema import Pairs, Record, World
 
 H200 = REFERENCES["h200x8"]
-EIGHT = World(ranks=8, device="NVIDIA H200")
+EIGHT = World(ranks=8)
 
 
 def test_a_good_run(record: Callable[..., Record]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from bench.nccl.gathering import Gathering
-from bench.nccl.schema import Asked, Rank
+from bench.nccl.schema import Asked, Node, Rank, World
 from bench.nccl.worker.telling import MARK
 
 
@@ -14,7 +14,8 @@ def line(say: str, **fields: Any) -> str:
     return MARK + orjson.dumps({"say": say, **fields}).decode() + "\n"
 
 
-WORLD = line("world", ranks=2, torch="2.9", nccl="2.28.3", device="NVIDIA H200", stamps={"process": 1.0})
+WORLD = line("world", ranks=2, stamps={"process": 1.0})
+NODE = line("node", hosts=["pod-0"], torch="2.9", nccl="2.28.3", device="NVIDIA H200")
 POINT = line(
     "point",
     collective="all_reduce",
@@ -31,6 +32,7 @@ def test_a_whole_run(asked: Callable[..., Asked]) -> None:
     gathering = Gathering(asked())
     for one in (
         WORLD,
+        NODE,
         line("rank", rank=0, local_rank=0, host="pod-0", gpu="GPU-a"),
         line("planned", points=2),
     ):
@@ -60,6 +62,15 @@ def test_a_whole_run(asked: Callable[..., Asked]) -> None:
     assert made.ranks == [Rank(0, 0, "pod-0", "GPU-a", "node-7")]
 
 
+def test_what_nobody_has_counts_with_all_its_sizes(asked: Callable[..., Asked]) -> None:
+    gathering = Gathering(asked(sizes=[8, 16]))
+    missing = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
+    for one in (WORLD, line("planned", points=4), line("skipped", **missing)):
+        gathering.take(one)
+
+    assert gathering.take(POINT).startswith("3 of 4: ")
+
+
 def test_a_run_that_broke_off_keeps_what_it_has(asked: Callable[..., Asked]) -> None:
     gathering = Gathering(asked())
     for one in (WORLD, POINT, line("error", rank=1, why="RuntimeError: gone")):
@@ -75,7 +86,8 @@ def test_lines_among_others(asked: Callable[..., Asked]) -> None:
     """NCCL may have begun a line that the worker ends, and a container's end may cut one."""
     gathering = Gathering(asked())
 
-    assert gathering.take(f"host:1:1 NCCL INFO {WORLD}").startswith("2 ranks on NVIDIA H200, 2.28.3")
+    gathering.take(f"host:1:1 NCCL INFO {WORLD}")
+    assert gathering.take(NODE) == "2 ranks, 1 pod with NVIDIA H200, NCCL 2.28.3, torch 2.9"
     assert gathering.take(POINT[:50]) == ""
     assert gathering.take(MARK + "[]") == ""
     gathering.take("Traceback (most recent call last):\n")
@@ -113,7 +125,7 @@ def test_tables_of_nccl_tests(asked: Callable[..., Asked]) -> None:
 
     assert gathering.is_whole
     assert made.world is not None
-    assert (made.world.ranks, made.world.nccl, made.world.device) == (4, "2.28.3", "NVIDIA H100 80GB HBM3")
+    assert made.world == World(4, nodes=[Node(nccl="2.28.3", device="NVIDIA H100 80GB HBM3")])
     assert [(one.in_place, one.times_us) for one in made.points] == [(False, [20.0]), (True, [21.0])]
     assert made.ranks[1] == Rank(1, 1, "worker-0")
 

@@ -32,6 +32,10 @@ def test_by_default_eight_bytes_to_eight_gib() -> None:
     )
 
 
+def test_on_cpus_sizes_end_earlier() -> None:
+    assert asked("--backend", "gloo").sizes[-1] == 4 << 20
+
+
 def test_the_worker_is_told_what_it_needs() -> None:
     told = request.task(
         asked("--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--drill", "slow:1")

@@ -89,4 +89,4 @@ def test_overhead_without_torch(script: Path, capsys: pytest.CaptureFixture[str]
     python = saying(script, "echo no module named torch", "exit 1")
 
     assert main(["overhead", "--backend=gloo", "--max=8", "--runs=1", "--isolation=loopback", python]) == 1
-    assert "not measured: exit code 1; no module named torch" in capsys.readouterr().err
+    assert "the run is partial: run 1 by hand: exit code 1; no module named torch" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import msgspec
 import orjson
 import pytest
 
-from bench.nccl.schema import SCHEMA, Record, Unreadable, World, described, load
+from bench.nccl.schema import SCHEMA, VERSION, Record, Unreadable, World, described, load
 
 
 def test_the_file_describes_them() -> None:
@@ -24,7 +24,7 @@ def test_a_record_is_read_as_it_was_written(record: Callable[..., Record], tmp_p
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{}", '{"record": "other"}', '{"record": "nccl", "schema_version": 1}'],
+    ["", "{}", '{"record": "other"}', '{"record": "nccl", "schema_version": 2}'],
     ids=["empty", "no tag", "unknown", "less"],
 )
 def test_what_is_none_of_ours(text: str, tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_what_is_none_of_ours(text: str, tmp_path: Path) -> None:
 
 def test_a_version_of_tomorrow(record: Callable[..., Record], tmp_path: Path) -> None:
     file = tmp_path / "record.json"
-    file.write_bytes(msgspec.json.encode(record(schema_version=2)))
+    file.write_bytes(msgspec.json.encode(record(schema_version=VERSION + 1)))
 
-    with pytest.raises(Unreadable, match="version 2"):
+    with pytest.raises(Unreadable, match=f"version {VERSION + 1}"):
         load(file)
 
 

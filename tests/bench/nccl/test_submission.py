@@ -3,9 +3,11 @@
 import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 
@@ -16,7 +18,7 @@ from bench.nccl.gathering import Gathering
 from bench.nccl.schema import Asked
 from bench.nccl.submission import RESOURCES
 from bench.nccl.worker.telling import MARK
-from controller.kube.errors import Invalid
+from controller.kube.errors import AlreadyExists, Invalid, ServerError
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -112,14 +114,21 @@ async def test_a_worker_that_ends_without_having_said_all(run: Run) -> None:
     assert "the log ends with:\nModuleNotFoundError: No module named torch" in why
 
 
-async def test_a_job_that_never_starts(here: Cluster, tmp_path: Path, asked: Callable[..., Asked]) -> None:
+async def test_a_job_that_never_starts(
+    here: Cluster, tmp_path: Path, asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why is told while it waits, by those who know."""
+    monkeypatch.setattr(submission, "PATIENT_SECONDS", 0.0)
     run = Run(here, tmp_path, asked(nodes=1, gpus=8))
 
-    gathering, why = await run("exit 0", start_timeout=1)
+    def hear(line: str) -> None:
+        if line.startswith("waiting: run-master-0: Unschedulable: 0/1 nodes are available"):
+            here.stop.set()
 
-    assert why.startswith(
-        "it has not started within 1 s: run-master-0: Unschedulable: 0/1 nodes are available"
-    )
+    run.heard = hear
+    gathering, why = await run("exit 0")
+
+    assert why == "interrupted"
     assert gathering.record(why).state == "partial"
 
 
@@ -153,6 +162,94 @@ async def test_somebody_deletes_the_job(run: Run, here: Cluster) -> None:
     _, (_, why) = await asyncio.gather(delete(), run(says(WORLD), "sleep 60"))
 
     assert why == "somebody has deleted the job"
+
+
+async def test_a_name_that_is_taken(run: Run, here: Cluster) -> None:
+    """Whoever has it keeps it."""
+    theirs = {"metadata": {"name": "run"}}
+    await here.client.create(CONFIG_MAPS, "default", orjson.dumps(theirs))
+
+    with pytest.raises(AlreadyExists):
+        await run("exit 0")
+
+    await here.client.get(CONFIG_MAPS, "default", "run")
+    await here.client.delete(CONFIG_MAPS, "default", "run")
+
+
+async def test_a_log_that_breaks_off(run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read on from there: no point counts twice."""
+    whole, broken = here.client.stream, list[str]()
+
+    @asynccontextmanager
+    async def stream(*words: Any, **flags: Any) -> AsyncIterator[Any]:
+        async with whole(*words, **flags) as lines:
+            yield lines if broken else Breaking(lines, broken)
+
+    monkeypatch.setattr(here.client, "stream", stream)
+
+    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, POINT, END))
+
+    assert (why, broken) == ("", ["broken"])
+    assert len(gathering.points) == 2
+
+
+class Breaking:
+    """Two lines, and the connection is gone."""
+
+    def __init__(self, lines: Any, broken: list[str]) -> None:
+        self._lines, self._broken, self._left = lines, broken, 2
+
+    async def readline(self) -> Any:
+        if not self._left:
+            self._broken.append("broken")
+            raise aiohttp.ClientPayloadError
+        self._left -= 1
+        return await self._lines.readline()
+
+
+async def test_a_cluster_that_does_not_answer(
+    run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a moment, which changes nothing, or for good."""
+    monkeypatch.setattr(submission, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(submission, "REMOVAL_SECONDS", 0.5)
+    real, away = here.client.get, list[int]()
+
+    async def get(*words: Any, **flags: Any) -> bytes:
+        if away:
+            raise ServerError(503, "ServiceUnavailable", "etcdserver: leader changed")
+        return await real(*words, **flags)
+
+    def hear(line: str) -> None:
+        run.news.append(line)
+        if "all_reduce" in line:
+            away.append(503)
+
+    monkeypatch.setattr(here.client, "get", get)
+    run.heard = hear
+    gathering, why = await run(says(WORLD, POINT), "sleep 60")
+
+    assert why.startswith("the cluster has not answered for 0.5 s: etcdserver: leader changed")
+    assert len(gathering.points) == 1
+
+
+async def test_a_removal_that_takes_two_tries(
+    run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was gathered is kept."""
+    real, refused = here.client.delete, list[str]()
+
+    async def delete(*words: Any, **flags: Any) -> bytes:
+        if not refused:
+            refused.append("once")
+            raise ServerError(503, "ServiceUnavailable", "try again")
+        return await real(*words, **flags)
+
+    monkeypatch.setattr(here.client, "delete", delete)
+    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, END))
+
+    assert (why, refused) == ("", ["once"])
+    assert len(gathering.points) == 1
 
 
 async def test_a_name_that_the_cluster_refuses(run: Run) -> None:

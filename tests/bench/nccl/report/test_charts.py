@@ -79,11 +79,19 @@ def test_overhead(record: Callable[..., Record], asked: Callable[..., Asked]) ->
         for by_hand, value in ((True, 2.0), (False, 1.0), (False, 3.0))
     ]
 
-    (chart,) = charts.of(Overhead(schema_version=VERSION, asked=asked(), starts=starts, **WHERE))  # type: ignore[arg-type]
+    (chart,) = charts.of(
+        Overhead(schema_version=VERSION, state="complete", why="", asked=asked(), starts=starts, **WHERE)
+    )  # type: ignore[arg-type]
 
-    assert [line.label for line in chart.lines] == ["by hand", "through the operator"]
-    assert [line.dots[0].y for line in chart.lines] == pytest.approx([2, 2])
+    assert [line.label for line in chart.lines] == ["all_reduce, by hand", "all_reduce, through the operator"]
+    assert [line.dots[0].y for line in chart.lines] == pytest.approx([2 / 1.5, 2 / 1.5])
 
 
 def test_nothing_to_show(record: Callable[..., Record]) -> None:
     assert charts.of(record(points=[], asked={"backend": "gloo"})) == []
+
+
+def test_one_rank_has_no_bus(record: Callable[..., Record]) -> None:
+    (only,) = charts.of(record(world=World(ranks=1)))
+
+    assert only.title == "Time of a call over size"

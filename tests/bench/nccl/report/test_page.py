@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from bench.nccl.report.page import page, warnings
-from bench.nccl.schema import VERSION, Drill, Pairs, Record, Scaling, ScalingRun, Skipped, World
+from bench.nccl.schema import VERSION, Drill, Node, Pairs, Record, Scaling, ScalingRun, Skipped, World
 
 VOID = {"meta", "br", "hr"}
 
@@ -53,13 +53,15 @@ def test_nothing_comes_from_elsewhere(record: Callable[..., Record]) -> None:
 
 def test_what_it_shows(record: Callable[..., Record]) -> None:
     pairs = Pairs(1024, [[0, 9, 1, 9], [9, 0, 1, 9], [1, 1, 0, 1], [9, 9, 1, 0]])
-    world = World(
-        ranks=4,
+    node = Node(
+        hosts=["pod-0"],
         device="NVIDIA H200",
         topology="GPU0 <NV18>",
         settings={"NCCL_DEBUG": "INFO"},
         infiniband={"mlx5_0:1": "400 Gb/sec"},
     )
+    other = Node(hosts=["pod-1"], device="NVIDIA H200", nvlink={"0": "17 × 26.562 GB/s, 1 × <inactive>"})
+    world = World(ranks=4, nodes=[node, other])
 
     text = page(
         record(
@@ -72,7 +74,9 @@ def test_what_it_shows(record: Callable[..., Record]) -> None:
         "GPU0 &lt;NV18&gt;",
         "NCCL_DEBUG",
         "400 Gb/sec",
-        "alltoall of int8: too small",
+        "<h2>pod-1</h2>",
+        "17 × 26.562 GB/s, 1 × &lt;inactive&gt;",
+        "alltoall of int8, out of place: too small",
         "0123456789ab",
     ):
         assert words in text

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from matplotlib.image import imread
 
 from bench.nccl.report import picture
@@ -17,8 +16,3 @@ def test_a_png_of_both_charts(record: Callable[..., Record], tmp_path: Path) -> 
     height, width, _ = drawn.shape
     assert (width, height) == (1200, 2 * 660)
     assert drawn.std() > 0.05, "it is not a blank sheet"
-
-
-def test_nothing_to_draw(record: Callable[..., Record], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing to draw"):
-        picture.write(record(points=[]), tmp_path / "plot.png")

@@ -7,7 +7,7 @@ import msgspec
 from rich.table import Table
 
 from bench.nccl.report import tables
-from bench.nccl.schema import VERSION, Asked, Overhead, Record, Start
+from bench.nccl.schema import VERSION, Asked, Overhead, Record, Skipped, Start
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -42,7 +42,7 @@ def overhead(record: Callable[..., Record], asked: Asked, ways: list[tuple[bool,
         )
         for by_hand, first, busbw in ways
     ]
-    return Overhead(schema_version=VERSION, asked=asked, starts=starts, **fields)
+    return Overhead(schema_version=VERSION, state="complete", why="", asked=asked, starts=starts, **fields)
 
 
 def test_where_a_start_spends_its_time(record: Callable[..., Record], asked: Callable[..., Asked]) -> None:
@@ -57,3 +57,12 @@ def test_where_a_start_spends_its_time(record: Callable[..., Record], asked: Cal
     assert steps["→ torch imported"] == ["2", "2", "+0"]
     assert steps["asked for → first collective done"] == ["5", "5.5 / 6 / 6.5", "+1"]
     assert rows(ratios) == [["all_reduce", "float32", "1K", "1.000", "0.900 to 1.100"]]
+
+
+def test_what_was_not_measured(record: Callable[..., Record]) -> None:
+    skipped = [
+        Skipped("all_reduce", "int8", in_place=True, why="no room", size_bytes=size)
+        for size in (4 << 30, 8 << 30)
+    ]
+
+    assert tables.not_measured(record(skipped=skipped)) == ["all_reduce of int8, in place: no room (4G, 8G)"]

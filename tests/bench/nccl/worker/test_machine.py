@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from bench.nccl.worker.machine import infiniband, said, settings
+from bench.nccl.worker.machine import available_bytes, infiniband, nvlinks, said, settings
 
 
 def test_only_what_carries_bytes() -> None:
@@ -26,5 +26,27 @@ def test_ports_that_are_up(tmp_path: Path) -> None:
 
 def test_what_a_program_says() -> None:
     assert said(sys.executable, "-c", "print(' word ')") == "word"
+    assert said(sys.executable, "-c", r"print('\x1b[4mGPU0\x1b[0m')") == "GPU0", "nvidia-smi underlines heads"
     assert said(sys.executable, "-c", "print('half'); raise SystemExit(1)") == ""
     assert said("no-such-program-anywhere") == ""
+
+
+def test_links_between_gpus() -> None:
+    """As `nvidia-smi nvlink --status` has them."""
+    status = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
+\t Link 0: 26.562 GB/s
+\t Link 1: 26.562 GB/s
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
+\t Link 0: 26.562 GB/s
+\t Link 1: <inactive>
+"""
+
+    assert nvlinks(status) == {"0": "2 × 26.562 GB/s", "1": "1 × 26.562 GB/s, 1 × <inactive>"}
+    assert nvlinks("") == {}
+
+
+def test_memory_that_can_be_had(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:    4 kB\n")
+
+    assert available_bytes(meminfo) == 4096
