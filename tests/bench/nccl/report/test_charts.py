@@ -1,6 +1,7 @@
 """What is plotted, and what must not be."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -79,9 +80,9 @@ def test_overhead(record: Callable[..., Record], asked: Callable[..., Asked]) ->
         for by_hand, value in ((True, 2.0), (False, 1.0), (False, 3.0))
     ]
 
-    (chart,) = charts.of(
-        Overhead(schema_version=VERSION, state="complete", why="", asked=asked(), starts=starts, **WHERE)
-    )  # type: ignore[arg-type]
+    whole: dict[str, Any] = {"schema_version": VERSION, "state": "complete", "why": "", **WHERE}
+
+    (chart,) = charts.of(Overhead(asked=asked(), starts=starts, **whole))
 
     assert [line.label for line in chart.lines] == ["all_reduce, by hand", "all_reduce, through the operator"]
     assert [line.dots[0].y for line in chart.lines] == pytest.approx([2 / 1.5, 2 / 1.5])
