@@ -1,7 +1,7 @@
 """The one file that knows all parts: it builds the service from settings, starts it and stops it."""
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,24 +12,21 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
-from api.children import Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
-from api.labels import JOB_NAME
-from api.meta import PODS, SERVICES, Resource
-from api.nodes import NODES, Place, place_from_json
+from api.batch import BATCH_JOBS, BatchJob
+from api.meta import Resource
+from api.nodes import Place
 from controller import kinds
 from controller.domain import Key, Knock
 from controller.kind import JobKind, Options
 from controller.kind.waiting import from_template
-from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client, always
+from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.kube.limiter import TokenBucket
 from controller.policy.gang import groups_of, scheduler_of
-from controller.reconcile import triggers
+from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
 from controller.reconcile.jobs import JobRow, job_from_json
-from controller.reconcile.observe import owner_uid
 from controller.reconcile.reconciler import Reconciler
 from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
@@ -226,6 +223,20 @@ async def _warm(client: Client, replica: Replica) -> None:
     await client.keep_warm()
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """What the controllers of all kinds share."""
+
+    settings: Settings
+    options: Options
+    client: Client
+    metrics: Metrics
+    knocker: Knocker
+    teller: Teller
+    caches: Mapping[Resource, Cache]
+    nodes: Store[Place] | None
+
+
 def _replica(
     served: Sequence[JobKind[Any]],
     options: Options,
@@ -244,33 +255,19 @@ def _replica(
         kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)
         for kind in served
     }
-    children = _children(
-        client, settings.namespace, queues, {one for kind in served for one in kind.children}
-    )
+    around = client, settings.namespace, queues
+    children = watches.children(*around, {one for kind in served for one in kind.children})
     if options.gang_scheduler:
-        groups = _pod_groups(client, groups_of(options.gang_scheduler), settings.namespace, queues)
-        children.append((groups, Cache(groups.store, pod_group_from_json, _by_name)))
-    nodes = _nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
+        children.append(watches.pod_groups(*around, groups_of(options.gang_scheduler)))
+    nodes = watches.nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
     caches = {informer.resource: cache for informer, cache in children}
-    controllers = [
-        _controller(
-            kind,
-            queues[kind.resource.kind],
-            client,
-            caches,
-            teller,
-            metrics,
-            settings,
-            options,
-            nodes.store if nodes else None,
-            knocker,
-        )
-        for kind in served
-    ]
-    aside = [nodes] if nodes else []
+    shared = _Shared(
+        settings, options, client, metrics, knocker, teller, caches, nodes.store if nodes else None
+    )
+    controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
     informers: list[Informer[Any]] = [
         *(one for one, _ in children),
-        *aside,
+        *([nodes] if nodes else []),
         *(one.jobs for one in controllers),
     ]
     for informer in informers:
@@ -310,100 +307,13 @@ def _first(group: ExceptionGroup[NotLeading]) -> NotLeading:
     return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
-def _children(
-    client: Client, namespace: str, queues: triggers.Queues, wanted: Collection[Resource]
-) -> list[tuple[Informer[Any], Cache]]:
-    """What is watched of those resources, and how it is read.
-
-    Pods and Services are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
-    that another operator has made before carry no label to know them by.
-    """
-    batch_jobs = Informer[BatchJob](
-        client,
-        BATCH_JOBS,
-        batch_job_from_json,
-        partial(triggers.on_child, queues),
-        namespace=namespace,
-        index=owner_uid,
-    )
-
-    def owner_of(pod: Pod) -> BatchJob | None:
-        owner = (
-            batch_jobs.store.get(pod.namespace, pod.owner_name) if pod.owner_kind == BATCH_JOBS.kind else None
-        )
-        return owner if owner and owner.uid == pod.owner_uid else None
-
-    pods = Informer[Pod](
-        client,
-        PODS,
-        pod_from_json,
-        partial(triggers.on_child, queues, parents=owner_of),
-        namespace=namespace,
-        label_selector=JOB_NAME,
-        index=owner_uid,
-    )
-    services = Informer[Service](
-        client,
-        SERVICES,
-        service_from_json,
-        partial(triggers.on_child, queues),
-        namespace=namespace,
-        label_selector=JOB_NAME,
-        index=owner_uid,
-        accept=lambda whole_list: METADATA_ONLY_LIST if whole_list else METADATA_ONLY,
-    )
-    watched: list[tuple[Informer[Any], Cache]] = [
-        (pods, Cache(pods.store, pod_from_json)),
-        (services, Cache(services.store, service_from_json)),
-        (
-            batch_jobs,
-            Cache(batch_jobs.store, batch_job_from_json, lambda job: {"labelSelector": f"app={job}"}),
-        ),
-    ]
-    return [(informer, cache) for informer, cache in watched if informer.resource in wanted]
-
-
-def _nodes(client: Client, label: str) -> Informer[Place]:
-    """Where the nodes are; that it changes is no news to a job, whose pods are where they are."""
-    return Informer[Place](
-        client,
-        NODES,
-        partial(place_from_json, label),
-        lambda before, after: None,
-        accept=lambda whole_list: METADATA_ONLY_LIST if whole_list else METADATA_ONLY,
-    )
-
-
 def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[tuple[str, str]]:
     """Name and namespace of the batch Jobs that belong to jobs of ours."""
     return ((one.name, one.namespace) for one in batch_jobs if one.owner_kind in kinds)
 
 
-def _by_name(job: str) -> dict[str, str]:
-    return {"fieldSelector": f"metadata.name={job}"}
-
-
-def _pod_groups(
-    client: Client, resource: Resource, namespace: str, queues: triggers.Queues
-) -> Informer[PodGroup]:
-    """All of them: they carry no label of ours."""
-    return Informer[PodGroup](
-        client, resource, pod_group_from_json, partial(triggers.on_child, queues), namespace=namespace
-    )
-
-
-def _controller(
-    kind: JobKind[Any],
-    queue: Queue[Key],
-    client: Client,
-    caches: Mapping[Resource, Cache],
-    teller: Teller,
-    metrics: Metrics,
-    settings: Settings,
-    options: Options,
-    nodes: Store[Place] | None,
-    knocker: Knocker,
-) -> _Controller:
+def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> _Controller:
+    settings, options, metrics, knocker = shared.settings, shared.options, shared.metrics, shared.knocker
     suspensions = Suspensions()
 
     def ask(key: Key, knock: Knock) -> None:
@@ -413,21 +323,21 @@ def _controller(
         suspensions.heard(before, after)
         triggers.on_job(queue, before, after)
 
-    jobs = Informer[JobRow](client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
+    jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
     groups = {groups_of(options.gang_scheduler)} if options.gang_scheduler else set[Resource]()
     reconciler = Reconciler(
         kind,
-        client,
+        shared.client,
         jobs.store,
-        {one: cache for one, cache in caches.items() if one in groups.union(kind.children)},
-        teller,
+        {one: cache for one, cache in shared.caches.items() if one in groups.union(kind.children)},
+        shared.teller,
         options,
         lambda variant, namespace, count: metrics.job(variant.framework, variant.controller_name)(
             namespace, count
         ),
         suspensions,
         width=settings.kube_api_in_flight,
-        nodes=nodes,
+        nodes=shared.nodes,
         answered=knocker.answered,
         ask=ask,
     )

@@ -1,0 +1,94 @@
+"""What is watched besides the jobs themselves, how it is read, and whom its changes wake."""
+
+from collections.abc import Container, Mapping
+from functools import partial
+from typing import Any
+
+from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
+from api.children import Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
+from api.labels import JOB_NAME
+from api.meta import PODS, SERVICES, Resource
+from api.nodes import NODES, Place, place_from_json
+from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
+from controller.reconcile import triggers
+from controller.reconcile.apply import Cache
+from controller.reconcile.observe import owner_uid
+from controller.runtime.informer import Informer
+from controller.runtime.store import Store
+
+Watched = tuple[Informer[Any], Cache]
+
+
+def children(
+    client: Client, namespace: str, queues: triggers.Queues, wanted: Container[Resource]
+) -> list[Watched]:
+    """The objects of those resources that jobs make, or that their batch Jobs make for them.
+
+    Pods and Services are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
+    that another operator has made before carry no label to know them by.
+    """
+    on_change = partial(triggers.on_child, queues)
+    batch_jobs = Informer[BatchJob](
+        client, BATCH_JOBS, batch_job_from_json, on_change, namespace=namespace, index=owner_uid
+    )
+    pods = Informer[Pod](
+        client,
+        PODS,
+        pod_from_json,
+        partial(on_change, parents=partial(_batch_job_of, batch_jobs.store)),
+        namespace=namespace,
+        label_selector=JOB_NAME,
+        index=owner_uid,
+    )
+    services = Informer[Service](
+        client,
+        SERVICES,
+        service_from_json,
+        on_change,
+        namespace=namespace,
+        label_selector=JOB_NAME,
+        index=owner_uid,
+        accept=_metadata_only,
+    )
+    watched: list[Watched] = [
+        (pods, Cache(pods.store, pod_from_json)),
+        (services, Cache(services.store, service_from_json)),
+        (batch_jobs, Cache(batch_jobs.store, batch_job_from_json, _by_app)),
+    ]
+    return [one for one in watched if one[0].resource in wanted]
+
+
+def pod_groups(client: Client, namespace: str, queues: triggers.Queues, resource: Resource) -> Watched:
+    """All of them: they carry no label of ours."""
+    on_change = partial(triggers.on_child, queues)
+    groups = Informer[PodGroup](client, resource, pod_group_from_json, on_change, namespace=namespace)
+    return groups, Cache(groups.store, pod_group_from_json, _by_name)
+
+
+def nodes(client: Client, label: str) -> Informer[Place]:
+    """Where the nodes are; that it changes is no news to a job, whose pods are where they are."""
+    return Informer[Place](
+        client,
+        NODES,
+        partial(place_from_json, label),
+        lambda before, after: None,
+        accept=_metadata_only,
+    )
+
+
+def _batch_job_of(batch_jobs: Store[BatchJob], pod: Pod) -> BatchJob | None:
+    """The batch Job that a pod was made by."""
+    owner = batch_jobs.get(pod.namespace, pod.owner_name) if pod.owner_kind == BATCH_JOBS.kind else None
+    return owner if owner and owner.uid == pod.owner_uid else None
+
+
+def _by_app(job: str) -> Mapping[str, str]:
+    return {"labelSelector": f"app={job}"}
+
+
+def _by_name(job: str) -> Mapping[str, str]:
+    return {"fieldSelector": f"metadata.name={job}"}
+
+
+def _metadata_only(whole_list: bool) -> str:
+    return METADATA_ONLY_LIST if whole_list else METADATA_ONLY
