@@ -37,9 +37,10 @@ def merge(
     message: str,
     now: datetime,
     *,
+    since: datetime | None = None,
     rewords: bool = False,
 ) -> list[JobCondition]:
-    """The list with one condition set; ``now`` in whole seconds.
+    """The list with one condition set; ``now`` in whole seconds, and ``since`` is when that began if it was before now.
 
     A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message unless it ``rewords``.
     Running and Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
@@ -53,14 +54,14 @@ def merge(
     )
     if is_same or (failed and failed.status == TRUE):
         return list(conditions)
-    since = old.last_transition_time if old and old.status == status else now
+    began = old.last_transition_time if old and old.status == status else since or now
     new = JobCondition(
         type=type_,
         status=status,
         reason=reason,
         message=message,
         last_update_time=now,
-        last_transition_time=since,
+        last_transition_time=began,
     )
     return [_beside(other, type_) for other in conditions if not _displaced(other, type_)] + [new]
 

@@ -179,10 +179,22 @@ class Draft:
             self.status.replica_statuses = statuses
 
     def _idle(self, suffix: str, message: str) -> None:
-        """Why the job does not run, as it is now. Not said over that it runs, restarts or is suspended."""
+        """Why the job does not run, as it is now. Not said over that it runs, restarts or is suspended.
+
+        What holds stays last, since the last condition is what kubectl shows as the job's state.
+        """
         statuses = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
         if not any(conditions.is_true(self.status, one) for one in statuses):
-            self._set(ConditionType.RUNNING, FALSE, suffix, message, rewords=True)
+            self._stands_still(suffix, message, rewords=True)
+            given = self.status.conditions or []
+            self.status.conditions = sorted(given, key=lambda one: one.status == TRUE)
+
+    def _stands_still(self, suffix: str, message: str, *, rewords: bool = False) -> None:
+        """The job does not run; if it never did, since it was created: so it can be told from one that has run."""
+        found = {one.type: one.last_transition_time for one in self.status.conditions or ()}
+        has_run = ConditionType.RUNNING in found or ConditionType.RESTARTING in found
+        since = None if has_run else found.get(ConditionType.CREATED)
+        self._set(ConditionType.RUNNING, FALSE, suffix, message, since=since, rewords=rewords)
 
     def _complete(self) -> None:
         if self.status.completion_time is None:
@@ -196,13 +208,16 @@ class Draft:
         message: str,
         at: datetime | None = None,
         *,
+        since: datetime | None = None,
         rewords: bool = False,
     ) -> bool:
         """Whether that changed anything."""
         before = self.status.conditions or []
         text = shortened(message, LONGEST_MESSAGE)
         reason = f"{self._kind}{suffix}"
-        after = conditions.merge(before, type_, status, reason, text, at or self.now, rewords=rewords)
+        after = conditions.merge(
+            before, type_, status, reason, text, at or self.now, since=since, rewords=rewords
+        )
         self.status.conditions = after
         return after != before
 

@@ -315,17 +315,13 @@ def _makes(plan: Plan) -> bool:
 
 
 def has_run(status: JobStatus | None) -> bool:
-    """Whether the job was ever Running, as far as its conditions tell.
-
-    Beside the end only a suspension makes that False; one of a job that was created suspended is as old as the job. In doubt it has run.
-    """
+    """Whether the job was ever Running, as far as its conditions tell: one that never did does not run since it was created."""
     given = (status or JobStatus()).conditions or ()
-    types = (ConditionType.RUNNING, ConditionType.CREATED, ConditionType.SUSPENDED, ConditionType.RESTARTING)
-    running, created, suspended, restarting = (conditions.find(given, one) for one in types)
+    types = (ConditionType.RUNNING, ConditionType.CREATED, ConditionType.RESTARTING)
+    running, created, restarting = (conditions.find(given, one) for one in types)
     if restarting or running is None or running.status == conditions.TRUE:
         return bool(restarting or running)
-    since = created and created.last_transition_time
-    return suspended is not None and running.last_transition_time != since
+    return created is None or running.last_transition_time != created.last_transition_time
 
 
 def _earliest(*seconds: float | None) -> float | None:

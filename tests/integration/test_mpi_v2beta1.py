@@ -152,6 +152,7 @@ def test_a_secret_of_that_name_is_left_alone(plane: ControlPlane, jobs: Mpi) -> 
     plane.wait("an event", lambda: "ErrResourceExists" in jobs.event_reasons("taken"), seconds=30)
 
     assert "delete the Secret taken-ssh" in jobs.condition("taken", "Running")["message"]
+    assert jobs.conditions("taken")[-1] == ("Created", "True"), "which kubectl shows"
     assert plane.request("GET", f"{CORE}/secrets/taken-ssh") == before
     assert not jobs.pods("taken")
     plane.request("DELETE", f"{CORE}/secrets/taken-ssh")
@@ -191,12 +192,25 @@ def test_what_others_have_made_is_left_alone(
     assert plane.request("GET", f"{path}/{name}")["metadata"]["uid"] == before
 
 
+def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(plane: ControlPlane, jobs: Mpi) -> None:
+    """A batch Job that is deleted leaves its pods, unless it is said that they go with it."""
+    roles = jobs.roles()
+    roles["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["name"] = "No Name"
+    jobs.job("refused", **roles)
+    jobs.wait_for("refused", "Failed")
+
+    assert 'Invalid value: "No Name"' in jobs.condition("refused", "Failed")["message"]
+    plane.wait("no launcher", lambda: jobs.is_suspended("refused") is None, seconds=60)
+    plane.wait("no pods", lambda: not jobs.pods("refused"), seconds=60)
+
+
 def test_a_job_that_runs_is_suspended_and_resumed(plane: ControlPlane, jobs: Mpi) -> None:
     jobs.job("paused")
     jobs.wait_for("paused", "Running")
     jobs.patch("paused", {"spec": {"runPolicy": {"suspend": True}}})
     jobs.wait_for("paused", "Suspended")
     plane.wait("no pods", lambda: not jobs.pods("paused"), seconds=60)
+    assert jobs.conditions("paused")[-1] == ("Suspended", "True"), "which kubectl shows"
     jobs.patch("paused", {"spec": {"runPolicy": {"suspend": False}}})
     jobs.wait_for("paused", "Running")
 

@@ -52,9 +52,8 @@ def _role_problems(role: Role) -> Iterator[Problem]:
     if role.name == LAUNCHER and role.replicas != 1:
         yield Problem(f"{path}.replicas", f"Invalid value: {role.replicas}: must be 1")
     if role.name == WORKER and role.replicas < 1:
-        yield Problem(
-            f"{path}.replicas", f"Invalid value: {role.replicas}: must be greater than or equal to 1"
-        )
+        text = "must be greater than or equal to 1; without workers, leave Worker out and set runLauncherAsWorker"
+        yield Problem(f"{path}.replicas", f"Invalid value: {role.replicas}: {text}")
     known = (RestartPolicy.NEVER, RestartPolicy.ON_FAILURE)
     yield from restart_policy_problems(role, known, f"{path}.restartPolicy")
     yield from container_problems(role, f"{path}.template.spec.containers")

@@ -65,19 +65,21 @@ class Look:
     def count(self) -> None:
         """Launchers and workers as they are; once the launcher has ended, workers do not count."""
         launched, before = self.launcher, self.story.before(WORKER) or ReplicaStatus()
+        # A launcher whose pod is another one may have fewer tries behind it than workers were replaced for.
+        replaced_for = min(before.restarts or 0, self.attempts) or None
         launchers = ReplicaStatus(
             active=sum(pod.phase == "Running" for pod in self.snapshot.batch_pods) or None,
             succeeded=1 if launched and launched.completed_at else None,
             failed=(launched.failures if launched else 0) or None,
         )
-        workers = ReplicaStatus(restarts=before.restarts)
+        workers = ReplicaStatus(restarts=replaced_for)
         if not (launched and launched.is_finished):
             phases = [pod.phase for pod in self.workers if pod.phase != "Running" or not pod.deleting]
             workers = ReplicaStatus(
                 active=phases.count("Running") or None,
                 succeeded=phases.count("Succeeded") or None,
                 failed=phases.count("Failed") or None,
-                restarts=before.restarts,
+                restarts=replaced_for,
             )
         is_due = launched or self.job.spec.policy.suspend or not self.kind.waits(self.job, self.options)
         counts = {LAUNCHER: launchers, WORKER: workers}
@@ -160,12 +162,14 @@ class Look:
     def clean_up(self) -> Plan:
         """What is left of a job that is over: workers by policy, the launcher for its TTL, and no group, which may hold quota.
 
+        A job that the API server would not take leaves nothing: its launcher has not ended, and would look for workers in vain.
+
         Differs: mpi-operator leaves the group under cleanPodPolicy None, and gives the launcher its TTL from the start, so that it may
         be gone before it was seen to end. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         policy = self.job.spec.policy.clean_pod_policy
         going: list[Pod] = []
-        if policy == CleanPodPolicy.ALL:
+        if policy == CleanPodPolicy.ALL or self.story.is_invalid:
             going = list(self.snapshot.pods)
         elif policy == CleanPodPolicy.RUNNING:
             going = [pod for pod in self.snapshot.pods if pod.phase in {"Running", "Pending"}]
@@ -175,8 +179,10 @@ class Look:
             change = (launcher.change(launched, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
         kept = self.kind.afterwards(self.job)
-        relics = self.relics if policy == CleanPodPolicy.ALL else ()
-        return self.story.plan(create=(*change, *kept), delete=_doomed(going) + group + relics)
+        others = self.relics if policy == CleanPodPolicy.ALL else ()
+        if launched and self.story.is_invalid and not launched.deleting:
+            others = (*others, Doomed(BATCH_JOBS, launched.name, launched.uid))
+        return self.story.plan(create=(*change, *kept), delete=_doomed(going) + group + others)
 
     def _lost(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
         """Failed workers to replace now, and whether the status has to tell of them first.

@@ -23,7 +23,13 @@ class Story(Draft):
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:
         super().__init__(kind, job, now)
-        self._whole_name = f"{job.metadata.namespace}/{job.metadata.name}"
+        self._name = f"{job.metadata.namespace}/{job.metadata.name}"
+
+    @property
+    def is_invalid(self) -> bool:
+        """Failed since it, or a child of it, cannot be made as it is written."""
+        failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
+        return failed is not None and failed.reason == "MPIJobFailedValidation"
 
     @property
     def is_over(self) -> bool:
@@ -34,17 +40,20 @@ class Story(Draft):
     def created(self, remark: str = "") -> None:
         if conditions.find(self.status.conditions or (), ConditionType.CREATED):
             return
-        text = f"MPIJob {self._whole_name} is created.{remark}"
+        text = f"MPIJob {self._name} is created.{remark}"
         self._set(ConditionType.CREATED, TRUE, "Created", text)
         self._tell(Severity.NORMAL, "Created", text)
         self.counted.append(Count.CREATED)
 
     @override
     def suspended(self) -> None:
+        """Differs: Suspended comes last, as training-operator has it, since kubectl shows the last condition as the job's state.
+
+        See docs/decisions/0018-mpijob-v2beta1.md.
+        """
+        self._stands_still("Suspended", f"MPIJob {self._name} is suspended.")
         if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", "MPIJob suspended"):
             self._tell(Severity.NORMAL, "Suspended", "MPIJob suspended")
-        text = f"MPIJob {self._whole_name} is suspended."
-        self._set(ConditionType.RUNNING, FALSE, "Suspended", text)
 
     @override
     def resumed(self) -> bool:
@@ -56,12 +65,12 @@ class Story(Draft):
         return True
 
     def runs(self) -> None:
-        text = f"MPIJob {self._whole_name} is running"
+        text = f"MPIJob {self._name} is running"
         if self._set(ConditionType.RUNNING, TRUE, "Running", f"{text}."):
             self._tell(Severity.NORMAL, "Running", text)
 
     def retries(self) -> None:
-        self.restarting(f"MPIJob {self._whole_name} is restarting.")
+        self.restarting(f"MPIJob {self._name} is restarting.")
 
     def lost(self, text: str) -> bool:
         """Workers are gone that were wanted, and will be replaced; whether that is news.
@@ -75,7 +84,7 @@ class Story(Draft):
 
     def completed(self, at: datetime) -> None:
         """The launcher has done its work."""
-        text = f"MPIJob {self._whole_name} successfully completed."
+        text = f"MPIJob {self._name} successfully completed."
         self.status.completion_time = at.replace(microsecond=0)
         self._recall_failure()
         self._say_that_it_never_ran()
@@ -95,7 +104,11 @@ class Story(Draft):
         self.counted.append(Count.FAILED)
 
     def invalid(self, text: str) -> None:
-        """The job cannot be run as it is written."""
+        """The job cannot be run as it is written.
+
+        Differs: mpi-operator sets no condition, so that nobody sees it fail. See docs/decisions/0018-mpijob-v2beta1.md.
+        """
+        super().created()  # without the event, as there
         self.tell(Severity.WARNING, "ValidationError", _cut(text), once=text)
         if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
             self.counted.append(Count.FAILED)
@@ -107,7 +120,7 @@ class Story(Draft):
     def _say_that_it_never_ran(self) -> None:
         if conditions.find(self.status.conditions or (), ConditionType.RUNNING):
             return
-        text = f"MPIJob {self._whole_name} is finished but Running condition was never set."
+        text = f"MPIJob {self._name} is finished but Running condition was never set."
         self._set(ConditionType.RUNNING, FALSE, "Running", text, self.status.completion_time)
 
     def _recall_failure(self) -> None:

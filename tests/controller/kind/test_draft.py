@@ -274,6 +274,14 @@ def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str)
     assert shown(one) == after
 
 
+def test_what_holds_stays_last() -> None:
+    """Kubectl shows the last condition: Running is not to be read of a job that does not run."""
+    one = draft(condition("Created"), condition("Suspended", "False"))
+    one.held_up("free the name")
+
+    assert shown(one) == "Suspended F, Running F, Created T"
+
+
 def test_what_a_job_waits_for_is_the_newest() -> None:
     """And other words change nothing under the reason that they had."""
     one = draft()

@@ -376,9 +376,9 @@ async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_
         pytest.param("", False, id="nothing is said"),
         pytest.param("Running True 5", True, id="it runs"),
         pytest.param("Restarting True 5", True, id="it restarts"),
-        pytest.param("Running False 5", False, id="it waits"),
-        pytest.param("Running False 0, Suspended False 9", False, id="created suspended"),
-        pytest.param("Running False 5, Suspended False 9", True, id="suspended later"),
+        pytest.param("Running False 0", False, id="it has waited ever since"),
+        pytest.param("Running False 0, Suspended False 9", False, id="it was suspended before it ran"),
+        pytest.param("Running False 5, Suspended False 9", True, id="it was suspended later"),
     ],
 )
 def test_whether_a_job_has_run(given: str, ran: bool) -> None:

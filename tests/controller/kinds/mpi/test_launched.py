@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.job import JobCondition
 from controller.domain import Count
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS
@@ -50,6 +51,12 @@ def launcher(life: Life) -> dict[str, Any]:
     ((_, job),) = life.batch_jobs.items()
     spec: dict[str, Any] = job["spec"]
     return spec
+
+
+def waiting(life: Life) -> JobCondition:
+    """Why the job does not run."""
+    (found,) = [one for one in life.status.conditions or () if (one.type, one.status) == ("Running", "False")]
+    return found
 
 
 def test_all_is_made_at_once() -> None:
@@ -227,6 +234,28 @@ def test_a_failed_worker_changes_the_counters_only() -> None:
     assert life.made == WORKERS
 
 
+def test_it_is_replaced_when_the_launcher_tries_again_after_a_suspension() -> None:
+    """Tries are counted by what is there of the launcher, which a suspension takes away."""
+    life = running()
+    life.become("Failed", "worker-0", code=1)
+    life.launch("Running", restarts=1)
+    life.settle()
+    suspended(life)
+    life.batch_pods.clear()
+    suspended(life, False)
+    up(life)
+    life.launch()
+    life.settle()
+    made = len(life.made)
+    life.become("Failed", "worker-1", code=1)
+    life.settle()
+    assert life.made[made:] == []
+    life.launch("Running", restarts=1)
+    life.settle()
+
+    assert life.made[made:] == ["pi-worker-1"]
+
+
 def test_it_is_replaced_when_the_launcher_tries_again() -> None:
     life = running()
     life.become("Failed", "worker-0", code=1)
@@ -310,7 +339,7 @@ def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
     life.answered.add(knocks[0].uid)
     life.wait(LATE_SECONDS)
     life.settle()
-    assert (life.status.conditions or [])[-1].message == "The launcher waits for pi-worker-1."
+    assert waiting(life).message == "The launcher waits for pi-worker-1."
     life.answered.add(knocks[1].uid)
     life.settle()
 
@@ -357,11 +386,11 @@ def test_the_status_names_a_worker_that_is_late() -> None:
     life.wait(LATE_SECONDS)
     life.settle()
 
-    waiting = (life.status.conditions or [])[-1]
-    assert (waiting.type, waiting.status, waiting.reason) == ("Running", "False", "MPIJobWaitsForWorkers")
-    assert waiting.message == "The launcher waits for pi-worker-1, pi-worker-3, pi-worker-4 and 1 more."
+    assert life.conditions == "Running F, Created T"
+    assert waiting(life).reason == "MPIJobWaitsForWorkers"
+    assert waiting(life).message == "The launcher waits for pi-worker-1, pi-worker-3, pi-worker-4 and 1 more."
     up(life, "worker-1", "worker-3", "worker-4")
-    assert (life.status.conditions or [])[-1].message == "The launcher waits for pi-worker-5."
+    assert waiting(life).message == "The launcher waits for pi-worker-5."
     up(life)
     life.launch()
     life.settle()
@@ -373,7 +402,7 @@ def test_the_launcher_of_a_job_made_suspended_is_suspended() -> None:
 
     assert life.made == []
     assert launcher(life)["suspend"] is True
-    assert life.conditions == "Created T, Suspended T, Running F"
+    assert life.conditions == "Created T, Running F, Suspended T"
     assert life.status.start_time is None
     assert life.counters == {"Launcher": {}, "Worker": {}}
     suspended(life, False)
@@ -402,7 +431,7 @@ def test_suspending_ends_the_pods() -> None:
     assert life.counters == {"Launcher": {"active": 1}, "Worker": {}}
     life.batch_pods.clear()
     suspended(life, False)
-    assert life.conditions == "Created T, Suspended T, Running F", "until the last pod of before is gone"
+    assert life.conditions == "Created T, Running F, Suspended T", "until the last pod of before is gone"
     life.go("worker-0", "worker-1")
     life.settle()
 
@@ -446,9 +475,13 @@ def test_nothing_is_cleared_where_the_place_stays_the_same() -> None:
 def test_a_job_that_cannot_be_run_fails_with_the_field_named() -> None:
     life = life_of(workers=0)
 
-    text = "Found validation errors: spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 0: must be greater than or equal to 1"
-    assert life.conditions == "Failed T"
+    text = (
+        "Found validation errors: spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 0: must be greater than or equal to 1; "
+        "without workers, leave Worker out and set runLauncherAsWorker"
+    )
+    assert life.conditions == "Created T, Failed T"
     assert [(one.reason, one.message) for one in life.events] == [("ValidationError", text)]
+    assert life.counts == [Count.CREATED, Count.FAILED]
     assert life.made == []
     assert life.extras == {}
 

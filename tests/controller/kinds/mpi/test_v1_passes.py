@@ -303,9 +303,10 @@ def test_workers_that_are_late_are_named() -> None:
     life.wait(LATE_SECONDS)
     life.settle()
 
-    last = (life.status.conditions or [])[-1]
-    assert (last.type, last.status, last.reason) == ("Running", "False", "MPIJobWaitsForWorkers")
-    assert last.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
+    assert life.conditions == "Running F, Created T"
+    first = (life.status.conditions or [])[0]
+    assert first.reason == "MPIJobWaitsForWorkers"
+    assert first.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
 
 
 def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None:

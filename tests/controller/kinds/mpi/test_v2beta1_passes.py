@@ -275,15 +275,36 @@ async def test_keys_that_are_none() -> None:
         assert owners[0]["uid"] == job["metadata"]["uid"]
 
 
-async def test_a_job_made_suspended_whose_worker_is_refused_fails() -> None:
+@pytest.mark.parametrize("is_made_suspended", [True, False])
+async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_refused_fails(
+    is_made_suspended: bool,
+) -> None:
     """That it does not run while suspended is not that it has run."""
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
-    async with playing(Rule(refused, verb="create", plural="pods")) as it:
-        await it.submit(runPolicy={"suspend": True})
+    async with playing() as it:
+        await it.submit(runPolicy={"suspend": is_made_suspended})
+        await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+        await it.on.settled(10)
+        it.on.faults.rules.append(Rule(refused, verb="create", plural="pods"))
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
         await it.on.settled(10)
 
         assert "spec.schedulerName" in (await it.condition("Failed"))["message"]
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+async def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(policy: str) -> None:
+    """The launcher is made beside the workers, and would look for them; a pod of its Job goes with the Job."""
+    refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
+    async with playing(
+        Rule(refused, verb="create", plural="pods", containing=b'"pi-worker-1"', times=1)
+    ) as it:
+        await it.submit(runPolicy={"cleanPodPolicy": policy})
+        await it.on.settled(20)
+
+        assert await it.conditions() == "Created T, Failed T"
+        assert await it.on.names(BATCH_JOBS) == []
+        assert await it.on.names(PODS) == []
 
 
 async def test_no_secret_is_listed_or_watched() -> None:
