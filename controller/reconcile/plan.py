@@ -5,7 +5,7 @@ Order of questions: finished, suspended, runnable, limits, then pod by pod what 
 Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -96,7 +96,7 @@ class _Roles:
         if gang.is_waiting(options.gang_scheduler, snapshot):
             draft.waits()
             if draft.status.start_time is None and not snapshot.pods:
-                return draft.plan(create=_missing(kind, job, roles, snapshot, draft, options))
+                return draft.plan(create=_whole(kind, job, roles, snapshot, draft, options))
         draft.started()
         seen = _look(kind, job, roles, snapshot, draft)
         verdict = kind.judge(job, roles, seen.counts)
@@ -222,11 +222,13 @@ def _go_on(
     if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
         draft.waits_for(waits_for)
     due = [_deadline_in(job, draft), kind.due_in(job, snapshot, draft.now, options)]
+    makeable = {name for name, role in roles.items() if kind.may_make(job, role, snapshot, options)}
+    whole = _whole(kind, job, roles, snapshot, draft, options)
     return draft.plan(
-        create=_missing(kind, job, roles, snapshot, draft, options),
+        create=whole + _missing(kind, job, roles, makeable, snapshot, draft, options),
         delete=doomed + _surplus(roles, snapshot),
         requeue_after_seconds=0 if waiting else min((one for one in due if one is not None), default=None),
-        again=len(_makeable(kind, job, roles, snapshot, options)) < len(roles),
+        again=len(makeable) < len(roles),
     )
 
 
@@ -263,23 +265,35 @@ def _deadline_in(job: Job, draft: Draft) -> float | None:
     return limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now)
 
 
-def _missing(
+def _whole(
     kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
 ) -> tuple[Child, ...]:
-    """Children that do not exist yet, and those that are kept equal to what is wanted. A gang that waits has no pods to be made.
+    """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
+    scheduler = options.gang_scheduler
+    group = gang.group(scheduler, kind.resource, job, roles, snapshot) if scheduler else ()
+    return (*group, *kind.extras(job, snapshot, draft.now, options))
+
+
+def _missing(
+    kind: Replicas[Any],
+    job: Job,
+    roles: Roles,
+    makeable: Container[str],
+    snapshot: Snapshot,
+    draft: Draft,
+    options: Options,
+) -> tuple[Child, ...]:
+    """Children of those roles that do not exist yet. A gang that waits has none to be made.
 
     Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
     """
+    scheduler = options.gang_scheduler
+    if gang.is_waiting(scheduler, snapshot):
+        return ()
     there = {(PODS.kind, pod.name) for pod in snapshot.pods} | {
         (SERVICES.kind, one.name) for one in snapshot.services
     }
-    scheduler = options.gang_scheduler
-    group = gang.group(scheduler, kind.resource, job, roles, snapshot) if scheduler else ()
-    whole = (*group, *kind.extras(job, snapshot, draft.now, options))
-    if gang.is_waiting(scheduler, snapshot):
-        return whole
     missing: list[Child] = []
-    makeable = _makeable(kind, job, roles, snapshot, options)
     for role, _, child in kind.wanted(job, roles, options):
         if (child.resource.kind, child.name) in there or role.name not in makeable:
             continue
@@ -288,14 +302,7 @@ def _missing(
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
         missing.append(child)
-    return (*whole, *missing)
-
-
-def _makeable(
-    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, options: Options
-) -> frozenset[str]:
-    """The roles whose pods may be made already."""
-    return frozenset(name for name, role in roles.items() if kind.may_make(job, role, snapshot, options))
+    return tuple(missing)
 
 
 def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
