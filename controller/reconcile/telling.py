@@ -7,11 +7,12 @@ Differs: the original tells of each child, and its library then drops what is to
 docs/decisions/0011-events.md.
 """
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from api.meta import Resource
 from controller.domain import PLAIN, Event, Severity, Voice
+from controller.runtime.recent import Recent
 from controller.runtime.recorder import Recorder, Subject
 
 ONE_BY_ONE = 23
@@ -33,7 +34,7 @@ class Teller:
             defaultdict(lambda: defaultdict(list))
         )
         """By job UID: (job, verb) → children that are to be summed up."""
-        self._once: defaultdict[str, OrderedDict[int, None]] = defaultdict(OrderedDict)
+        self._once: defaultdict[str, Recent[int, None]] = defaultdict(lambda: Recent(REMEMBERED))
         """By job UID: hashes of what was told once."""
 
     def created(self, job: Subject, resource: Resource, name: str, voice: Voice = PLAIN) -> None:
@@ -106,9 +107,6 @@ class Teller:
         of_job, key = self._once[uid], hash(once)
         known = key in of_job
         of_job[key] = None
-        of_job.move_to_end(key)
-        if len(of_job) > REMEMBERED:
-            of_job.popitem(last=False)
         return known
 
 

@@ -5,12 +5,13 @@ Where the network does not lead there nobody can be asked. That is no answer, an
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from enum import Enum, auto
 
 import structlog
+
+from controller.runtime.recent import Recent
 
 TRY_SECONDS = 2.0
 """For one connection and its first bytes."""
@@ -46,7 +47,7 @@ class Knocker:
     """Asks while ``run`` runs. ``answered`` holds whom it need not ask any more: they have answered, or will not."""
 
     def __init__(self) -> None:
-        self._asked: OrderedDict[str, None] = OrderedDict()
+        self._asked = Recent[str, None](REMEMBERED)
         self._under_way: set[str] = set()
         self._waiting: asyncio.Queue[tuple[Door, Callable[[], None]]] = asyncio.Queue()
         self._free = asyncio.Semaphore(WIDTH)
@@ -77,8 +78,6 @@ class Knocker:
         if not answers:
             log.info("no greeting, readiness has to do", address=door.address, ports=door.ports)
         self._asked[door.name] = None
-        if len(self._asked) > REMEMBERED:
-            self._asked.popitem(last=False)
         then()
 
 

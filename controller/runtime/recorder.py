@@ -6,7 +6,7 @@ An event that repeats an earlier one raises that one's count instead. Source: cl
 import asyncio
 import contextlib
 import secrets
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, ApiError, NotFound, NotLeading, ServerError, TooManyRequests
 from controller.kube.gate import Lane
 from controller.runtime import clock
+from controller.runtime.recent import Recent
 
 LONGEST_MESSAGE = 1024
 """Characters; the API server refuses longer ones."""
@@ -86,7 +87,7 @@ class Recorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._busy = 0
-        self._told: OrderedDict[tuple[str, str, str, str], _Told] = OrderedDict()
+        self._told = Recent[tuple[str, str, str, str], _Told](REMEMBERED)
         self.dropped = 0
         """Events that nobody will ever read: too many waited, the server did not take them in time, or another process leads by now."""
 
@@ -148,7 +149,7 @@ class Recorder:
         told = self._told.get(note.identity) or _Told(f"{note.subject.name}.{secrets.token_hex(8)}", 0)
         # Remembered before it is sent, so that a repeat which overtakes this one is counted and not sent twice.
         told.count += 1
-        _remember(self._told, note.identity, told)
+        self._told[note.identity] = told
         for attempt in range(1, TRIES + 1):
             try:
                 await self._write(note, told)
@@ -185,13 +186,6 @@ class Recorder:
         # There already: made by a try whose answer was lost, or by a repeat that was quicker.
         with contextlib.suppress(AlreadyExists):
             await self._client.create(EVENTS, namespace, orjson.dumps(_body(told, note)), lane=Lane.EVENT)
-
-
-def _remember(memory: "OrderedDict[Any, Any]", key: object, value: object) -> None:
-    memory[key] = value
-    memory.move_to_end(key)
-    if len(memory) > REMEMBERED:
-        memory.popitem(last=False)
 
 
 def _body(told: _Told, note: _Note) -> dict[str, Any]:

@@ -1,0 +1,26 @@
+"""A memory that does not grow for ever."""
+
+from collections import OrderedDict
+from typing import TypeVar
+
+from typing_extensions import override
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """A mapping of so many keys at most: beyond it, what was set longest ago is forgotten."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    @override
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)

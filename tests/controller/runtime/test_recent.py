@@ -1,0 +1,11 @@
+"""What is remembered for a while: the newest, however old a key is."""
+
+from controller.runtime.recent import Recent
+
+
+def test_what_was_set_longest_ago_is_forgotten() -> None:
+    memory = Recent[str, int](2)
+    for number, key in enumerate("abac"):
+        memory[key] = number
+
+    assert dict(memory) == {"a": 2, "c": 3}
