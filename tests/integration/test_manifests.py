@@ -86,6 +86,19 @@ def test_the_network_policy_is_accepted(control_plane: ControlPlane) -> None:
     assert made["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
+def test_the_roles_for_users_are_accepted(control_plane: ControlPlane) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles?dryRun=All&fieldValidation=Strict"
+    roles = build(STANDALONE.parents[1] / "components" / "user-roles")
+
+    made = [control_plane.request("POST", path, role) for role in roles]
+
+    assert [one["metadata"]["name"] for one in made] == [
+        "kubeflow-training-admin",
+        "kubeflow-training-edit",
+        "kubeflow-training-view",
+    ]
+
+
 def test_pod_security_accepts_its_pod(control_plane: ControlPlane, namespace: str) -> None:
     """In a namespace that others want to be restricted; ours is not, as it may hold pods of others already."""
     core = f"/api/v1/namespaces/{namespace}"

@@ -246,6 +246,26 @@ def test_rights_to_store_mpijobs_anew_are_a_part_of_their_own() -> None:
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
+def test_roles_for_users_are_of_every_kind_and_leave_the_status_alone() -> None:
+    roles = {
+        role["metadata"]["name"].removeprefix("kubeflow-training-"): role
+        for role in build(MANIFESTS / "components" / "user-roles")
+    }
+    edit, view = rights([roles["edit"]]), rights([roles["view"]])
+    (selector,) = roles["admin"]["aggregationRule"]["clusterRoleSelectors"]
+
+    for kind in ALL:
+        assert {(kind.resource.plural, verb) for verb in ("create", "delete", "patch")} <= edit
+        assert {verb for resource, verb in view if resource == kind.resource.plural} == {"get", "list", "watch"}
+        assert {verb for resource, verb in edit | view if resource == f"{kind.resource.plural}/status"} == {"get"}
+    assert selector["matchLabels"].items() <= roles["edit"]["metadata"]["labels"].items()
+    assert [
+        role
+        for role, document in roles.items()
+        if f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{role}" in document["metadata"]["labels"]
+    ] == ["admin", "edit", "view"]
+
+
 def rights(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:
     """What the ClusterRoles among them grant: resource and verb."""
     return {
