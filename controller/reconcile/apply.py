@@ -23,7 +23,7 @@ from controller.reconcile.expectations import Expectations
 from controller.reconcile.patience import Patience
 from controller.reconcile.telling import Teller
 from controller.reconcile.unwatched import Unwatched
-from controller.reconcile.writes import Parent, Refused, Remains, Writer
+from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
@@ -84,6 +84,7 @@ class Applier:
         """
         job = parent.subject
         self._unwatched.begins(parent)
+        create = [one for one in create if not self._unwatched.is_kept(parent, one)]
         wait = self._patience.left(job.uid, parent.generation)
         if wait and (create or delete):
             return wait
@@ -160,8 +161,11 @@ class Applier:
     ) -> bool:
         """Work on all items, so many at once, in order; whether all were begun before the loop time ``until``.
 
-        The first error ends it and is raised once what was begun is over.
+        The first error ends it. Once what was begun is over, the gravest is raised: what ends the job, then all that somebody has to do
+        away with, then what was first.
         """
+        if not items:
+            return True
         waiting, failures = deque(items), list[Exception]()
         time = asyncio.get_running_loop().time
 
@@ -175,7 +179,7 @@ class Applier:
 
         await asyncio.gather(*(one_lane() for _ in range(min(self._width, len(items)))))
         if failures:
-            raise next((error for error in failures if isinstance(error, Refused)), failures[0])
+            raise _gravest(failures)
         return not waiting
 
     async def _put_first(self, parent: Parent, child: Child) -> None:
@@ -230,3 +234,13 @@ class Applier:
         cache = self._caches.get(resource)
         if cache is not None:
             cache.store.put(cache.decode(answer))
+
+
+def _gravest(failures: Sequence[Exception]) -> Exception:
+    if refused := next((one for one in failures if isinstance(one, Refused)), None):
+        return refused
+    occupied = [one for one in failures if isinstance(one, Occupied) and not isinstance(one, Remains)]
+    if not occupied:
+        return failures[0]
+    occupied[0].beside = tuple(occupied[1:])
+    return occupied[0]

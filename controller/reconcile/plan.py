@@ -56,11 +56,12 @@ def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Pla
     return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
 
 
-def hold_up(kind: JobKind[Any], job: Job, event: Event, text: str, now: datetime) -> Plan:
-    """What is said of a job that cannot go on until somebody has done what the text asks for."""
+def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event, str]], now: datetime) -> Plan:
+    """What is said of a job that cannot go on until somebody has done what the texts ask for: in an event each, and in the status."""
     draft = Draft(kind, job, now)
-    draft.held_up(text)
-    draft.tell(event.severity, event.reason, event.message, once=event.message)
+    draft.held_up("; ".join(text for _, text in told))
+    for event, _ in told:
+        draft.tell(event.severity, event.reason, event.message, once=event.message)
     return draft.plan()
 
 

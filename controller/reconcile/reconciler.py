@@ -118,8 +118,10 @@ class Reconciler:
             return Outcome()
         if self._uids.get(key, row.uid) != row.uid:
             self._forget(key)  # another job of that name came before anybody had seen the last one go
-        self._uids[key] = row.uid
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        if key not in self._uids and was_held_up(job):
+            self._held_up.add(row.uid)
+        self._uids[key] = row.uid
         kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
         if job.spec.policy.managed_by not in {None, kind.managed_by}:
             return await self._leave(row, job)
@@ -187,12 +189,9 @@ class Reconciler:
         is_freed = children is None and row.uid in self._held_up
         if is_freed:
             self._held_up.discard(row.uid)
-        if obstacle := _obstacle(kind, children):
+        if told := _obstacles(kind, children):
             self._held_up.add(row.uid)
-            event, text = obstacle
-            await self._tell_more(
-                row, lambda kind, job: planning.hold_up(kind, job, event, text, clock.now())
-            )
+            await self._tell_more(row, lambda kind, job: planning.hold_up(kind, job, told, clock.now()))
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = self._applier.pause_seconds(row.uid, row.generation)
             return Outcome(_earliest(due, pause), failure=children)
@@ -293,20 +292,22 @@ def _subject(kind: JobKind[Any], row: JobRow) -> Subject:
     return Subject(resource.api_version, resource.kind, row.namespace, row.name, row.uid, source)
 
 
-def _obstacle(kind: JobKind[Any], error: object) -> tuple[Event, str] | None:
-    """What is told of a child that cannot be made until somebody has done something, and what its job's status says of it."""
+def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event, str]]:
+    """What is told of children that cannot be made until somebody has done something, and what their job's status says of it."""
     voice = kind.voice
     if isinstance(error, errors.Forbidden) and voice.lacks and (event := voice.lacks(error.message)):
-        return event, event.message
+        return [(event, event.message)]
     if not isinstance(error, Occupied) or voice.taken is None:
-        return None
-    resource, name = error.resource, error.name
-    if not error.is_foreign:
-        return Event(Severity.WARNING, f"{kind.resource.kind}HeldUp", error.message), error.message
-    text = (
-        f"{error.message}: delete the {resource.kind} {name}, or give the {kind.resource.kind} another name"
-    )
-    return voice.taken(resource.kind, name), text
+        return []
+    told: list[tuple[Event, str]] = []
+    for one in (error, *error.beside):
+        if one.is_foreign:
+            what = f"delete the {one.resource.kind} {one.name}, or give the {kind.resource.kind} another name"
+            told.append((voice.taken(one.resource.kind, one.name), f"{one.message}: {what}"))
+        else:
+            event = Event(Severity.WARNING, f"{kind.resource.kind}HeldUp", one.message)
+            told.append((event, one.message))
+    return told
 
 
 def _makes(plan: Plan) -> bool:
@@ -322,6 +323,12 @@ def has_run(status: JobStatus | None) -> bool:
     if restarting or running is None or running.status == conditions.TRUE:
         return bool(restarting or running)
     return created is None or running.last_transition_time != created.last_transition_time
+
+
+def was_held_up(job: Job) -> bool:
+    """Whether the last that a job's status says is that somebody has to do something before it can go on."""
+    running = conditions.find((job.status or JobStatus()).conditions or (), ConditionType.RUNNING)
+    return running is not None and running.reason == f"{job.kind}HeldUp"
 
 
 def _earliest(*seconds: float | None) -> float | None:

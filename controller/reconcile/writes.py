@@ -34,6 +34,8 @@ class Occupied(errors.ApiError):
         self.resource = child.resource
         self.name = child.name
         self.is_foreign = is_foreign
+        self.beside: tuple[Occupied, ...] = ()
+        """What else was met with at the same time."""
 
 
 class Remains(Occupied):

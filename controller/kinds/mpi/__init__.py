@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from api.batch import BATCH_JOBS, BatchJob
+from api.batch import BATCH_JOBS
 from api.children import Owned
 from api.meta import PODS
-from api.mpijob import RESOURCE, Flavour, MPIJob, flavour
+from api.mpijob import RESOURCE, Flavour, MPIJob
 from controller.domain import PLAIN, Event
 from controller.kind import JobKind, Place
-from controller.kinds.mpi.names import launcher_name
-from controller.kinds.mpi.remarks import marks, mismatch, remarks, running_as
+from controller.kinds.mpi.remarks import marks, remarks, running_as
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
@@ -50,8 +49,7 @@ class FlavouredKind:
 
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
         """By flavour; a job that has a launcher goes on in the form of that one, and gets no second."""
-        launcher = _launcher(job, children)
-        return self.flavours[running_as(job, launcher) if launcher else flavour(job)]
+        return self.flavours[running_as(job, children)]
 
     def normal(self, job: MPIJob) -> MPIJob:
         return job
@@ -60,19 +58,10 @@ class FlavouredKind:
         return None
 
     def asides(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
-        yield from remarks(job)
-        launcher = _launcher(job, children)
-        if launcher and (running := running_as(job, launcher)) is not flavour(job):
-            yield mismatch(job, launcher, running)
+        return remarks(job, running_as(job, children))
 
     def marks(self, job: MPIJob) -> Mapping[str, str]:
         return marks(job)
-
-
-def _launcher(job: MPIJob, children: Iterable[Owned]) -> str:
-    """The kind of the launcher that there is, empty without one."""
-    there = (one for one in children if one.name == launcher_name(job))
-    return next(("Job" if isinstance(one, BatchJob) else "Pod" for one in there), "")
 
 
 MPI: Final = FlavouredKind(

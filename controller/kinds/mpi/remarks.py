@@ -6,12 +6,15 @@ Differs: the originals know one version each. See docs/decisions/0017-mpijob-ver
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from api.batch import BatchJob
+from api.children import Owned, Pod
 from api.labels import LAST_APPLIED
 from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
 from controller.domain import Event, Severity, shortened
+from controller.kinds.mpi.names import launcher_name
 
 MISMATCH = "FlavourMismatch"
 UNKNOWN = "FlavourUnknown"
@@ -38,19 +41,23 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """What the API server fills into any job that is patched through v2beta1: nobody has meant anything by it."""
 
-_STARTS: Mapping[Flavour, str] = {Flavour.V1: "Pod", Flavour.V1ALPHA2: "Job", Flavour.V2BETA1: "Job"}
-"""The kind of a launcher."""
 
-
-def remarks(job: MPIJob) -> Iterator[Event]:
-    """Warnings about a job's flavour, the same for the same job."""
+def remarks(job: MPIJob, running: Flavour) -> Iterator[Event]:
+    """Warnings about the flavour of a job that is run as that one, the same for the same job."""
     marked = (job.metadata.annotations or {}).get(FLAVOUR)
     if marked is not None and marked not in set(Flavour):
         known = ", ".join(sorted(Flavour))
         yield _warning(
             UNKNOWN, f'annotation {FLAVOUR}: "{shortened(marked, 64)}" is none of {known}; ignored'
         )
-    elif marked is not None and job.spec.flavour not in {None, marked}:
+    if running is not flavour(job):
+        started = "Pod" if running is Flavour.V1 else "Job"
+        text = (
+            f"the job is {flavour(job)}, but its launcher is a {started}, as of {running}; "
+            f"it goes on as {running} until it ends or is suspended"
+        )
+        yield _warning(MISMATCH, text)
+    elif marked in set(Flavour) and job.spec.flavour not in {None, marked}:
         text = f"the annotation says {marked}, spec.flavour {job.spec.flavour}; the job is run as {marked}"
         yield _warning(MISMATCH, text)
     elif (applied := _applied_as(job)) and applied != flavour(job):
@@ -59,44 +66,38 @@ def remarks(job: MPIJob) -> Iterator[Event]:
             f"{flavour(job)} and stays that; delete it and create it again to change this"
         )
         yield _warning(FIXED, text)
-    if ignored := sorted(without_effect(job)):
-        text = f"without effect in a {flavour(job)} job: {', '.join(f'spec.{one}' for one in ignored)}"
+    if ignored := sorted(without_effect(job, running)):
+        text = f"without effect in a {running} job: {', '.join(f'spec.{one}' for one in ignored)}"
         yield _warning(WITHOUT_EFFECT, text)
     older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
-    if older and newer and older != newer and "clean_pod_policy" in _OWN[flavour(job)]:
-        wins = newer if flavour(job) is Flavour.V1 else older
+    if older and newer and older != newer and "clean_pod_policy" in _OWN[running]:
+        wins = newer if running is Flavour.V1 else older
         text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
         yield _warning(WITHOUT_EFFECT, text)
 
 
-def without_effect(job: MPIJob) -> Iterator[str]:
-    """The fields, as the wire names them, that somebody has set and the job's flavour does not read."""
-    for name in frozenset().union(*_OWN.values()) - _OWN[flavour(job)]:
+def without_effect(job: MPIJob, running: Flavour) -> Iterator[str]:
+    """The fields, as the wire names them, that somebody has set and that flavour does not read."""
+    for name in frozenset().union(*_OWN.values()) - _OWN[running]:
         value = getattr(job.spec, name)
         if value is not None and value != _DEFAULTS.get(name):
             yield MPIJobSpec.model_fields[name].alias or name
 
 
-def running_as(job: MPIJob, launcher: str, *, stateful_workers: bool = False) -> Flavour:
-    """The flavour of a job that has a launcher already, a ``Pod`` or a ``Job``: that of who started it, until it ends.
+def running_as(job: MPIJob, children: Iterable[Owned]) -> Flavour:
+    """The flavour that a job is run as: its own, or until it ends that of who has started its launcher.
 
-    Of two flavours whose launchers are Jobs, StatefulSets of workers tell the older.
+    ``children`` are the job's, whatever their names. Of two flavours whose launchers are batch Jobs, v1alpha2 marks its own with a role;
+    the MPI Operator of 2020 did not, and made no pods, but a StatefulSet.
     """
-    wanted = flavour(job)
-    if launcher == "Pod":
+    there = list(children)
+    launcher = next((one for one in there if one.name == launcher_name(job)), None)
+    if launcher is None:
+        return flavour(job)
+    if not isinstance(launcher, BatchJob):
         return Flavour.V1
-    if stateful_workers:
-        return Flavour.V1ALPHA2
-    return wanted if _STARTS[wanted] == launcher else Flavour.V2BETA1
-
-
-def mismatch(job: MPIJob, launcher: str, running: Flavour) -> Event:
-    """Told where ``running_as`` is not the job's flavour."""
-    text = (
-        f"the job is {flavour(job)}, but its launcher is a {launcher}, as of {running}; "
-        f"it goes on as {running} until it ends or is suspended"
-    )
-    return _warning(MISMATCH, text)
+    is_of_2020 = flavour(job) is Flavour.V1ALPHA2 and not any(isinstance(one, Pod) for one in there)
+    return Flavour.V1ALPHA2 if launcher.role or is_of_2020 else Flavour.V2BETA1
 
 
 def marks(job: MPIJob) -> dict[str, str]:

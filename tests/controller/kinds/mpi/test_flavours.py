@@ -11,6 +11,7 @@ from controller.testing.mpi import mpi_job
 
 POD = Pod("hpc", "pi-launcher", "a", 1)
 JOB = BatchJob("hpc", "pi-launcher", "b", 1)
+OLD = BatchJob("hpc", "pi-launcher", "b", 1, role="launcher")
 WORKER = Pod("hpc", "pi-worker-0", "c", 1)
 
 
@@ -22,6 +23,10 @@ WORKER = Pod("hpc", "pi-worker-0", "c", 1)
         pytest.param("v2beta1", [WORKER, JOB], "v2beta1", id="its own launcher"),
         pytest.param("v2beta1", [WORKER, POD], "v1", id="a launcher pod"),
         pytest.param("v1", [JOB], "v2beta1", id="a batch Job"),
+        pytest.param("v1", [OLD], "v1alpha2", id="a batch Job of v1alpha2"),
+        pytest.param("v2beta1", [OLD, WORKER], "v1alpha2", id="one of v1alpha2 with workers"),
+        pytest.param("v1alpha2", [JOB, WORKER], "v2beta1", id="one of v2beta1 with workers"),
+        pytest.param("v1alpha2", [JOB], "v1alpha2", id="one of 2020, whose workers are a StatefulSet's"),
     ],
 )
 def test_a_job_goes_on_in_the_form_of_its_launcher(

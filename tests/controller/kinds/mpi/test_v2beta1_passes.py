@@ -240,6 +240,49 @@ async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason
         ]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({}, id="it waits"),
+        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, id="it would wait anyway"),
+        pytest.param({"runPolicy": {"suspend": True}}, id="it is suspended"),
+    ],
+)
+@pytest.mark.parametrize("suspends_later", [False, True])
+async def test_a_controller_that_starts_later_says_nothing_new_of_a_job_that_is_held_up(
+    spec: dict[str, Any], suspends_later: bool
+) -> None:
+    with daytime() as now:
+        async with stage(crds=(RESOURCE,), clock=now) as on:
+            await on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
+            async with controlling(on, SETTINGS):
+                await Play(on).submit(**spec)
+                await on.settled(60)
+                if suspends_later:
+                    await on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+                    await on.settled(60)
+            before = await on.get(JOB, "pi")
+            async with controlling(on, SETTINGS):
+                await on.settled(60)
+
+                assert (await on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
+                    "resourceVersion"
+                ]
+
+
+async def test_all_that_is_in_the_way_is_told_at_once() -> None:
+    async with playing() as it:
+        for resource, name in ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh")):
+            await it.on.create(resource, foreign(resource, name))
+        await it.submit()
+        await it.on.settled(1)
+
+        message = (await it.condition("Running"))["message"]
+        for wanted in ("Service pi,", "ConfigMap pi-config,", "Secret pi-ssh,"):
+            assert f"delete the {wanted}" in message
+        assert [reason for reason, _ in await it.events()].count("ErrResourceExists") == 3
+
+
 async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
     async with playing() as it:
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
