@@ -118,8 +118,8 @@ class Gathering:
         return self._progress(made)
 
     def _progress(self, made: Point) -> str:
-        whole = len(self.asked.sizes)
-        number = len(self.points) + sum(1 if one.size_bytes else whole for one in self.skipped)
+        # What cannot be done at any size is not among the planned.
+        number = len(self.points) + sum(one.size_bytes > 0 for one in self.skipped)
         count = f"{number} of {self.planned}" if self.planned else f"{number}"
         return (
             f"{count}: {made.collective} {made.dtype} {spelled(made.size_bytes)}: "

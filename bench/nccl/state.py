@@ -32,8 +32,11 @@ def has_ended(pod: Pod) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def lost(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+def lost(via: str, job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     """Why nothing more is to come; empty while all is well."""
+    leading = first(via, pods)
+    if leading is not None and (leading.get("status") or {}).get("phase") == "Succeeded":
+        return ""  # The others are cleaned away after it, which is no death.
     words = "; ".join(dict.fromkeys(_deaths(pods)))
     if words:
         return words
@@ -49,8 +52,12 @@ def lost(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
 
 def waiting_for(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     """Why the first rank has not started, in the words of scheduler, kubelet and queue."""
-    if reasons := sorted({reason for pod in pods for reason in _reasons(pod)}):
-        return "; ".join(reasons)
+    reasons: dict[str, list[str]] = {}
+    for pod in pods:
+        for reason in _reasons(pod):
+            reasons.setdefault(reason, []).append(pod["metadata"]["name"])
+    if reasons:
+        return "; ".join(f"{_several(names)}: {reason}" for reason, names in sorted(reasons.items()))
     conditions = (job.get("status") or {}).get("conditions") or ()
     if conditions:
         last = conditions[-1]
@@ -64,6 +71,10 @@ def nodes(pods: Iterable[Pod]) -> dict[str, str]:
         (pod["spec"].get("hostname") or pod["metadata"]["name"]): pod["spec"].get("nodeName") or ""
         for pod in pods
     }
+
+
+def _several(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _deaths(pods: Iterable[Pod]) -> Iterator[str]:
@@ -82,16 +93,16 @@ def _deaths(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _reasons(pod: Pod) -> Iterator[str]:
-    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    status = pod.get("status") or {}
     if status.get("phase") not in (None, "Pending"):
         return
     for one in status.get("conditions") or ():
         if one["type"] == "PodScheduled" and one["status"] == "False":
-            yield f"{name}: {one.get('reason', '')}: {one.get('message', '')}"
+            yield f"{one.get('reason', '')}: {one.get('message', '')}"
     for one in [*(status.get("initContainerStatuses") or ()), *_containers(pod)]:
         waiting = (one.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
-            yield f"{name}: {waiting['reason']}: {waiting.get('message', '')}"
+            yield f"{waiting['reason']}: {waiting.get('message', '')}"
 
 
 def _containers(pod: Pod) -> Sequence[Mapping[str, Any]]:

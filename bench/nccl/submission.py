@@ -26,6 +26,8 @@ PATIENT_SECONDS = 3.0
 """What a start waits for is told after that."""
 LAST_WORDS_SECONDS = 5.0
 """For the first rank to say why, after another one has died."""
+MOST_ERRORS = 4
+"""Of what ranks have said when another one was gone."""
 MOST_LOGS, LAST_LINES = 64, 200
 """So many pods' logs are searched for ranks that died without a word, so many lines of each."""
 SILENT_SECONDS = 300.0
@@ -140,8 +142,11 @@ class Submission:
 
     def _why(self, found: list[str]) -> str:
         """What ranks have said themselves, what has been seen of them, and else what the log ends with."""
-        words, said = [*filter(None, found), *self._gathering.errors], self._gathering.last_words
-        if not self._gathering.errors and said:
+        errors, said = self._gathering.errors, self._gathering.last_words
+        words = [*filter(None, found), *errors[:MOST_ERRORS]]
+        if len(errors) > MOST_ERRORS:
+            words.append(f"and {len(errors) - MOST_ERRORS} more")
+        if not errors and said:
             words.append("\n".join(["the log ends with:", *said]))
         return "; ".join(dict.fromkeys(words))
 
@@ -151,7 +156,7 @@ class Submission:
         since, has_started = loop.time(), False
         while True:
             job, pods = await self._look(name)
-            if why := state.lost(job, pods):
+            if why := state.lost(self._via, job, pods):
                 return why
             spoken = state.first(self._via, pods)
             if not has_started and spoken is not None and state.speaks(spoken):

@@ -102,14 +102,14 @@ class Sweep:
 
 
 def run(task: Mapping[str, Any], group: Group) -> None:
-    cases, sizes = list(_cases(task)), task["sizes"]
+    sizes = task["sizes"]
     sweep = Sweep(task, group, _memory(group, max(sizes)), drills.of(task, group.place.rank))
+    cases = [case for case in _cases(task) if not sweep.unfit(case)]
     if group.place.rank == 0:
         tell("planned", points=len(cases) * len(sizes))
     middle = len(cases) * len(sizes) // 2
     for number, case in enumerate(cases):
-        fit = not sweep.unfit(case)
-        for index, size in enumerate(sizes if fit else ()):
+        for index, size in enumerate(sizes):
             sweep.drill.die_at(middle=number * len(sizes) + index == middle)
             sweep.point(case, size)
 

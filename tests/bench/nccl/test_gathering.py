@@ -62,13 +62,13 @@ def test_a_whole_run(asked: Callable[..., Asked]) -> None:
     assert made.ranks == [Rank(0, 0, "pod-0", "GPU-a", "node-7")]
 
 
-def test_what_nobody_has_counts_with_all_its_sizes(asked: Callable[..., Asked]) -> None:
-    gathering = Gathering(asked(sizes=[8, 16]))
+def test_what_nobody_has_is_not_planned(asked: Callable[..., Asked]) -> None:
+    gathering = Gathering(asked())
     missing = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
-    for one in (WORLD, line("planned", points=4), line("skipped", **missing)):
+    for one in (WORLD, line("skipped", **missing), line("planned", points=2)):
         gathering.take(one)
 
-    assert gathering.take(POINT).startswith("3 of 4: ")
+    assert gathering.take(POINT).startswith("1 of 2: ")
 
 
 def test_a_run_that_broke_off_keeps_what_it_has(asked: Callable[..., Asked]) -> None:

@@ -54,9 +54,18 @@ def test_who_has_a_log(status: dict[str, Any], speaks: bool) -> None:
 def test_a_dead_worker() -> None:
     dead = pod("w", "Failed", containerStatuses=[container(terminated={"exitCode": 137})], reason="Evicted")
 
-    assert state.lost({}, [pod("m"), dead]) == "pod w has failed with exit code 137: Evicted"
-    assert state.lost({}, [pod("w", containerStatuses=[{"restartCount": 1}])]) == "pod w has been restarted"
-    assert state.lost({}, [pod("m"), pod("w", "Succeeded")]) == ""
+    assert state.lost("pytorchjob", {}, [pod("m"), dead]) == "pod w has failed with exit code 137: Evicted"
+    assert (
+        state.lost("pytorchjob", {}, [pod("w", containerStatuses=[{"restartCount": 1}])])
+        == "pod w has been restarted"
+    )
+    assert state.lost("pytorchjob", {}, [pod("m"), pod("w", "Succeeded")]) == ""
+
+
+def test_a_worker_that_is_cleaned_away_after_the_master() -> None:
+    pods = [pod("m", "Succeeded", role="master"), pod("w", "Failed")]
+
+    assert state.lost("pytorchjob", {}, pods) == ""
 
 
 def test_a_failed_job_without_pods() -> None:
@@ -66,7 +75,7 @@ def test_a_failed_job_without_pods() -> None:
         }
     }
 
-    assert state.lost(failed, []) == "the job has failed: no container named pytorch"
+    assert state.lost("pytorchjob", failed, []) == "the job has failed: no container named pytorch"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +106,26 @@ def test_a_failed_job_without_pods() -> None:
             ],
             "m: Unschedulable: no GPU",
             id="no node has room",
+        ),
+        pytest.param(
+            {},
+            [
+                pod(
+                    name,
+                    "Pending",
+                    conditions=[
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": "full",
+                        }
+                    ],
+                )
+                for name in ("m", "w-0", "w-1")
+            ],
+            "m and 2 more: Unschedulable: full",
+            id="no node has room for any of many",
         ),
         pytest.param(
             {},
