@@ -30,6 +30,8 @@ MOST_ERRORS = 4
 """Of what ranks have said when another one was gone."""
 MOST_LOGS, LAST_LINES = 64, 200
 """So many pods' logs are searched for ranks that died without a word, so many lines of each."""
+MOST_FAILURES = 10
+"""In a row, to read the log of a pod that has ended."""
 SILENT_SECONDS = 300.0
 """Of the cluster, after which a run is given up."""
 REMOVAL_SECONDS = 90.0
@@ -203,17 +205,23 @@ class Submission:
 
     async def _listen(self, name: str) -> str:
         """Take in the first rank's log until it says that it has done, or ends without."""
+        failed = 0
         while True:
             _, pods = await self._look(name)
             pod = state.first(self._via, pods)
             if pod is not None and state.speaks(pod):
-                ended = state.has_ended(pod)
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError, ApiError):
+                called = f"pod {pod['metadata']['name']}"
+                try:
                     await self._read(pod)
-                if self._gathering.is_whole:
-                    return ""
-                if ended:
-                    return f"pod {pod['metadata']['name']} has ended before the worker was done"
+                    if self._gathering.is_whole:
+                        return ""
+                    if state.has_ended(pod):
+                        return f"{called} has ended before the worker was done"
+                    failed = 0
+                except (aiohttp.ClientError, TimeoutError, ApiError) as error:
+                    failed += 1
+                    if state.has_ended(pod) and failed == MOST_FAILURES:
+                        return f"{called} has ended, and its log cannot be read: {error}"
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _read(self, pod: state.Pod) -> None:
