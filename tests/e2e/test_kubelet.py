@@ -1,9 +1,10 @@
-"""What only a kubelet does: it pulls images, kills what takes too much memory, and restarts containers where they are."""
+"""What only a kubelet does: it pulls images, takes memory and disk for what they are, restarts containers where they are, and gives them time to end."""
 
 from typing import Any
 
 import pytest
 
+from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.images import BASE
 from controller.testing.cluster.workloads import Workloads, job
 
@@ -20,6 +21,17 @@ def state(pod: dict[str, Any]) -> dict[str, Any]:
 def reasons(workloads: Workloads, job: str) -> set[str]:
     """Why the job's containers wait or have ended."""
     return {state(pod).get("reason", "") for pod in workloads.pods(job).values()}
+
+
+def marking(workloads: Workloads, script: str) -> dict[str, Any]:
+    """A role on node-1 whose program sees what earlier ones have left in ``/mark``."""
+    mark = {"name": "mark", "hostPath": {"path": f"/run/{workloads.namespace}", "type": "DirectoryOrCreate"}}
+    return {
+        "image": BASE,
+        "command": ["sh", "-c", script],
+        "volumeMounts": [{"name": "mark", "mountPath": "/mark"}],
+        "pod": {"volumes": [mark], "nodeSelector": {"kubernetes.io/hostname": "node-1"}},
+    }
 
 
 def test_an_image_that_cannot_be_pulled_is_waited_for_until_the_deadline(workloads: Workloads) -> None:
@@ -54,15 +66,8 @@ def test_a_program_that_fails_once_succeeds(
     workloads: Workloads, policy: str, restarted_in_place: bool
 ) -> None:
     """It fails with 130, as if interrupted, as long as the mark is missing that a second start finds on the node."""
-    script = "[ -e /mark/there ] || { touch /mark/there; exit 130; }"
-    mark = {"name": "mark", "hostPath": {"path": f"/run/{workloads.namespace}", "type": "DirectoryOrCreate"}}
-    flaky = {
-        "image": BASE,
-        "command": ["sh", "-c", script],
-        "restartPolicy": policy,
-        "volumeMounts": [{"name": "mark", "mountPath": "/mark"}],
-        "pod": {"volumes": [mark], "nodeSelector": {"kubernetes.io/hostname": "node-1"}},
-    }
+    flaky = marking(workloads, "[ -e /mark/there ] || { touch /mark/there; exit 130; }")
+    flaky["restartPolicy"] = policy
     workloads.apply(job("PyTorchJob", "flaky", {"Master": flaky}, runPolicy={"cleanPodPolicy": "None"}))
 
     workloads.wait_for("PyTorchJob", "flaky", "Succeeded")
@@ -80,3 +85,82 @@ def test_a_program_that_fails_for_good_is_not_started_again(workloads: Workloads
     (status,) = workloads.pods("broken")["broken-master-0"]["status"]["containerStatuses"]
     assert status["restartCount"] == 0
     assert status["state"]["terminated"]["exitCode"] == 3
+
+
+DISK = {"limits": {"ephemeral-storage": "16Mi"}}
+FILLS = (
+    "[ -e /mark/there ] && exit 0; touch /mark/there; dd if=/dev/zero of=/fill bs=1M count=64; sleep infinity"
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("policy", "end"),
+    [
+        pytest.param("Never", "Failed", id="and fails the job"),
+        pytest.param("ExitCode", "Succeeded", id="and is made anew"),
+        pytest.param("OnFailure", "Succeeded", id="and is made anew under OnFailure, too"),
+    ],
+)
+def test_a_pod_that_takes_too_much_disk_is_evicted(
+    cluster: Cluster, workloads: Workloads, policy: str, end: str
+) -> None:
+    """By its first program; a second one ends at once."""
+    greedy = {**marking(workloads, FILLS), "restartPolicy": policy, "resources": DISK}
+    workloads.apply(job("PyTorchJob", "greedy", {"Master": greedy}, runPolicy={"cleanPodPolicy": "None"}))
+
+    workloads.wait_for("PyTorchJob", "greedy", end)
+
+    told = workloads.kubectl("get", "events", "--field-selector=reason=Evicted", "-o", "name")
+    assert len(told.splitlines()) == 1
+    pod = workloads.pods("greedy")["greedy-master-0"]
+    assert pod["status"].get("reason") == ("Evicted" if end == "Failed" else None)
+
+
+@pytest.mark.parametrize("ending", ["deleted", "suspended"])
+def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, ending: str) -> None:
+    """It notes that it was told, and, some seconds later, that it was let end."""
+    script = "trap 'touch /mark/told; sleep 3; touch /mark/saved; exit 0' TERM; touch /mark/there; sleep infinity & wait"
+    workloads.apply(job("PyTorchJob", "saves", {"Master": marking(workloads, script)}))
+    marks = f"/run/{workloads.namespace}"
+    workloads.wait("the program to be there", lambda: "there" in cluster.nodes["node-1"].run("ls", marks))
+
+    if ending == "deleted":
+        workloads.kubectl("delete", "pytorchjob", "saves", "--wait=false")
+    else:
+        suspend = '{"spec": {"runPolicy": {"suspend": true}}}'
+        workloads.kubectl("patch", "pytorchjob", "saves", "--type=merge", "-p", suspend)
+    workloads.wait("its pod to go", lambda: not workloads.pods("saves"))
+
+    assert cluster.nodes["node-1"].run("ls", marks).split() == ["saved", "there", "told"]
+    if ending == "suspended":
+        workloads.wait_for("PyTorchJob", "saves", "Suspended")
+
+
+def test_workers_start_when_their_master_has_a_name(workloads: Workloads) -> None:
+    """The operator's own init container waits for that: the name is there once the master is Ready."""
+    role = {"image": BASE, "command": ["sleep", "infinity"], "pod": {"terminationGracePeriodSeconds": 1}}
+    roles = {"Master": role, "Worker": {**role, "command": ["getent", "hosts", "order-master-0"]}}
+    workloads.apply(job("PyTorchJob", "order", roles))
+
+    workloads.wait(
+        "the worker to end", lambda: "exitCode" in state(workloads.pods("order")["order-worker-0"])
+    )
+
+    pods = workloads.pods("order")
+    (waited,) = pods["order-worker-0"]["status"]["initContainerStatuses"]
+    (master,) = pods["order-master-0"]["status"]["containerStatuses"]
+    assert waited["name"] == "init-pytorch"
+    assert waited["state"]["terminated"]["finishedAt"] >= master["state"]["running"]["startedAt"]
+    assert state(pods["order-worker-0"])["exitCode"] == 0
+
+
+def test_an_init_container_that_fails_fails_the_job(workloads: Workloads) -> None:
+    prepare = {"name": "prepare", "image": BASE, "command": ["sh", "-c", "exit 4"]}
+    role = {"image": BASE, "command": ["true"], "pod": {"initContainers": [prepare]}}
+    workloads.apply(job("PyTorchJob", "unready", {"Master": role}, runPolicy={"cleanPodPolicy": "None"}))
+
+    workloads.wait_for("PyTorchJob", "unready", "Failed")
+
+    (prepared,) = workloads.pods("unready")["unready-master-0"]["status"]["initContainerStatuses"]
+    assert prepared["state"]["terminated"]["exitCode"] == 4

@@ -1,5 +1,6 @@
-"""Nodes that lose a program, their power or their pods while a job runs on them."""
+"""Nodes that lose a program, their power or their pods while a job runs on them; and those that have GPUs, or have none."""
 
+import json
 import subprocess
 from typing import Any
 
@@ -23,7 +24,11 @@ PATIENT: dict[str, Any] = {
 
 
 def on(node: str, **pod: Any) -> dict[str, Any]:
-    return {**PATIENT, "pod": {"nodeSelector": {"kubernetes.io/hostname": node}, **pod}}
+    return patient(nodeSelector={"kubernetes.io/hostname": node}, **pod)
+
+
+def patient(**pod: Any) -> dict[str, Any]:
+    return {**PATIENT, "pod": {"terminationGracePeriodSeconds": 1, **pod}}
 
 
 def start(workloads: Workloads, roles: dict[str, Any]) -> dict[str, Any]:
@@ -76,9 +81,7 @@ def answers(workloads: Workloads) -> bool:
 
 
 def test_a_worker_is_made_anew_when_its_node_is_drained(cluster: Cluster, workloads: Workloads) -> None:
-    before = start(
-        workloads, {"Master": on("node-1"), "Worker": PATIENT | {"pod": {"affinity": prefers("node-2")}}}
-    )
+    before = start(workloads, {"Master": on("node-1"), "Worker": patient(affinity=prefers("node-2"))})
     assert before[POD_NAMES[1]]["spec"]["nodeName"] == "node-2"
     try:
         cluster.kubectl("drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
@@ -98,6 +101,24 @@ def test_a_worker_is_made_anew_when_its_node_is_drained(cluster: Cluster, worklo
     assert uid(after, POD_NAMES[0]) == uid(before, POD_NAMES[0])
     tell(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+
+def test_a_drain_fails_a_job_whose_pods_are_not_to_be_restarted(
+    cluster: Cluster, workloads: Workloads
+) -> None:
+    """As soon as a pod of it is told to go: see decision 8."""
+    stays = {"Master": on("node-1"), "Worker": {**on("node-2"), "restartPolicy": "Never"}}
+    start(workloads, stays)
+    try:
+        cluster.kubectl("drain", "node-2", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
+        workloads.wait_for("PyTorchJob", "patient", "Failed")
+    finally:
+        cluster.kubectl("uncordon", "node-2")
+        spread(cluster)
+
+    told = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
+    assert told.endswith("has failed because 1 Worker replica(s) failed.")
+    assert not workloads.condition("PyTorchJob", "patient", "Restarting")
 
 
 def prefers(node: str) -> dict[str, Any]:
@@ -130,3 +151,36 @@ def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
     assert uid(workloads.pods("patient"), POD_NAMES[0]) == uid(before, POD_NAMES[0])
     tell(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+
+GPUS = "/status/capacity/nvidia.com~1gpu"
+
+
+def test_a_job_waits_for_gpus_until_a_node_has_them(cluster: Cluster, workloads: Workloads) -> None:
+    """The node gets them as one without a device plugin does: somebody says so in its status."""
+    asks = {"image": BASE, "command": ["true"], "resources": {"limits": {"nvidia.com/gpu": 2}}}
+    workloads.apply(job("PyTorchJob", "gpus", {"Master": asks}, runPolicy={"cleanPodPolicy": "None"}))
+    workloads.wait("the scheduler to refuse", lambda: "Insufficient nvidia.com/gpu" in unscheduled(workloads))
+    waiting = workloads.get("PyTorchJob", "gpus")["status"]
+    try:
+        patch_node(cluster, {"op": "add", "path": GPUS, "value": "2"})
+        workloads.wait_for("PyTorchJob", "gpus", "Succeeded")
+    finally:
+        patch_node(cluster, {"op": "remove", "path": GPUS})
+
+    assert [one["type"] for one in waiting["conditions"]] == ["Created"]
+    assert workloads.pods("gpus")["gpus-master-0"]["spec"]["nodeName"] == "node-2"
+
+
+def unscheduled(workloads: Workloads) -> str:
+    """Why the scheduler places the job's only pod nowhere."""
+    conditions = [
+        one for pod in workloads.pods("gpus").values() for one in pod["status"].get("conditions", [])
+    ]
+    return "".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
+
+
+def patch_node(cluster: Cluster, change: dict[str, Any]) -> None:
+    cluster.kubectl(
+        "patch", "node", "node-2", "--subresource=status", "--type=json", "-p", json.dumps([change])
+    )

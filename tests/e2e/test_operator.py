@@ -10,13 +10,16 @@ import pytest
 from controller.testing.cluster import images
 from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.images import BASE
-from controller.testing.cluster.installation import DEPLOY, NAMESPACE, install
+from controller.testing.cluster.installation import DEPLOY, NAMESPACE, apply, wait
 from controller.testing.cluster.workloads import Workloads, job
 
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 NEXT = "docker.io/library/rallypoint:next"
-PATIENT: dict[str, Any] = {"image": BASE, "command": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.2; done"]}
-"""A container that ends when it is told to."""
+WAITS = "until [ -e /tmp/go ]; do [ -e /tmp/fail ] && exit 130; sleep 0.2; done"
+PATIENT: dict[str, Any] = {"image": BASE, "command": ["sh", "-c", WAITS], "restartPolicy": "ExitCode"}
+"""A container that ends when it is told to, or fails as if it were interrupted."""
+POLICY = {"cleanPodPolicy": "None", "backoffLimit": 3}
+"""With a limit, what has been restarted is counted in the status."""
 
 
 def operator_pods(cluster: Cluster) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def leader(cluster: Cluster) -> str:
 def start_patient(workloads: Workloads) -> dict[str, Any]:
     """A master and two workers that run until they are told; their pods."""
     roles = {"Master": PATIENT, "Worker": {"replicas": 2, **PATIENT}}
-    workloads.apply(job("PyTorchJob", "patient", roles, runPolicy={"cleanPodPolicy": "None"}))
+    workloads.apply(job("PyTorchJob", "patient", roles, runPolicy=POLICY))
     workloads.wait("three pods to run", lambda: active(workloads) == [1, 2])
     return workloads.pods("patient")
 
@@ -115,20 +118,54 @@ def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workl
     for node in cluster.nodes.values():
         node.run("ctr", "-n", "k8s.io", "images", "tag", "--force", images.operator_name(), NEXT)
     cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    before, status = start_patient(workloads), workloads.get("PyTorchJob", "patient")["status"]
-    replaced = set(operator_pods(cluster))
+    first = start_patient(workloads)
+    workloads.kubectl("exec", "patient-worker-1", "--", "touch", "/tmp/fail")
+    workloads.wait("a new worker", lambda: replaced(workloads, first) == {"patient-worker-1"})
+    workloads.wait("it to be told", lambda: is_told(workloads))
+    before, status = workloads.pods("patient"), workloads.get("PyTorchJob", "patient")["status"]
+    old = set(operator_pods(cluster))
 
     manifest = tmp_path / "standalone.yaml"
     shipped = DEPLOY.read_text()
     manifest.write_text(shipped.replace(f"image: {short(images.operator_name())}", f"image: {short(NEXT)}"))
-    install(cluster, manifest)
-    cluster.plane.wait("the old replicas to go", lambda: not replaced & set(operator_pods(cluster)))
+    apply(cluster, manifest)
+    workloads.apply(job("PyTorchJob", "meanwhile", {"Master": {"image": BASE, "command": ["true"]}}))
+    wait(cluster)
+    cluster.plane.wait("the old replicas to go", lambda: not old & set(operator_pods(cluster)))
     cluster.plane.wait("a new one to lead", lambda: leader(cluster) in operator_pods(cluster))
+    workloads.wait_for("PyTorchJob", "meanwhile", "Succeeded")
 
     assert workloads.get("PyTorchJob", "patient")["status"] == status
+    assert status["replicaStatuses"]["Worker"]["restarts"] == 1
     tell(workloads)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
     assert lives(workloads.pods("patient")) == lives(before)
+    assert kept(workloads.get("PyTorchJob", "patient")["status"]) == kept(status)
+
+
+def is_told(workloads: Workloads) -> bool:
+    """Whether the status says of a worker that it has been restarted, and that all is well again."""
+    running = workloads.condition("PyTorchJob", "patient", "Running")
+    worker = workloads.get("PyTorchJob", "patient")["status"]["replicaStatuses"]["Worker"]
+    return bool(running) and {**worker, "selector": ""} == {"active": 2, "restarts": 1, "selector": ""}
+
+
+def replaced(workloads: Workloads, before: dict[str, Any]) -> set[str]:
+    """Pods that run in the place of those of before."""
+    pods = workloads.pods("patient")
+    return {
+        name
+        for name, pod in before.items()
+        if name in pods
+        and pods[name]["metadata"]["uid"] != pod["metadata"]["uid"]
+        and pods[name]["status"]["phase"] == "Running"
+    }
+
+
+def kept(status: dict[str, Any]) -> list[Any]:
+    """What the end of a job does not change."""
+    (created,) = (one for one in status["conditions"] if one["type"] == "Created")
+    return [status["startTime"], created, status["replicaStatuses"]["Worker"]["restarts"]]
 
 
 def short(image: str) -> str:
