@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from controller.testing.controlplane import ControlPlane, ProcessFailed, Refused, User
+from controller.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES
 
 UNPRIVILEGED = "nobody"
 AUDIT_POLICY = """
@@ -33,8 +34,12 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-def test_serves_the_pinned_version(control_plane: ControlPlane) -> None:
-    assert control_plane.request("GET", "/version")["gitVersion"] == "v1.36.3"
+def test_serves_the_version_that_was_asked_for(
+    control_plane: ControlPlane, pytestconfig: pytest.Config
+) -> None:
+    version = OLDEST_KUBERNETES if pytestconfig.getoption("oldest") else KUBERNETES
+
+    assert control_plane.request("GET", "/version")["gitVersion"] == f"v{version}"
 
 
 def test_nobody_may_list_pods(control_plane: ControlPlane) -> None:
