@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from api.batch import BATCH_JOBS, BatchJob
 from api.meta import Resource
+from api.mpijob import RESOURCE as MPI_JOBS
 from api.nodes import Place
 from controller import kinds
 from controller.domain import Key, Knock
@@ -43,6 +44,8 @@ from controller.runtime.workers import Workers
 from controller.server.http import serving
 from controller.settings import Settings
 from controller.telemetry.metrics import Metrics
+
+MPI_OPERATORS_LEASE = "mpi-operator"
 
 SPACING_SECONDS = 0.05
 """What happens to a job's pods so soon after its last pass is seen together in the next: pods come up in swarms."""
@@ -175,6 +178,8 @@ async def run(
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
     """Namespace and name of each Lease that this process has to hold to work; none without leader election.
 
+    That of each original whose kinds are served, so that none of them works beside this service.
+
     Raises:
         NoNamespace: neither a setting nor the connection names one.
     """
@@ -185,7 +190,10 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
         raise NoNamespace(
             "--leader-elect needs --leader-election-namespace: this is no pod, and the kubeconfig's context names no namespace"
         )
-    return [(namespace, settings.leader_election_id)]
+    leases = [(namespace, settings.leader_election_id)]
+    if any(kind.resource == MPI_JOBS for kind in chosen(settings.enable_scheme)):
+        leases.append((settings.lock_namespace or namespace, MPI_OPERATORS_LEASE))
+    return leases
 
 
 async def _serve(

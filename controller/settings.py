@@ -70,6 +70,13 @@ class Settings:
     leader_election_namespace: str = ""
     """The namespace of that Lease; empty is the pod's own, or the one that the kubeconfig names. Flag ``--leader-election-namespace``."""
 
+    lock_namespace: str = ""
+    """The namespace of the Lease ``mpi-operator``, which is held as well where MPIJobs are served. Flag ``--lock-namespace``.
+
+    So an mpi-operator that was left running stands by. Empty is the namespace of the other Lease. Differs: mpi-operator's default is a
+    namespace ``mpi-operator``, which not every cluster has.
+    """
+
     gang_scheduler_name: str = ""
     """``volcano`` (in any case), or the name of a scheduler with the coscheduling of scheduler-plugins. Flag ``--gang-scheduler-name``.
 
@@ -164,6 +171,7 @@ class Settings:
         for flag, name in (
             ("--namespace or $KUBEFLOW_NAMESPACE", self.namespace),
             ("--leader-election-namespace", self.leader_election_namespace),
+            ("--lock-namespace", self.lock_namespace),
         ):
             if name and not _NAMESPACE.fullmatch(name):
                 raise ValueError(f"{flag}: {name!r} is no name of a namespace")

@@ -77,6 +77,11 @@ def add_parser(
         help="default: the pod's own, or the one that the kubeconfig names",
     )
     flag(
+        "--lock-namespace",
+        default=defaults.lock_namespace,
+        help="of mpi-operator's Lease, held as well; default: that of the other Lease",
+    )
+    flag(
         "--gang-scheduler-name",
         "--gang-scheduling",
         default=defaults.gang_scheduler_name,

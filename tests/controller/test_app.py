@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from api.meta import EVENTS, LEASES, PODS, VOLCANO_POD_GROUPS
+from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from controller import app, kinds
 from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
@@ -298,13 +299,15 @@ ID = LEADING.leader_election_id
 
 
 @asynccontextmanager
-async def waiting(on: Stage, **options: Any) -> AsyncIterator["tuple[asyncio.Task[None], list[float]]"]:
+async def waiting(
+    on: Stage, settings: Settings = LEADING, **options: Any
+) -> AsyncIterator["tuple[asyncio.Task[None], list[float]]"]:
     """A second replica from when its caches are filled; its task, and the loop time when it begins to work, once it does."""
     loop = asyncio.get_running_loop()
     ready, worked = asyncio.Event(), list[float]()
     task = asyncio.create_task(
         app.run(
-            LEADING,
+            settings,
             on.connection,
             time=loop.time,
             on_ready=ready.set,
@@ -425,6 +428,23 @@ async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None
         assert not [place for place in written if released < place < max(asked)]
 
 
+async def test_an_mpi_operator_that_was_left_running_and_this_one_do_not_work_at_once() -> None:
+    """As long as it holds its Lease, this one waits; then it is held here, until it is given back."""
+    theirs = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 15}
+    async with stage(crds=(MPI_JOBS,)) as on:
+        await on.create(LEASES, {"metadata": {"name": "mpi-operator"}, "spec": theirs})
+        async with waiting(on, replace(LEADING, enable_scheme=("MPIJob",))) as (_, worked):
+            await on.settled(14)
+            assert worked == []
+            await on.settled(10)
+
+            assert len(worked) == 1
+            ours, held = [
+                (await on.get(LEASES, name))["spec"]["holderIdentity"] for name in (ID, "mpi-operator")
+            ]
+            assert ours == held
+
+
 async def test_the_first_of_all_does_not_ask_twice() -> None:
     async with stage() as on, controlling(on, LEADING):
         await on.settled()
@@ -442,6 +462,24 @@ async def test_the_first_of_all_does_not_ask_twice() -> None:
             "own",
             [("own", "x")],
             id="the pod's own",
+        ),
+        pytest.param(
+            replace(QUIET, leader_elect=True, leader_election_id="x", enable_scheme=()),
+            "own",
+            [("own", "x"), ("own", "mpi-operator")],
+            id="mpi-operator's, too",
+        ),
+        pytest.param(
+            replace(
+                QUIET,
+                leader_elect=True,
+                leader_election_id="x",
+                enable_scheme=("mpijob",),
+                lock_namespace="theirs",
+            ),
+            "own",
+            [("own", "x"), ("theirs", "mpi-operator")],
+            id="where mpi-operator has it",
         ),
     ],
 )

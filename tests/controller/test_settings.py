@@ -40,6 +40,9 @@ from controller.settings import FIELDS, Settings
             {"leader_election_namespace": "A"}, "--leader-election-namespace: 'A' is", id="lease's namespace"
         ),
         pytest.param(
+            {"lock_namespace": "A"}, "--lock-namespace: 'A' is", id="mpi-operator's lease's namespace"
+        ),
+        pytest.param(
             {"leader_election_id": "a/b"}, "--leader-election-id: 'a/b' is no name", id="lease's name"
         ),
         pytest.param({"leader_election_id": ""}, "--leader-election-id: '' is no name", id="no lease"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.app import MPI_OPERATORS_LEASE
 from controller.cli.controller import add_parser
 from controller.kinds import ALL
 from controller.testing.manifests import build
@@ -71,12 +72,12 @@ def test_the_base_is_of_no_namespace() -> None:
     assert not [one for one in documents for subject in one.get("subjects", ()) if "namespace" in subject]
 
 
-def test_the_role_names_the_lease_of_the_flags(objects: dict[str, dict[str, Any]]) -> None:
+def test_the_role_names_the_leases_of_both_originals(objects: dict[str, dict[str, Any]]) -> None:
     names = {name for rule in objects["Role"]["rules"] for name in rule.get("resourceNames", ())}
     parser = ArgumentParser()
     add_parser(parser.add_subparsers())
 
-    assert names == {parser.parse_args(["controller"]).leader_election_id}
+    assert names == {parser.parse_args(["controller"]).leader_election_id, MPI_OPERATORS_LEASE}
 
 
 def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[str, Any]]) -> None:

@@ -44,6 +44,7 @@ def parsed(*flags: str) -> Settings:
         ("--leader-elect=true", "leader_elect", True),
         ("--leader-election-id=other", "leader_election_id", "other"),
         ("--leader-election-namespace=team", "leader_election_namespace", "team"),
+        ("--lock-namespace=mpi-operator", "lock_namespace", "mpi-operator"),
         ("--enable-scheme=pytorchjob", "enable_scheme", ("pytorchjob",)),
         ("--gang-scheduler-name=", "gang_scheduler_name", ""),
         ("--gang-scheduler-name=Volcano", "gang_scheduler_name", "Volcano"),
