@@ -44,17 +44,22 @@ class Unwatched:
         self._kept.pop((namespace, name), None)
         self._born.discard(uid)
 
+    def is_kept(self, parent: Parent, child: Child) -> bool:
+        """Whether a child was last left as it is wanted, which is no question of watched ones."""
+        job, only_if_there = parent.subject, child.upkeep is Upkeep.KEPT
+        last = self._of(job).get(_key(job, child))
+        if last is None:
+            return only_if_there and job.uid in self._born
+        return last.version == _version(parent, child) and bool(last.uid or only_if_there)
+
     async def keep(self, parent: Parent, child: Child) -> None:
         """Make an unwatched child, or make it equal to what is wanted, once for each version of it."""
+        if self.is_kept(parent, child):
+            return
         job = parent.subject
-        kept, key = self._of(job), _key(job, child)
-        version, last = child.version or str(parent.generation), kept.get(key)
-        only_if_there = child.upkeep is Upkeep.KEPT
-        if last and last.version == version and (last.uid or only_if_there):
-            return
+        kept, key, version = self._of(job), _key(job, child), _version(parent, child)
+        last = kept.get(key)
         is_unheard_of = last is None and job.uid in self._born
-        if only_if_there and is_unheard_of:
-            return
         answer = b""
         if last and last.uid and child.version:
             answer = await self._write_over(parent, child, last.uid)
@@ -123,6 +128,10 @@ class Unwatched:
 
 def _key(job: Subject, child: Child | Doomed) -> _Key:
     return job.uid, child.resource.kind, child.name
+
+
+def _version(parent: Parent, child: Child) -> str:
+    return child.version or str(parent.generation)
 
 
 def _uid(answer: bytes) -> str:
