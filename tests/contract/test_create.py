@@ -13,6 +13,7 @@ SECRETS = "/api/v1/namespaces/{ns}/secrets"
 CLAIMS = "/api/v1/namespaces/{ns}/persistentvolumeclaims"
 JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
 
 
@@ -32,6 +33,21 @@ def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
 
 def container(**fields: Any) -> dict[str, Any]:
     return pod(containers=[{"name": "c", "image": "train:1", **fields}])
+
+
+def mounted(**mount: Any) -> dict[str, Any]:
+    """A pod with a volume that is mounted like this."""
+    mounts = [{"name": "v", "mountPath": "/v", **mount}]
+    return pod(
+        volumes=[{"name": "v", "emptyDir": {}}],
+        containers=[{"name": "c", "image": "train:1", "volumeMounts": mounts}],
+    )
+
+
+def affinity(**requirement: Any) -> dict[str, Any]:
+    """An affinity to nodes of which this is asked."""
+    terms = [{"matchExpressions": [requirement]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def service(*ports: dict[str, Any], name: str = "s", **spec: Any) -> dict[str, Any]:
@@ -79,6 +95,7 @@ TAKEN = {
             env=[
                 {"name": "A", "value": "1"},
                 {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "D", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
                 {"name": "C", "value": ""},
             ]
         ),
@@ -153,6 +170,43 @@ TAKEN = {
     "what the server decides is not taken from the client": post(
         CONFIGMAPS, named("c", uid="x", creationTimestamp="2001-01-01T00:00:00Z", generation=7, deletionTimestamp="2001-01-01T00:00:00Z"),
     ),
+    "what pods may be told in files": post(
+        PODS,
+        pod(
+            volumes=[
+                {
+                    "name": "v",
+                    "downwardAPI": {
+                        "items": [
+                            {"path": "a/b", "mode": 0, "fieldRef": {"fieldPath": "metadata.labels['x.y/z']"}},
+                            {"path": "c", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory"}},
+                        ]
+                    },
+                }
+            ]
+        ),
+    ),
+    "what is limited and not asked for": post(PODS, container(resources={"limits": {"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi", "cpu": 1}})),
+    "a hook that sleeps": post(PODS, container(lifecycle={"preStop": {"sleep": {"seconds": 5}}, "postStart": {"httpGet": {"port": "web"}}})),
+    "a secret with line breaks in it": post(SECRETS, {**named("s"), "data": {"a": "YWJj\nZGVm"}}, ignore=("data",)),
+    "a variable that may be missing": post(
+        PODS,
+        container(
+            env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": True}}}],
+            envFrom=[{"prefix": "P_", "configMapRef": {"name": "c"}}],
+        ),
+    ),
+    "a sidecar with probes and hooks": post(
+        PODS,
+        pod(
+            initContainers=[
+                {
+                    "name": "i", "image": "i:1", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 1}},
+                    "lifecycle": {"preStop": {"exec": {"command": ["a"]}}},
+                }
+            ]
+        ),
+    ),
     "an unknown field is dropped with a warning": post(PODS, {**pod(), "unheard": 1}),
     "unknown fields in a list": post(PODS, container(colour="red")),
     "an unknown field is dropped silently": post(PODS, container(colour="red"), query={"fieldValidation": "Ignore"}),
@@ -189,6 +243,153 @@ REFUSED = {
         422,
     ),
     "a request above the limit": post(PODS, container(resources={"limits": {"cpu": 1}, "requests": {"cpu": 2}}), 422),
+    "two handlers in a probe": post(
+        PODS, container(livenessProbe={"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}}), 422
+    ),
+    "a probe without a handler": post(PODS, container(livenessProbe={"periodSeconds": 1}), 422),
+    "a probe of a port that cannot be": post(PODS, container(readinessProbe={"httpGet": {"port": 0}}), 422),
+    "a probe of no port's name": post(PODS, container(readinessProbe={"tcpSocket": {"port": "no name"}}), 422),
+    "a probe by no command": post(PODS, container(readinessProbe={"exec": {}}), 422),
+    "a probe with times below zero": post(
+        PODS,
+        container(
+            livenessProbe={
+                "exec": {"command": ["a"]}, "initialDelaySeconds": -1, "timeoutSeconds": -2, "periodSeconds": -3,
+                "successThreshold": -4, "failureThreshold": -5, "terminationGracePeriodSeconds": -6,
+            }
+        ),
+        422,
+    ),
+    "a startup probe that must succeed twice": post(
+        PODS, container(startupProbe={"exec": {"command": ["a"]}, "successThreshold": 2}), 422
+    ),
+    "a readiness probe with a time to end": post(
+        PODS, container(readinessProbe={"exec": {"command": ["a"]}, "terminationGracePeriodSeconds": 1}), 422
+    ),
+    "a probe of an init container": post(
+        PODS, pod(initContainers=[{"name": "i", "image": "i", "livenessProbe": {"exec": {"command": ["a"]}}}]), 422
+    ),
+    "a hook of an init container": post(
+        PODS, pod(initContainers=[{"name": "i", "image": "i", "lifecycle": {"postStart": {"exec": {"command": ["a"]}}}}]), 422
+    ),
+    "a hook without a handler": post(PODS, container(lifecycle={"preStop": {}}), 422),
+    "two handlers in a hook": post(
+        PODS, container(lifecycle={"postStart": {"exec": {"command": ["a"]}, "httpGet": {"port": 1}}}), 422
+    ),
+    "a hook that sleeps for less than nothing": post(PODS, container(lifecycle={"preStop": {"sleep": {"seconds": -1}}}), 422),
+    "GPUs that are asked for and not limited": post(PODS, container(resources={"requests": {"nvidia.com/gpu": 1}}), 422),
+    "GPUs that are asked for below the limit": post(
+        PODS, container(resources={"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}), 422
+    ),
+    "half a GPU": post(PODS, container(resources={"limits": {"nvidia.com/gpu": "500m"}}), 422),
+    "a resource of no form": post(PODS, container(resources={"limits": {"gpu": 1}}), 422),
+    "a resource with a wrong name": post(PODS, container(resources={"limits": {"a b/c": 1}}), 422),
+    "a path out of its volume": post(PODS, mounted(subPath="../a"), 422),
+    "an absolute path in a volume": post(PODS, mounted(subPath="/a"), 422),
+    "two paths in a volume": post(PODS, mounted(subPath="a", subPathExpr="b"), 422),
+    "a written path out of its volume": post(PODS, mounted(subPathExpr="a/../$(B)"), 422),
+    "a field that pods cannot be told": post(PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodename"}}}]), 422),
+    "a field without a path": post(PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {}}}]), 422),
+    "a label that cannot be": post(
+        PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a b']"}}}]), 422
+    ),
+    "all labels in a variable": post(
+        PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}}]), 422
+    ),
+    "a resource that pods cannot be told": post(
+        PODS, container(env=[{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.gpus"}}}]), 422
+    ),
+    "a variable from nowhere": post(PODS, container(env=[{"name": "A", "valueFrom": {}}]), 422),
+    "a variable from two places": post(
+        PODS,
+        container(
+            env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}, "secretKeyRef": {"name": "s", "key": "k"}}}]
+        ),
+        422,
+    ),
+    "a variable of a key without a name": post(
+        PODS, container(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "", "key": ""}}}]), 422
+    ),
+    "all variables of nothing": post(PODS, container(envFrom=[{}]), 422),
+    "all variables of two things": post(
+        PODS, container(envFrom=[{"configMapRef": {"name": "a"}, "secretRef": {"name": "a"}}]), 422
+    ),
+    "modes out of range": post(
+        PODS,
+        pod(
+            volumes=[
+                {"name": "a", "configMap": {"name": "x", "defaultMode": 512, "items": [{"key": "k", "path": "p", "mode": -1}]}},
+                {"name": "b", "secret": {"secretName": "x", "defaultMode": 644}},
+                {"name": "c", "projected": {"defaultMode": 1000, "sources": [{"secret": {"name": "x", "items": [{"key": "k", "path": "p", "mode": 644}]}}]}},
+                {"name": "d", "downwardAPI": {"defaultMode": 777, "items": [{"path": "p", "mode": 777, "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ]
+        ),
+        422,
+    ),
+    "files outside of their volume": post(
+        PODS,
+        pod(
+            volumes=[
+                {"name": "a", "configMap": {"name": "x", "items": [{"key": "", "path": "../p"}]}},
+                {"name": "b", "secret": {"secretName": "x", "items": [{"key": "k", "path": "/p"}]}},
+                {"name": "d", "downwardAPI": {"items": [{"path": "..p", "fieldRef": {"fieldPath": "spec.nope"}}]}},
+            ]
+        ),
+        422,
+    ),
+    "volumes without what they need": post(
+        PODS,
+        pod(
+            volumes=[
+                {"name": "a", "configMap": {}},
+                {"name": "b", "secret": {}},
+                {"name": "c", "persistentVolumeClaim": {}},
+                {"name": "d", "hostPath": {"path": ""}},
+                {"name": "e", "hostPath": {"path": "/a/../b"}},
+            ]
+        ),
+        422,
+    ),
+    "two kinds of one volume": post(PODS, pod(volumes=[{"name": "v", "emptyDir": {}, "configMap": {"name": "x"}}]), 422),
+    "an affinity to more than two numbers": post(PODS, pod(affinity=affinity(key="a", operator="Lt", values=["1", "2"])), 422),
+    "an affinity to nothing in": post(PODS, pod(affinity=affinity(key="a", operator="In")), 422),
+    "an affinity to what exists in": post(PODS, pod(affinity=affinity(key="a", operator="Exists", values=["b"])), 422),
+    "an affinity to no terms": post(
+        PODS, pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}), 422
+    ),
+    "a node label that cannot be": post(PODS, pod(nodeSelector={"a": "b c"}), 422),
+    "a toleration of what exists by value": post(PODS, pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]), 422),
+    "a port of no protocol": post(PODS, container(ports=[{"containerPort": 1, "protocol": "HTTP"}]), 422),
+    "a host name with a dot": post(PODS, pod(hostname="a.b", subdomain="C"), 422),
+    "a key in both": post(CONFIGMAPS, {**named("c"), "data": {"a": ""}, "binaryData": {"a": ""}}, 422),
+    "data above 1 MiB": post(CONFIGMAPS, {**named("c"), "data": {"a": "x" * 2**20, "b": "x"}}, 422),
+    "a secret above 1 MiB": post(SECRETS, {**named("s"), "stringData": {"a": "x" * 2**20, "b": "x"}}, 422),
+    "a secret that is no base64": post(SECRETS, {**named("s"), "data": {"a": "b c!"}}, 400, ignore=("message",)),
+    **{
+        f"the key {key}": post(CONFIGMAPS, {**named("c"), "data": {key: ""}}, 422)
+        for key in ("a b", "..", ".", "..a", "", "a" * 254)
+    },
+    "a key of bytes": post(CONFIGMAPS, {**named("c"), "binaryData": {"a/b": ""}}, 422),
+    "a secret's key": post(SECRETS, {**named("s"), "stringData": {"a/b": ""}}, 422),
+    "secrets without what their type needs": post(SECRETS, {**named("s"), "type": "kubernetes.io/tls", "data": {"tls.crt": ""}}, 422),
+    "a toleration of nothing": post(PODS, pod(tolerations=[{"operator": "Equal", "value": "b"}]), 422),
+    "a subscript of a name": post(
+        PODS, container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name['a']"}}}]), 422
+    ),
+    "a file of an amount of no container": post(
+        PODS, pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "p", "resourceFieldRef": {"resource": "limits.cpu"}}]}}]), 422
+    ),
+    "a file of nothing": post(PODS, pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "p"}]}}]), 422),
+    "a job whose pods have a volume of no name": post(
+        JOBS,
+        {**named("j"), "spec": {"template": {"spec": {**pod(volumes=[{"name": "v", "configMap": {}}])["spec"], "restartPolicy": "Never"}}}},
+        422,
+    ),
+    "half a port": post(PODS, container(ports=[{"containerPort": 1.5}]), 400),
+    "a priority above the highest": post(PRIORITIES, {**named("{ns}"), "value": 2**31}, 400),
+    "a priority above that of people": post(PRIORITIES, {**named("{ns}"), "value": 2 * 10**9}, 422),
+    "a priority of the system's": post(PRIORITIES, {**named("system-mine"), "value": 1}, 422),
+    "a priority that never or always": post(PRIORITIES, {**named("{ns}"), "value": 1, "preemptionPolicy": "Maybe"}, 422),
     "a label value": post(PODS, {**pod(), "metadata": {"name": "p", "labels": {"a": "-"}}}, 422),
     "a label key": post(PODS, {**pod(), "metadata": {"name": "p", "labels": {"a b": "c"}}}, 422),
     "an owner without uid": post(CONFIGMAPS, named("c", ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "x"}]), 422),

@@ -3,14 +3,22 @@
 What is not in this table is not served: a client asking for it hears 404, as from a cluster without it.
 """
 
-from base64 import b64encode
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import orjson
 
-from controller.local.apiserver import batch, names, pods, refusals, services, storage
+from controller.local.apiserver import (
+    batch,
+    configuration,
+    names,
+    pods,
+    priority,
+    refusals,
+    services,
+    storage,
+)
 from controller.local.apiserver.columns import BUILTIN as COLUMNS
 from controller.local.apiserver.refusals import FieldError, Json
 from controller.local.apiserver.resources import Rules, Served
@@ -59,25 +67,6 @@ def _node(obj: Json) -> Json:
     obj.setdefault("spec", {})
     obj.setdefault("status", {})
     return obj
-
-
-def _secret(obj: Json) -> Json:
-    plain = obj.pop("stringData", None)
-    if plain:
-        encoded = {key: b64encode(value.encode()).decode() for key, value in plain.items()}
-        obj["data"] = {**(obj.get("data") or {}), **encoded}
-    obj.setdefault("type", "Opaque")
-    return obj
-
-
-def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
-    if not old.get("immutable"):
-        return
-    for name in ("data", "binaryData"):
-        if new.get(name) != old.get(name):
-            yield refusals.forbidden_field(name, "field is immutable when `immutable` is set")
-    if not new.get("immutable"):
-        yield refusals.forbidden_field("immutable", "field is immutable when `immutable` is set")
 
 
 def _event(obj: Json) -> Json:
@@ -202,9 +191,9 @@ def resources() -> list[Served]:
         _served("", "v1", "Service", "services", short="svc", status=True, category="all", rules=services.RULES,
                 fields={path: path_reader(path) for path in ("spec.clusterIP", "spec.type")}),
         _served("", "v1", "Event", "events", short="ev", rules=event, fields=EVENT_FIELDS),
-        _served("", "v1", "ConfigMap", "configmaps", short="cm", rules=Rules(validate_update=_fixed_when_immutable)),
+        _served("", "v1", "ConfigMap", "configmaps", short="cm", rules=configuration.CONFIG_MAPS),
         _served("", "v1", "Secret", "secrets", fields={"type": path_reader("type")},
-                rules=Rules(default=_secret, validate_update=_fixed_when_immutable)),
+                rules=configuration.SECRETS),
         _served("", "v1", "Namespace", "namespaces", short="ns", namespaced=False, status=True, more=("finalize",),
                 rules=Rules(prepare=_namespace, check_name=names.label, shown_when_deleted=True,
                             emptied_first=True),
@@ -229,5 +218,5 @@ def resources() -> list[Served]:
         _served(RBAC, "v1", "RoleBinding", "rolebindings",
                 rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
         _served("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
-                rules=PLAIN),
+                rules=priority.RULES),
     ]  # fmt: skip

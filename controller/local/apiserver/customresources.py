@@ -91,11 +91,11 @@ def validate(definition: Json) -> Iterator[FieldError]:
         yield refusals.bad_value("spec.versions", versions, detail)
     for i, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{i}]")
-    yield from _stored_versions(definition, [version["name"] for version in versions])
 
 
-def _stored_versions(definition: Json, names: list[str]) -> Iterator[FieldError]:
+def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
     """Objects may be stored in every version that is listed, so all of them must be known."""
+    names = [version["name"] for version in definition["spec"].get("versions") or []]
     for i, name in enumerate((definition.get("status") or {}).get("storedVersions") or ()):
         if name not in names:
             detail = (
@@ -125,7 +125,14 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
         yield refusals.bad_value(f"{path}.schema.openAPIV3Schema", "", str(error))
 
 
-RULES = Rules(default=default, prepare=prepare, settle=settle, validate=validate, counts_generation=True)
+RULES = Rules(
+    default=default,
+    prepare=prepare,
+    settle=settle,
+    validate=validate,
+    validate_update=validate_update,
+    counts_generation=True,
+)
 
 
 def resource(schema: Node) -> Served:

@@ -65,7 +65,7 @@ def problems(
         yield refusals.required("metadata.name", "name or generateName is required")
     elif old is None and (wrong := check_name(name)):
         yield refusals.bad_value("metadata.name", name, wrong)
-    yield from _labels(metadata.get("labels") or {})
+    yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
     yield from _annotations(metadata.get("annotations") or {})
     yield from _owners(metadata.get("ownerReferences") or [])
     for i, finalizer in enumerate(metadata.get("finalizers") or []):
@@ -81,12 +81,12 @@ def problems(
             yield refusals.forbidden_field("metadata.finalizers", detail)
 
 
-def _labels(labels: Json) -> Iterator[FieldError]:
+def label_problems(labels: Json, path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         if wrong := names.qualified(key):
-            yield refusals.bad_value("metadata.labels", key, wrong)
+            yield refusals.bad_value(path, key, wrong)
         if wrong := names.label_value(value):
-            yield refusals.bad_value("metadata.labels", value, wrong)
+            yield refusals.bad_value(path, value, wrong)
 
 
 def _annotations(annotations: Json) -> Iterator[FieldError]:

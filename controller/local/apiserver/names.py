@@ -13,6 +13,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 ENVIRONMENT = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 PORT = re.compile(r"[-a-z0-9]+")
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -43,6 +44,8 @@ def label(name: str) -> str:
         return "must be no more than 63 characters"
     if LABEL.fullmatch(name):
         return ""
+    if SUBDOMAIN.fullmatch(name):
+        return "must not contain dots"
     return (
         "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
         "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
@@ -112,3 +115,29 @@ def environment(name: str) -> str:
             "a valid environment variable name must consist only of printable ASCII characters other than '='"
         )
     return ""
+
+
+def config_key(name: str) -> str:
+    """The rule for the keys of ConfigMaps and Secrets, which become the names of files."""
+    if len(name) > 253:
+        return "must be no more than 253 characters"
+    if not CONFIG_KEY.fullmatch(name):
+        return (
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+            "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+        )
+    if name in (".", ".."):
+        return f"must not be '{name}'"
+    return "must not start with '..'" if name.startswith("..") else ""
+
+
+def inner_path(path: str) -> str:
+    """The rule for paths that must not leave where they begin."""
+    if path.startswith("/"):
+        return "must be a relative path"
+    return "must not contain '..'" if ".." in path.split("/") else ""
+
+
+def file_path(path: str) -> str:
+    """The rule for files in volumes that objects fill: beside those that are there for the change of all at once."""
+    return inner_path(path) or ("must not start with '..'" if path.startswith("..") else "")

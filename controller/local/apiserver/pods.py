@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from api.quantity import value as amount
-from controller.local.apiserver import names, refusals
+from controller.local.apiserver import containers, names, placement, refusals, volumes
+from controller.local.apiserver.metadata import label_problems
 from controller.local.apiserver.refusals import FieldError, Json
 from controller.local.apiserver.resources import Rules
 from controller.local.apiserver.selectors import path_reader
@@ -68,7 +69,7 @@ def _default_container(container: Json, *, host_network: bool) -> None:
     for variable in container.get("env") or ():
         if variable.get("value") == "":
             del variable["value"]
-        _default_field_ref((variable.get("valueFrom") or {}).get("fieldRef"))
+        _default_references(variable.get("valueFrom") or {})
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name in container:
             _default_probe(container[name])
@@ -97,9 +98,12 @@ def _default_http(action: Json | None) -> None:
         action.setdefault("scheme", "HTTP")
 
 
-def _default_field_ref(reference: Json | None) -> None:
-    if reference is not None:
-        reference.setdefault("apiVersion", "v1")
+def _default_references(source: Json) -> None:
+    """What a variable or a file is told of the pod."""
+    if source.get("fieldRef") is not None:
+        source["fieldRef"].setdefault("apiVersion", "v1")
+    if source.get("resourceFieldRef") is not None:
+        source["resourceFieldRef"].setdefault("divisor", "0")
 
 
 def _default_volume(volume: Json) -> None:
@@ -116,7 +120,7 @@ def _default_volume(volume: Json) -> None:
         if source.get("serviceAccountToken") is not None:
             source["serviceAccountToken"].setdefault("expirationSeconds", 3600)
     for item in items:
-        _default_field_ref(item.get("fieldRef"))
+        _default_references(item)
 
 
 def default(pod: Json) -> Json:
@@ -184,103 +188,22 @@ def validate(pod: Json) -> Iterator[FieldError]:
 
 
 def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
-    volumes: set[str] = set()
+    mountable: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or ()):
-        yield from _named(volume, f"{path}.volumes[{i}]", volumes)
-    seen: set[str] = set()
-    if not spec.get("containers"):
-        yield refusals.required(f"{path}.containers")
-    for role in ("containers", "initContainers"):
-        for i, container in enumerate(spec.get(role) or ()):
-            yield from _container(container, f"{path}.{role}[{i}]", volumes, seen)
+        yield from volumes.volume(volume, f"{path}.volumes[{i}]", mountable)
+    yield from containers.containers(spec, path, mountable)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         field, given = f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
         yield refusals.bad_value(field, given, "must be greater than or equal to 0")
     if spec.get("activeDeadlineSeconds", 1) < 1:
         field, given = f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"]
         yield refusals.bad_value(field, given, "must be between 1 and 2147483647, inclusive")
-
-
-def _named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
-    name = thing.get("name", "")
-    if not name:
-        yield refusals.required(f"{path}.name")
-    elif "." in name:
-        yield refusals.bad_value(f"{path}.name", name, "must not contain dots")
-    elif wrong := names.label(name):
-        yield refusals.bad_value(f"{path}.name", name, wrong)
-    elif name in seen:
-        yield refusals.duplicate(f"{path}.name", name)
-    seen.add(name)
-
-
-def _container(container: Json, path: str, volumes: set[str], seen: set[str]) -> Iterator[FieldError]:
-    if not container.get("image"):
-        yield refusals.required(f"{path}.image")
-    elif container["image"] != container["image"].strip():
-        yield refusals.bad_value(
-            f"{path}.image", container["image"], "must not have leading or trailing whitespace"
-        )
-    yield from _named(container, path, seen)
-    yield from _ports(container.get("ports") or (), f"{path}.ports")
-    yield from _environment(container.get("env") or (), f"{path}.env")
-    yield from _mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes)
-    yield from _resources(container.get("resources") or {}, f"{path}.resources")
-
-
-def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for i, port in enumerate(ports):
-        name, number = port.get("name", ""), port.get("containerPort", 0)
-        if name and (wrong := names.port(name)):
-            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
-        elif name in seen and name:
-            yield refusals.duplicate(f"{path}[{i}].name", name)
-        seen.add(name)
-        if number == 0:
-            yield refusals.required(f"{path}[{i}].containerPort")
-        elif not 0 < number < 65536:
-            detail = "must be between 1 and 65535, inclusive"
-            yield refusals.bad_value(f"{path}[{i}].containerPort", number, detail)
-
-
-def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
-    for i, variable in enumerate(variables):
-        name = variable.get("name", "")
-        if not name:
-            yield refusals.required(f"{path}[{i}].name")
-        elif wrong := names.environment(name):
-            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
-        if variable.get("value") and variable.get("valueFrom"):
-            detail = "may not be specified when `value` is not empty"
-            yield refusals.bad_value(f"{path}[{i}].valueFrom", "", detail)
-
-
-def _mounts(mounts: list[Json] | tuple[()], path: str, volumes: set[str]) -> Iterator[FieldError]:
-    places: set[str] = set()
-    for i, mount in enumerate(mounts):
-        name, place = mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            yield refusals.required(f"{path}[{i}].name")
-        elif name not in volumes:
-            yield FieldError("FieldValueNotFound", f"{path}[{i}].name", f'Not found: "{name}"')
-        if not place:
-            yield refusals.required(f"{path}[{i}].mountPath")
-        elif place in places:
-            yield refusals.bad_value(f"{path}[{i}].mountPath", place, "must be unique")
-        places.add(place)
-
-
-def _resources(resources: Json, path: str) -> Iterator[FieldError]:
-    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
-    for kind, amounts in (("limits", limits), ("requests", requests)):
-        for name, text in amounts.items():
-            if amount(str(text)) < 0:
-                yield refusals.bad_value(f"{path}.{kind}[{name}]", text, "must be greater than or equal to 0")
-    for name, text in requests.items():
-        if name in limits and amount(str(text)) > amount(str(limits[name])):
-            detail = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield refusals.bad_value(f"{path}.requests", text, detail)
+    yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    yield from placement.affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    for name in ("hostname", "subdomain"):
+        if spec.get(name) and (wrong := names.label(spec[name])):
+            yield refusals.bad_value(f"{path}.{name}", spec[name], wrong)
+    yield from placement.tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
 
 
 FIXED = (

@@ -7,6 +7,7 @@ never changes its argument: parts that stay as they are are shared with the resu
 """
 
 import copy
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -166,6 +167,10 @@ EMBEDDED = ("apiVersion", "kind", "metadata")
 JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
+WHOLE = {"int32": 2**31, "int64": 2**63}
+"""What integers of a format stay below."""
+NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
+
 QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -191,7 +196,9 @@ def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyp
     if value is None or node.int_or_string or not node.type:
         return None
     if not _fits(node, value):
-        return Mistyped(path, holder, JSON_TYPES[type(value)], _go_type(node))
+        return Mistyped(path, holder, _given(node, value), _go_type(node))
+    if node.format == "byte" and (end := _beyond_base64(value)) is not None:
+        return f"illegal base64 data at input byte {end}"
     if isinstance(value, dict):
         inner = node.name.rpartition(".")[2] or holder
         for name, item in value.items():
@@ -205,6 +212,20 @@ def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyp
             if found := mistyped(node.items, item, path, holder):
                 return found
     return None
+
+
+def _given(node: Node, value: Any) -> str:
+    """What a value is, as Go says it: a number that is not one of its field is spelled."""
+    given = JSON_TYPES[type(value)]
+    return f"{given} {value}" if node.type == "integer" and given == "number" else given
+
+
+def _beyond_base64(text: str) -> int | None:
+    """Where a text stops to be base64; None where it does not."""
+    if wrong := NO_BASE64.search(text):
+        return wrong.start()
+    plain = text.replace("\r", "").replace("\n", "")
+    return len(plain) // 4 * 4 if len(plain) % 4 else None
 
 
 def _is_no_quantity(value: Any) -> bool:
@@ -224,7 +245,8 @@ def _fits(node: Node, value: Any) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
+            bound = WHOLE.get(node.format, math.inf)
+            return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case _:

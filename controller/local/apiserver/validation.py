@@ -12,7 +12,7 @@ import orjson
 from controller.local.apiserver import refusals
 from controller.local.apiserver.expressions import MISSING as NO_OLD
 from controller.local.apiserver.refusals import FieldError, Json
-from controller.local.apiserver.schema import Node
+from controller.local.apiserver.schema import WHOLE, Node
 
 UNCHECKED = FieldError(
     "FieldValueInvalid",
@@ -144,9 +144,6 @@ def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
         form = f"with format {node.format}" if node.format else "(default format)"
         text = f'Invalid value: "": Checked value must be of type integer {form} in {path}'
         yield FieldError("FieldValueInvalid", "<nil>", text)
-
-
-WHOLE = {"int32": 2**31, "int64": 2**63}
 
 
 def _in_format(node: Node, value: float, *, whole: bool) -> bool:
