@@ -68,15 +68,19 @@ def _head(obj: Object, now: datetime) -> Iterator[str]:
         ("Deleted", metadata.get("deletionTimestamp", "")),
         ("Controlled By", f"{owner['kind']}/{owner['name']}" if owner else ""),
     ]
-    yield Columns().text([[f"{name}:", text] for name, text in facts if text])
-    yield from _mapping("Labels", metadata.get("labels") or {})
     annotations = metadata.get("annotations") or {}
-    yield from _mapping("Annotations", {k: v for k, v in annotations.items() if "last-applied" not in k})
+    rows = [
+        *([f"{name}:", text] for name, text in facts if text),
+        *_mapping("Labels", metadata.get("labels") or {}),
+        *_mapping("Annotations", {k: v for k, v in annotations.items() if "last-applied" not in k}),
+    ]
+    yield Columns().text(rows)
 
 
-def _mapping(title: str, found: Mapping[str, str]) -> Iterator[str]:
-    yield f"{title}:" + ("\n" if found else f" {NONE}\n")
-    yield from (f"{INDENT}{name}={value}\n" for name, value in sorted(found.items()))
+def _mapping(title: str, found: Mapping[str, str]) -> Iterator[list[str]]:
+    """One row for each, the title before the first."""
+    texts = [f"{name}={value}" for name, value in sorted(found.items())] or [NONE]
+    yield from ([f"{title}:" if i == 0 else "", text] for i, text in enumerate(texts))
 
 
 def _state(obj: Object) -> Iterator[str]:

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import re
 import secrets
 import signal
 import sys
@@ -12,13 +11,17 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+from typing_extensions import override
 
 from controller.crds import all_crds
+from controller.local.apiserver import names
 from controller.local.node.addresses import NoAddresses
 from controller.local.node.choice import Wanted
 from controller.local.node.gpus import NoSuchGpu
 from controller.local.node.keeping import NoNamespaces
+from controller.local.node.namespaces import named
 from controller.local.site import Door, Offer, Site, site
 from controller.policy.gang import scheduler_of
 from controller.runtime import clock
@@ -26,11 +29,6 @@ from controller.settings import Settings
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
 """The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""
-_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_WORD}")
-_VALUE = re.compile(rf"(?:{_WORD})?")
-
-
 CANNOT_BEGIN = (NoAddresses, NoNamespaces, NoSuchGpu)
 """What ``opened`` raises when this machine does not have what is asked for."""
 
@@ -50,9 +48,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--image",
-        action="append",
+        action=_Image,
         type=image,
-        default=[],
+        default={},
         dest="images",
         metavar="NAME=DIR",
         help="run containers of this image with DIR as their file system, in namespaces; may be given several times",
@@ -77,7 +75,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gang-scheduler-name",
-        type=scheduler_of,
+        type=gang_scheduler,
         default="",
         metavar="NAME",
         help="start each job's pods together or not at all, as the controller does with this name: volcano, or that "
@@ -90,7 +88,7 @@ def labels(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
-        if not (_KEY.fullmatch(key) and _VALUE.fullmatch(value)):
+        if names.qualified(key) or names.label_value(value):
             raise argparse.ArgumentTypeError(f"{pair!r} is not a label such as KEY=VALUE")
         found[key] = value
     return found
@@ -109,7 +107,7 @@ def opened(
         folder,
         isolation=args.isolation,
         egress=args.egress,
-        images=dict(args.images),
+        images=args.images,
         real_ssh=args.real_ssh,
         door=door,
         offer=offer_of(args),
@@ -120,6 +118,32 @@ def opened(
 def settings_of(args: argparse.Namespace) -> Settings:
     """The controller's own defaults, but no ports."""
     return replace(SETTINGS, gang_scheduler_name=args.gang_scheduler_name)
+
+
+def gang_scheduler(text: str) -> str:
+    """Raises argparse.ArgumentTypeError: pods cannot ask for a scheduler of that name."""
+    name = scheduler_of(text)
+    if name and names.subdomain(name):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a scheduler, such as volcano")
+    return name
+
+
+class _Image(argparse.Action):
+    """One folder for each image."""
+
+    @override
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        name, folder = values
+        before: dict[str, Path] = getattr(namespace, self.dest)
+        if named(name) in map(named, before):
+            parser.error(f"argument {option_string}: {name} is given twice")
+        setattr(namespace, self.dest, {**before, name: folder})
 
 
 def image(text: str) -> tuple[str, Path]:

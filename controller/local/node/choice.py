@@ -14,6 +14,7 @@ from controller.local.node.namespaces import NO_IMAGES, Namespaces
 
 Wanted: TypeAlias = Literal["auto", "namespaces", "loopback"]
 NOT_LINUX = "only Linux has them"
+NO_EGRESS = "--egress changes nothing: pods are in this machine's own network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ async def choose(
     for flag, why in _needs(images, real_ssh=real_ssh) if wanted == "loopback" else ():
         raise NoNamespaces(f"{flag} needs --isolation namespaces: {why}")
     if wanted == "loopback":
-        return Chosen(await Loopback.open(own))
+        return Chosen(await Loopback.open(own), NO_EGRESS if egress else "")
     try:
         if sys.platform != "linux":
             raise NoNamespaces(NOT_LINUX)

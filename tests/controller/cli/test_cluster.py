@@ -164,6 +164,8 @@ async def test_describe_a_pod(here: Site, run: Run) -> None:
     lines = [line.split() for line in shown.out.splitlines()]
 
     assert ["main", "Terminated", "Error", "(exit", "code", "3)", "0", "<none>"] in lines
+    head = [line for line in shown.out.splitlines() if line.startswith(("Name:", "Labels:", "Annotations:"))]
+    assert len({len(line) - len(line.split(None, 1)[1]) for line in head}) == 1
 
 
 async def test_logs(here: Site, run: Run) -> None:

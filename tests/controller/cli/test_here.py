@@ -35,6 +35,25 @@ def test_the_controller_and_the_site_have_the_same_gang_scheduler(written: str, 
     assert (offer_of(args).gang_scheduler, settings_of(args).gang_scheduler_name) == (meant, meant)
 
 
+def test_what_is_no_name_of_a_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parsed("--gang-scheduler-name", "Bad_Name")
+    assert "'Bad_Name' is not the name of a scheduler" in capsys.readouterr().err
+
+
+def test_images(tmp_path: Path) -> None:
+    given = parsed(f"--image=a={tmp_path}", f"--image=b:1={tmp_path}")
+
+    assert given.images == {"a": tmp_path, "b:1": tmp_path}
+    assert parsed().images == {}
+
+
+def test_an_image_has_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        parsed(f"--image=a={tmp_path}", f"--image=a:latest={tmp_path}")
+    assert "argument --image: a:latest is given twice" in capsys.readouterr().err
+
+
 def test_labels() -> None:
     assert labels("pool=a,example.com/kind=,") == {"pool": "a", "example.com/kind": ""}
 
