@@ -5,6 +5,7 @@ the floor.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -101,17 +102,18 @@ class Observer:
             await self._change.wait()
 
     async def _watch(self, resource: Resource, note: Callable[[_Object, float], None]) -> None:
-        """Until cancelled. A server that closes a watch, as it does with slow readers, is asked for the rest."""
+        """Until cancelled. A server that closes a watch, as it does with slow readers, or is silent, is asked for the rest."""
         path = resource.path(self._namespace)
         listed = orjson.loads(await self._client.list(resource, self._namespace))
         reached = str(listed["metadata"]["resourceVersion"])
         while True:
             params = {"watch": "true", "resourceVersion": reached, "allowWatchBookmarks": "true"}
-            async with self._client.stream(path, params) as lines:
-                async for line in lines:
-                    event = _decode(line)
-                    self._note(resource.plural, event, note)
-                    reached = event.object.metadata.resource_version
+            with contextlib.suppress(TimeoutError):
+                async with self._client.stream(path, params) as lines:
+                    async for line in lines:
+                        event = _decode(line)
+                        self._note(resource.plural, event, note)
+                        reached = event.object.metadata.resource_version
             await asyncio.sleep(PAUSE_SECONDS)
 
     def _note(self, plural: str, event: _Event, note: Callable[[_Object, float], None]) -> None:
