@@ -2,6 +2,7 @@
 
 import argparse
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any, get_args
 
 import msgspec
@@ -94,5 +95,5 @@ async def _run(
     if why or gathering.world is None:
         return None, why
     rates = gathering.trained["images_per_second"]
-    news(f"{via}, {nodes} nodes: {max(rates):,.1f} images/s")
+    news(f"{via}, {nodes} nodes: {median(rates):,.1f} images/s")
     return ScalingRun(via, nodes, gathering.world.ranks, rates, gathering.world.said("device")), ""

@@ -220,7 +220,7 @@ class Submission:
                     failed = 0
                 except (aiohttp.ClientError, TimeoutError, ApiError) as error:
                     failed += 1
-                    if state.has_ended(pod) and failed == MOST_FAILURES:
+                    if state.has_ended(pod) and failed >= MOST_FAILURES:
                         return f"{called} has ended, and its log cannot be read: {error}"
             await asyncio.sleep(LOOK_SECONDS)
 
