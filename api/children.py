@@ -16,7 +16,7 @@ NO_INDEX: Final = -1
 
 
 class Exit(msgspec.Struct, frozen=True, gc=False):
-    """A container that has terminated. ``init`` containers count for trouble, not for the exit code.
+    """A container that has terminated; an ``init`` container, too, that is tried again since. Those count for trouble, not for the exit code.
 
     ``started_at`` is when it began to run, None if it never did (which runtimes write as the year 1970).
     """
@@ -139,6 +139,7 @@ class _Container(msgspec.Struct, rename="camel"):
     name: str = ""
     restart_count: int = 0
     state: _State | None = None
+    last_state: _State | None = None
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -271,8 +272,13 @@ def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
     return tuple(
         Exit(container.name, done.exit_code, done.reason, done.message, init, _since(done.started_at))
         for container in containers
-        if container.state and (done := container.state.terminated)
+        if (done := _end(container, init))
     )
+
+
+def _end(container: _Container, init: bool) -> _Terminated | None:
+    now, last = container.state or _State(), container.last_state or _State()
+    return now.terminated or (last.terminated if init else None)
 
 
 def _whereabouts(spec: _PodSpec, status: _PodStatus) -> dict[str, Any]:

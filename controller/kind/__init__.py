@@ -140,7 +140,7 @@ class Replicas(JobKind[J], Protocol):
         ...
 
     def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> str:
-        """What the pods that may not be made yet have been waiting for, and that for long; empty if they do not."""
+        """What the pods that may not be made yet have been waiting for, and that for long, or why pods do not start; empty if nothing."""
         ...
 
     def while_idle(self, job: J) -> Iterable[Child]:

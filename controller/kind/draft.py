@@ -122,8 +122,8 @@ class Draft:
         self._idle("HeldUp", message)
 
     def waits_for(self, message: str) -> None:
-        """A pod of the job is not made yet, and that for a while."""
-        self._idle("WaitsForWorkers", message)
+        """Pods of the job are not made yet, or do not start, and that for a while."""
+        self._idle("WaitsForPods", message)
 
     def tell_restart(self, message: str) -> None:
         self._tell(Severity.WARNING, "Restarting", message)

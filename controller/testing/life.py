@@ -171,7 +171,7 @@ class Life:
         """
         for name in self._named(names):
             exits = () if code is None else (Exit(self._container(name), code, started_at=started_at),)
-            row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
+            row = msgspec.structs.replace(self.pods[name], phase=phase, **{"exits": exits, **fields})
             self.pods[name] = row
 
     def remove(self, *names: str) -> None:
@@ -198,9 +198,8 @@ class Life:
             f"{name}-x-uid",
             1,
             phase=phase,
-            exits=exits,
             restarts=restarts,
-            **fields,
+            **{"exits": exits, **fields},
         )
         self.batch_pods = [row]
 

@@ -138,12 +138,16 @@ def test_exits_are_those_of_terminated_containers() -> None:
             container(terminated={"exitCode": 3, "reason": "Error", "message": "m"}),
             container("running"),
         ],
-        initContainerStatuses=[container("init", terminated={"exitCode": 0, "reason": "Completed"})],
+        initContainerStatuses=[
+            container("init", terminated={"exitCode": 0, "reason": "Completed"}),
+            {**container("again", running={}), "lastState": {"terminated": {"exitCode": 1}}},
+        ],
     )
 
     assert row.exits == (
         Exit("pytorch", 3, "Error", "m"),
         Exit("init", 0, "Completed", init=True),
+        Exit("again", 1, init=True),
     )
 
 

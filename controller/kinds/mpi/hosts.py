@@ -1,6 +1,6 @@
 """Which workers may be told of as hosts, and when: not each time one comes up, so that a start costs two writes and not one a worker."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -9,6 +9,7 @@ from api import conditions
 from api.children import Pod
 from api.job import ConditionType, JobStatus
 from api.mpijob import MPIJob
+from controller.domain import shortened
 from controller.kind import Options
 from controller.kinds.mpi.names import worker_name
 
@@ -21,7 +22,7 @@ WAIT: Final = "kubeflow.org/mpi-wait-for-workers"
 LATE_SECONDS = 30.0
 """How long workers may take to come up before the status names one that is missing."""
 NAMED = 3
-"""Missing workers that are named."""
+"""Missing workers that are named, and init containers that fail."""
 
 
 def waits(job: MPIJob, options: Options, asked: bool = False) -> bool:
@@ -44,6 +45,18 @@ def missing(job: MPIJob, there: Collection[int], wanted: int) -> str:
     names = [worker_name(job, index) for index in range(wanted) if index not in there]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"The launcher waits for {', '.join(names[:NAMED])}{more}." if names else ""
+
+
+def failing(pods: Iterable[Pod]) -> str:
+    """What is said of pods that do not start because an init container fails; empty if there are none."""
+    texts = [
+        f"init container {done.container} of {pod.name} exited with code {done.code}{done.message and f': {shortened(done.message, 256)}'}"
+        for pod in pods
+        for done in pod.exits
+        if done.init and done.code and pod.phase in {"Pending", "Failed"}
+    ]
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return f"Pods do not start: {'; '.join(texts[:NAMED])}{more}." if texts else ""
 
 
 def late_in(status: JobStatus | None, now: datetime) -> float:

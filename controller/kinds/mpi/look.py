@@ -111,8 +111,11 @@ class Look:
         knocks = self._knocks(workers) if self._is_to_wait(launched) else []
         waits = self.kind.waits(self.job, self.options) and len(hosts.up(workers)) - len(knocks) < self.wanted
         more_in = hosts.more_in(workers, self.wanted, self.story.now, hosts.running_since(self.job))
+        troubles = hosts.failing([*workers, *self.snapshot.batch_pods])
         if waits and self._is_to_wait(launched):
-            more_in = _sooner(more_in, self._name_the_missing(workers))
+            more_in = _sooner(more_in, self._name_the_missing(workers, troubles))
+        elif troubles and not self.snapshot.is_held_up:
+            self.story.waits_for(troubles)
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.wanted]
         is_early = self.kind.knows_its_workers and len(workers) < self.wanted
         start = () if waits or is_early else self._start(launched)
@@ -261,15 +264,15 @@ class Look:
         scheduler = self.options.gang_scheduler
         return gang.enlisted(scheduler, self.job.metadata.name, body) if scheduler else body
 
-    def _name_the_missing(self, workers: Sequence[Pod]) -> float | None:
-        """Say which workers the launcher waits for, if it is late; the seconds until it is."""
+    def _name_the_missing(self, workers: Sequence[Pod], troubles: str) -> float | None:
+        """Say which workers the launcher waits for, if it is late, and what is known of why; the seconds until it is."""
         left = hosts.late_in(self.story.status, self.story.now)
         if left > 0:
             return left
         unsure = {one.uid for one in self._knocks(workers)}
         up = {pod.index for pod in hosts.up(workers) if pod.uid not in unsure}
         if not self.snapshot.is_held_up:  # which is why they are missing, and is said instead
-            self.story.waits_for(hosts.missing(self.job, up, self.wanted))
+            self.story.waits_for(f"{hosts.missing(self.job, up, self.wanted)} {troubles}".rstrip())
         return None
 
 

@@ -122,7 +122,9 @@ class V1Kind(Quiet):
         return min((one for one in (more_in, late_in) if one and one > 0), default=more_in)
 
     def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
-        return self._missing(job, snapshot, options) if hosts.late_in(job.status, now) <= 0 else ""
+        """Also while pods do not start because an init container fails."""
+        missing = self._missing(job, snapshot, options) if hosts.late_in(job.status, now) <= 0 else ""
+        return f"{missing} {hosts.failing(snapshot.pods)}".strip()
 
     def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
         """The workers that the launcher waits for, if it does."""

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.children import Exit
 from api.job import JobCondition
 from controller.domain import Count
 from controller.kind import Options
@@ -387,7 +389,7 @@ def test_the_status_names_a_worker_that_is_late() -> None:
     life.settle()
 
     assert life.conditions == "Running F, Created T"
-    assert waiting(life).reason == "MPIJobWaitsForWorkers"
+    assert waiting(life).reason == "MPIJobWaitsForPods"
     assert waiting(life).message == "The launcher waits for pi-worker-1, pi-worker-3, pi-worker-4 and 1 more."
     up(life, "worker-1", "worker-3", "worker-4")
     assert waiting(life).message == "The launcher waits for pi-worker-5."
@@ -395,6 +397,40 @@ def test_the_status_names_a_worker_that_is_late() -> None:
     life.launch()
     life.settle()
     assert life.conditions == RUNNING
+
+
+FETCH = Exit("fetch", 1, message="no such host", init=True)
+
+
+def test_an_init_container_that_fails_is_named() -> None:
+    """Of workers and of the launcher, until the job runs."""
+    life = life_of()
+    life.become("Pending", "worker-1", exits=(FETCH,))
+    life.launch("Pending", exits=(msgspec.structs.replace(FETCH, message=""),))
+    life.settle()
+    assert waiting(life).reason == "MPIJobWaitsForPods"
+    assert waiting(life).message == (
+        "Pods do not start: init container fetch of pi-worker-1 exited with code 1: no such host; "
+        "init container fetch of pi-launcher-x exited with code 1."
+    )
+    up(life)
+    life.launch()
+    life.settle()
+
+    assert life.conditions == RUNNING
+
+
+def test_it_is_named_where_the_launcher_waits() -> None:
+    life = life_of(launcherCreationPolicy="WaitForWorkersReady")
+    up(life, "worker-0")
+    life.become("Pending", "worker-1", exits=(FETCH,))
+    life.wait(LATE_SECONDS)
+    life.settle()
+
+    assert waiting(life).message == (
+        "The launcher waits for pi-worker-1. "
+        "Pods do not start: init container fetch of pi-worker-1 exited with code 1: no such host."
+    )
 
 
 def test_the_launcher_of_a_job_made_suspended_is_suspended() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.children import Exit
 from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import Count
@@ -305,8 +306,18 @@ def test_workers_that_are_late_are_named() -> None:
 
     assert life.conditions == "Running F, Created T"
     first = (life.status.conditions or [])[0]
-    assert first.reason == "MPIJobWaitsForWorkers"
+    assert first.reason == "MPIJobWaitsForPods"
     assert first.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
+
+
+def test_an_init_container_that_fails_is_named() -> None:
+    life = life_of()
+    life.become("Pending", "worker-1", exits=(Exit("fetch", 1, init=True),))
+    life.settle()
+
+    assert life.conditions == "Running F, Created T"
+    first = (life.status.conditions or [])[0]
+    assert first.message == "Pods do not start: init container fetch of pi-worker-1 exited with code 1."
 
 
 def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None:
