@@ -16,7 +16,7 @@ PREFIX = Path("/opt/rallypoint")
 EXAMPLES = Path("/rallypoint")
 """Where the folder ``examples`` is, as in examples/Dockerfile."""
 _PROGRAMS = (
-    *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "expr", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "true",
+    *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "expr", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "timeout", "true",
 )  # fmt: skip
 _LOOKUP = '#!/bin/sh\nshift $(($# - 1))\nexec getent ahostsv4 "$1"\n'
 _DELIVER = '#!/bin/sh\nexec cp /bin/kubectl "$TARGET_DIR/kubectl"\n'
