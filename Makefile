@@ -52,7 +52,7 @@ demo:
 		"training: .venv-demo/bin/rallypoint run examples/pytorch/digits.yaml"
 
 examples:
-	$(STEPS) "make examples" $(ENVIRONMENT) "training: $(BIN)/python tools/examples.py $(ONLY)"
+	$(STEPS) "make examples" $(ENVIRONMENT) $(if $(filter mpi,$(or $(ONLY),mpi)),$(MPI)) "training: $(BIN)/python tools/examples.py $(ONLY)"
 
 lint:
 	$(STEPS) "make lint" $(ENVIRONMENT) $(LINT)

@@ -84,6 +84,7 @@ EXAMPLES = (
     Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/mirrored.yaml"),
     Example("TFJob", "tensorflow", "tensorflow", "examples/tensorflow/parameter-server.yaml"),
     Example("PaddleJob", "paddle", "paddlepaddle", "examples/paddle/digits.yaml"),
+    Example("MPIJob", "mpi", "mpi4py", "examples/mpi/digits.yaml"),
 )
 
 

@@ -209,7 +209,7 @@ def test_exit_status(
 
 
 def test_an_unknown_framework_is_refused() -> None:
-    with pytest.raises(SystemExit, match="cobol: not among demo, jax, xgboost, tensorflow, paddle"):
+    with pytest.raises(SystemExit, match="cobol: not among demo, jax, xgboost, tensorflow, paddle, mpi"):
         main(["jax", "cobol"])
 
 
