@@ -13,7 +13,8 @@ import yaml
 
 from controller.testing.wire import Step, Wire
 
-COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "up"]
+RALLYPOINT = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())"]
+COMMAND = [*RALLYPOINT, "up"]
 PATIENCE_SECONDS = 60.0
 
 

@@ -1,17 +1,17 @@
 """The public kubeflow-training SDK against ``rallypoint up``: what its users call works without a cluster."""
 
+import asyncio
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from controller.testing.up import up
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("sdk.py")
-UP = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "up"]
 LONGEST_SECONDS = 300
 
 
@@ -24,28 +24,17 @@ def python() -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of a site that is up."""
-    path = tmp_path / "kubeconfig"
-    with subprocess.Popen(
-        [*UP, "--kubeconfig-out", str(path)], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert any(line == f"export KUBECONFIG={path}\n" for line in process.stdout)
-        yield path
-        process.send_signal(signal.SIGINT)
-        assert process.wait() == 0
-
-
-def test_a_session_with_the_sdk(python: Path, kubeconfig: Path) -> None:
-    ended = subprocess.run(
-        [str(python), str(SCRIPT), str(kubeconfig)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST_SECONDS,
-    )
+async def test_a_session_with_the_sdk(python: Path, tmp_path: Path) -> None:
+    async with up(folder=tmp_path) as site:
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [str(python), str(SCRIPT), str(site.kubeconfig)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_SECONDS,
+        )
+        assert await site.stop() == 0
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout.splitlines()[-1])
 

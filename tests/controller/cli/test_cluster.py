@@ -18,6 +18,7 @@ from controller.cli import main
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.local.site import Site, site
+from controller.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -222,12 +223,11 @@ async def test_exec(here: Site, run: Run) -> None:
 async def test_exec_with_input(here: Site, run: Run, tmp_path: Path) -> None:
     """All of it arrives, and its end is seen; a process of its own, as input is one's own."""
     await pod(here.client, "p", "exec sleep 100")
-    command = "import sys; from controller.cli import main; sys.exit(main())"
     given = bytes(range(256)) * 4096
     arguments = ["exec", "--kubeconfig", str(tmp_path / "kubeconfig"), "-i", "p", "--", "cat"]
     ended = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-c", command, *arguments],
+        [*RALLYPOINT, *arguments],
         input=given,
         capture_output=True,
         check=False,

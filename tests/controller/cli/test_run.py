@@ -19,11 +19,12 @@ from controller.cli import main
 from controller.cli.here import run_folder
 from controller.cli.run import seconds
 from controller.local.node.choice import Wanted
+from controller.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
 
 ROOT = Path(__file__).parents[3]
-COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "run"]
+COMMAND = [*RALLYPOINT, "run"]
 
 
 def job(name: str = "job", *, master: str = "true", worker: str = "", **worker_spec: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ import pytest
 import yaml
 
 from controller.local.node.choice import Wanted
-from controller.testing.up import Up, has, up
+from controller.testing.up import RALLYPOINT, Up, has, up
 from controller.testing.wire import MERGE, Step, Wire
 
 ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
@@ -32,7 +31,7 @@ LONGEST_SECONDS = 4.0
 """By then all pods run; earlier kills meet the start of each part."""
 PATIENCE_SECONDS = 30.0
 ROOT = Path(__file__).parents[3]
-COMMAND = [sys.executable, "-c", "import sys; from controller.cli import main; sys.exit(main())", "run"]
+COMMAND = [*RALLYPOINT, "run"]
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 
 
