@@ -61,7 +61,7 @@ class Unwatched:
         last = kept.get(key)
         is_unheard_of = last is None and job.uid in self._born
         answer = b""
-        if last and last.uid and child.version:
+        if last and last.uid and child.version and not child.flaw:
             answer = await self._write_over(parent, child, last.uid)
         elif child.upkeep is Upkeep.ANY or is_unheard_of:
             try:

@@ -13,7 +13,7 @@ from api.children import Pod
 from api.job import owner_reference
 from api.meta import Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Upkeep
+from controller.domain import Child, Snapshot, Upkeep
 from controller.kinds.mpi.names import launcher_name
 
 
@@ -57,6 +57,12 @@ def resumed(launched: BatchJob, template: Mapping[str, Any]) -> list[Child]:
     body = {"metadata": {"uid": launched.uid}, "status": {"startTime": None}}
     cleared = Child(BATCH_JOBS, launched.name, lambda: body, Upkeep.CHANGE, first=1, subresource="status")
     return [cleared, goes_on]
+
+
+def tries(job: MPIJob, snapshot: Snapshot) -> int:
+    """How often the launcher that there is has failed so far, and been tried again."""
+    failures = sum(one.failures for one in snapshot.batch_jobs if one.name == launcher_name(job))
+    return failures + sum(pod.restarts for pod in snapshot.batch_pods)
 
 
 def why(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, str]:

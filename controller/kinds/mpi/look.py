@@ -58,9 +58,7 @@ class Look:
 
     @property
     def attempts(self) -> int:
-        """How often the launcher has failed so far."""
-        failures = self.launcher.failures if self.launcher else 0
-        return failures + sum(pod.restarts for pod in self.snapshot.batch_pods)
+        return launcher.tries(self.job, self.snapshot)
 
     def count(self) -> None:
         """Launchers and workers as they are; once the launcher has ended, workers do not count."""

@@ -19,6 +19,7 @@ from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
 from controller.kinds.mpi.launched import LaunchedKind
+from controller.kinds.mpi.launcher import tries
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, slots, worker_name
 from controller.kinds.mpi.sshpods import CONTROLLER, DISCOVERY, OWNER, launcher, main, secret_name, worker
 from controller.kinds.mpi.story import told
@@ -96,14 +97,16 @@ def remark(job: MPIJob, given: Roles) -> str:
 def belongings(
     job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options: Options
 ) -> Iterator[Child]:
-    """The Service that gives the pods their names, the lists of hosts, and the keys."""
+    """The Service that gives the pods their names, the lists of hosts, and the keys.
+
+    Somebody may have deleted them: they are looked at for each spec, and for each try of the launcher.
+    """
     name = job.metadata.name
-    yield Child(
-        SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version="constant"
-    )
+    once = f"{job.metadata.generation}/{tries(job, snapshot)}"
+    yield Child(SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version=once)
     data = config(job, given, snapshot, now, options)
-    version = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
-    body = partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data})
+    digest = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
+    body, version = partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data}), f"{once}/{digest}"
     yield Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
     yield Child(
         SECRETS,
@@ -112,6 +115,7 @@ def belongings(
         Upkeep.EQUAL,
         first=1,
         lasting=True,
+        version=once,
         flaw=_flaw,
     )
 

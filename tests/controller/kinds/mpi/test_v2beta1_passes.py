@@ -296,6 +296,31 @@ async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
         assert told["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
 
 
+@pytest.mark.parametrize("by", ["a try of the launcher", "a change of the spec"])
+async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
+    """It is not watched, but looked at when pods begin anew and when the spec changes."""
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        mine = ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"))
+        for resource, name in mine:
+            await it.on.delete(resource, name)
+        if by == "a change of the spec":
+            await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"activeDeadlineSeconds": 3600}}})
+        else:
+            (launcher,) = [one for one in await it.on.names(PODS) if "launcher" in one]
+            states = (await it.on.get(PODS, launcher))["status"]["containerStatuses"]
+            again = [{**one, "restartCount": 1} for one in states]
+            await it.on.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
+        await it.on.settled(5)
+
+        assert [name for resource, name in mine if name in await it.on.names(resource)] == [
+            "pi",
+            "pi-config",
+            "pi-ssh",
+        ]
+
+
 async def test_keys_that_are_none() -> None:
     """A Secret of the job's own whose data somebody has broken is left alone, and told with what to do."""
     async with playing() as it:
