@@ -73,6 +73,26 @@ async def test_the_audit_hears_of_calls_and_refusals(server: ApiServer, wire: Wi
     assert heard[0]["body"] == b'{"metadata":{"name":"c"}}'
 
 
+async def test_what_was_taken_under_other_rules_can_be_ended(server: ApiServer, wire: Wire) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    made = await wire.send(
+        Step("POST", PODS, {"metadata": {"name": "p", "finalizers": ["a.b/c"]}, "spec": spec})
+    )
+    probed = {**made.body["spec"]["containers"][0], "livenessProbe": {}}
+    before = {**made.body, "spec": {**made.body["spec"], "containers": [probed]}}
+    server.store.put(server.store.collection("/pods"), before)
+    told = await wire.send(Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE))
+    freed = await wire.send(Step("PATCH", f"{PODS}/p", {"metadata": {"finalizers": None}}, type=MERGE))
+    changed = {"spec": {"activeDeadlineSeconds": 5}}
+    refused = await wire.send(Step("PATCH", f"{PODS}/p", changed, type=MERGE))
+
+    assert (told.code, freed.code) == (200, 200)
+    assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (
+        422,
+        "spec.containers[0].livenessProbe",
+    )
+
+
 async def test_logs_are_answered_by_who_runs_the_pods(server: ApiServer, wire: Wire) -> None:
     async def answer(request: web.Request, pod: dict[str, Any]) -> web.Response:
         return web.Response(text=f"{pod['metadata']['name']} {request.query['tailLines']}")
