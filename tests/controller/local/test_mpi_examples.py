@@ -1,6 +1,6 @@
-"""The MPI examples, one for each flavour: real ``mpirun`` in local mode, started as a user starts it."""
+"""The MPI examples, of each version and with both implementations: real ``mpirun`` in local mode, started as a user starts it."""
 
-import os
+import contextlib
 import re
 import signal
 import subprocess
@@ -9,21 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[3]
 RALLYPOINT = "import sys; from controller.cli import main; sys.exit(main())"
 EXAMPLES = ROOT / "examples" / "mpi"
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
+LONG = '/opt/pi/pi, "100000000000"]'
+"""Slices enough that nobody sees the end."""
 
 pytestmark = pytest.mark.looptime(False)
 
 
+@pytest.fixture(scope="session")
+def python() -> str:
+    """The interpreter of an environment with mpi4py, as `make examples` makes it."""
+    folder = ROOT / ".venv-mpi"
+    make = [sys.executable, "tools/venv.py", str(folder), "requirements/mpi.txt"]
+    subprocess.run(make, cwd=ROOT, check=True)
+    return str(folder / "bin" / "python")
+
+
 @contextmanager
-def started(manifest: Path, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """``rallypoint run`` of that manifest; the packages that it takes are named in its output where they are missing."""
-    command = [sys.executable, "-c", RALLYPOINT, "run", "--timeout", str(PATIENCE_SECONDS)]
-    command += ["--run-dir", str(folder / "run"), str(manifest)]
+def started(
+    folder: Path, *manifests: Path, python: str = sys.executable
+) -> Iterator["subprocess.Popen[str]"]:
+    """``rallypoint run`` of those manifests; the packages that they take are named in its output where they are missing."""
+    command = [python, "-c", RALLYPOINT, "run", "--timeout", str(PATIENCE_SECONDS)]
+    command += ["--run-dir", str(folder / "run"), *map(str, manifests)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -35,73 +49,127 @@ def started(manifest: Path, folder: Path) -> Iterator["subprocess.Popen[str]"]:
                 process.wait(PATIENCE_SECONDS)
 
 
-def has_computed(output: str) -> bool:
-    ranks = {rank for rank, _ in re.findall(r"rank (\d) of 4 runs on (\S+)", output)}
-    return ranks == set("0123") and re.search(r"pi 3\.14159265\d+ on 4 ranks", output) is not None
+def rewritten(folder: Path, example: str, *changes: tuple[str, str]) -> Path:
+    """A copy of an example in which each of those texts stands for another."""
+    text = (EXAMPLES / f"{example}.yaml").read_text()
+    for said, meant in changes:
+        text = text.replace(said, meant)
+    (manifest := folder / "job.yaml").write_text(text)
+    return manifest
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    sorted({*EXAMPLES.glob("pi*.yaml")} - {EXAMPLES / "pi-mpich.yaml"}),
-    ids=lambda path: path.stem,
-)
-def test_four_ranks_compute_pi(manifest: Path, tmp_path: Path) -> None:
-    with started(manifest, tmp_path) as process:
+def hosts(output: str) -> dict[str, str]:
+    """Where each rank of four has run."""
+    return dict(re.findall(r"rank (\d) of 4 runs on (\S+)", output))
+
+
+def on_four_workers(job: str) -> set[str]:
+    return {f"{job}-worker-{index}" for index in range(4)}
+
+
+def test_all_with_open_mpi_in_one_go(tmp_path: Path, python: str) -> None:
+    """Each rank runs in a worker of its own; workers are taken away with their job, and nobody calls that a failure."""
+    jobs = ("pi", "pi-v1", "pi-v1alpha2", "digits")
+    with started(tmp_path, *(EXAMPLES / f"{job}.yaml" for job in jobs), python=python) as process:
         output, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
 
     assert process.returncode == 0, output[-4000:]
-    assert has_computed(output)
+    for job in jobs:
+        said = "\n".join(line for line in output.splitlines() if line.startswith(f"[{job}/launcher]"))
+        reached = r"accuracy 0\.9\d+ on 360" if job == "digits" else r"pi 3\.14159265\d+ on 4 ranks"
+        assert f"MPIJob default/{job}: Succeeded" in output
+        assert set(hosts(said).values()) == on_four_workers(job)
+        assert re.search(reached, said)
+    assert "Failed" not in output
+    assert len(re.findall(r"^  worker-\d  (?:Deleted|Stopped) ", output, re.MULTILINE)) == 4 * len(jobs)
 
 
 @pytest.mark.parametrize("example", ["pi-mpich", "pi-v1alpha2"])
 def test_mpich(example: str, tmp_path: Path) -> None:
     """Its end is not waited for: MPICH 4.0.2, Debian 12's, hangs in MPI_Finalize now and then when ranks speak over TCP."""
-    text = (EXAMPLES / f"{example}.yaml").read_text()
-    for said, meant in (("OpenMPI", "MPICH"), ("[mpicc,", "[mpicc.mpich,"), ("[mpirun,", "[mpirun.mpich,")):
-        text = text.replace(said, meant)
-    (manifest := tmp_path / "pi.yaml").write_text(text)
+    words = (("OpenMPI", "MPICH"), ("[mpicc,", "[mpicc.mpich,"), ("[mpirun,", "[mpirun.mpich,"))
+    assert_computed(tmp_path, example, rewritten(tmp_path, example, *words))
+
+
+def test_mpich_in_v1(tmp_path: Path) -> None:
+    """It writes no list of hosts that MPICH reads, and nobody knows the launcher by its name: the manifest says both."""
+    there = ",".join(sorted(on_four_workers("pi-v1")))
+    agent = "-launcher, rsh, -launcher-exec, /etc/mpi/kubexec.sh"
+    address = "\n                - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}"
+    manifest = rewritten(
+        tmp_path,
+        "pi-v1",
+        ("[mpicc,", "[mpicc.mpich,"),
+        ("[mpirun,", f'[mpirun.mpich, {agent}, -localhost, $(POD_IP), -hosts, "{there}",'),
+        (
+            "              env:\n                - {name: OMPI_ALLOW_RUN_AS_ROOT,",
+            f"              env:{address}\n                - {{name: OMPI_ALLOW_RUN_AS_ROOT,",
+        ),
+    )
+    assert_computed(tmp_path, "pi-v1", manifest)
+
+
+def assert_computed(folder: Path, job: str, manifest: Path) -> None:
     seen = ""
-    with started(manifest, tmp_path) as process:
+    with started(folder, manifest) as process:
         assert process.stdout
         for line in process.stdout:
             seen += line
-            if has_computed(seen):
+            if "on 4 ranks" in line:
                 break
 
-    assert has_computed(seen), seen[-4000:]
-    assert process.returncode in {0, 130}
+    assert re.search(r"pi 3\.14159265\d+ on 4 ranks", seen), seen[-4000:]
+    assert set(hosts(seen).values()) == on_four_workers(job)
 
 
 def test_a_worker_that_dies_fails_a_v1_job(tmp_path: Path) -> None:
-    text = (EXAMPLES / "pi-v1.yaml").read_text()
-    long = text.replace("/opt/pi/pi]", '/opt/pi/pi, "100000000000"]', 1)
-    (manifest := tmp_path / "pi.yaml").write_text(long)
+    """Under Never, at once, whatever the launcher does."""
+    output, status = lose_a_worker(tmp_path, "pi-v1", ("/opt/pi/pi]", LONG))
+
+    assert status == 1
+    assert "MPIJob pi-v1 is failed because 1 Worker replica(s) failed." in output
+
+
+def test_a_v2beta1_job_whose_worker_dies_is_tried_again(tmp_path: Path) -> None:
+    """The launcher decides: its Job tries it again in place, with a new worker."""
+    launch = f'[sh, -c, "mkdir {tmp_path}/once && exec mpirun -n 4 /opt/pi/pi 100000000000 || exec mpirun -n 4 /opt/pi/pi"]'
+    output, status = lose_a_worker(tmp_path, "pi", ('[mpirun, -n, "4", /opt/pi/pi]', launch))
+
+    assert status == 0, output[-4000:]
+    assert "MPIJob pi: Failed" not in output
+    assert "worker-1: Failed (exit code 137)" in output
+    assert "pi 3.14159265" in output
+    assert re.search(r"^  launcher  Succeeded  restarts 1", output, re.MULTILINE)
+    assert re.search(r"^  worker-1  \w+ +restarts 1", output, re.MULTILINE)
+    assert re.search(r"^  worker-2  \w+ +restarts 0", output, re.MULTILINE)
+
+
+def test_a_v2beta1_job_whose_worker_dies_fails_when_it_is_out_of_tries(tmp_path: Path) -> None:
+    output, status = lose_a_worker(
+        tmp_path, "pi", ("/opt/pi/pi]", LONG), ("backoffLimit: 2", "backoffLimit: 0")
+    )
+
+    assert status == 1
+    assert "MPIJob pi: Failed (Job has reached the specified backoff limit" in output
+
+
+def lose_a_worker(folder: Path, example: str, *changes: tuple[str, str]) -> tuple[str, int]:
+    """The output and the exit status of a run in which all processes of worker 1 are killed in mid-run."""
     seen = ""
-    with started(manifest, tmp_path) as process:
+    with started(folder, rewritten(folder, example, *changes)) as process:
         assert process.stdout
         for line in process.stdout:
             seen += line
-            if "of 4 runs on" in line:
-                os.kill(sleeping_under(process.pid), signal.SIGKILL)
+            if len(hosts(seen)) == 4:
                 break
+        kill(process.pid, f"{example}-worker-1")
         rest, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
-
-    assert process.returncode == 1
-    assert "MPIJob pi-v1 is failed because 1 Worker replica(s) failed." in seen + rest
+    return seen + rest, process.returncode
 
 
-def sleeping_under(ancestor: int) -> int:
-    """The process of one worker, which sleeps for a year, below that one."""
-    parents = {
-        int(folder.name): int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-        for folder in Path("/proc").glob("[0-9]*")
-        if (folder / "stat").exists()
-    }
-
-    def is_below(process: int) -> bool:
-        return process == ancestor or (process in parents and is_below(parents[process]))
-
-    def sleeps(process: int) -> bool:
-        return Path(f"/proc/{process}/cmdline").read_bytes() == b"sleep\x00365d\x00"
-
-    return next(process for process in parents if is_below(process) and sleeps(process))
+def kill(ancestor: int, pod: str) -> None:
+    """As a kernel does that is out of memory."""
+    for process in psutil.Process(ancestor).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOSTNAME") == pod:
+                process.kill()
