@@ -29,9 +29,10 @@ def implementation(job: MPIJob) -> str:
 
 
 def launcher_env(job: MPIJob, options: Options) -> Variables:
-    """The launcher's variables, in the original's order; those for Open MPI 5 come last.
+    """The launcher's variables, in the original's order; those for Open MPI 5, and what MPICH reads, come last.
 
-    Differs: Open MPI 5 knows none of the original's, and runs every rank on the launcher. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: Open MPI 5 knows none of the original's, and runs every rank on the launcher; MPICH knows HYDRA_LAUNCHER_EXTRA_ARGS, and
+    by the original's name for it tries a connection once, then hangs. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     yield ROLE, "launcher"
     yield from {OPEN_MPI: _open_mpi, INTEL: _intel, MPICH: _mpich}[implementation(job)](job)
@@ -40,6 +41,8 @@ def launcher_env(job: MPIJob, options: Options) -> Variables:
         yield "NVIDIA_DRIVER_CAPABILITIES", ""
     if implementation(job) == OPEN_MPI:
         yield from _open_mpi_5(job, options)
+    if implementation(job) == MPICH:
+        yield "HYDRA_LAUNCHER_EXTRA_ARGS", _SSH
 
 
 def _open_mpi(job: MPIJob) -> Variables:

@@ -257,7 +257,7 @@ def test_the_launcher_s_variables(implementation: str | None, names: list[str]) 
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_DRIVER_CAPABILITIES",
     ]
-    assert all(name.startswith("PRTE_MCA_") for name in given[len(names) + 3 :])
+    assert all(name.startswith(("PRTE_MCA_", "HYDRA_LAUNCHER_")) for name in given[len(names) + 3 :])
 
 
 def test_open_mpi_5_is_told_as_well() -> None:
@@ -266,6 +266,12 @@ def test_open_mpi_5_is_told_as_well() -> None:
     assert given["PRTE_MCA_prte_default_hostfile"] == "/etc/mpi/hostfile"
     assert given["PRTE_MCA_plm_ssh_args"] == "-o ConnectionAttempts=10"
     assert given["PRTE_MCA_prte_set_default_slots"] == "2"
+
+
+def test_mpich_is_told_by_the_name_that_it_reads_as_well() -> None:
+    given = env(launcher_spec(mpi_job(mpiImplementation="MPICH")))
+
+    assert given["HYDRA_LAUNCHER_EXTRA_ARGS"] == "-o ConnectionAttempts=10"
 
 
 def test_a_variable_of_the_user_s_is_left_alone() -> None:
