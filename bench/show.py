@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.controlplane import report
+from bench.nccl import ending, schema
 
 WIDTH = 140
 """Of the tables, in characters; narrower ones would break the figures apart."""
@@ -35,11 +36,14 @@ def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 for a file that cannot be read or does not hold cases, or a page that has no place for tables."""
     try:
         result = orjson.loads(args.file.read_bytes())
+        if "record" in result:
+            ending.tell(schema.load(args.file))
+            return 0
         cases = result["cases"]
         if args.into:
             args.into.write_text(replaced(args.into.read_text(), block(args.file, result)))
             return 0
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, schema.Unreadable) as error:
         sys.stderr.write(f"not shown: {args.file}: {error!r}\n")
         return 1
     print(heading(args.file, result))

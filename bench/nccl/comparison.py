@@ -9,6 +9,7 @@ from bench.figures import Spread
 from bench.nccl.schema import Point, Record
 
 Verdict = Literal["same", "faster", "slower"]
+UNSET = "unset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ def ratio(lines: Sequence[Line]) -> float:
 
 def differences(first: Record, second: Record) -> list[str]:
     """What was not the same around the two, so that nobody takes it for a difference of speed alone."""
-    mine = {**_around(first)}
+    mine, theirs = _around(first), _around(second)
     return [
-        f"{name}: {value} / {_around(second)[name]}"
-        for name, value in mine.items()
-        if value != _around(second)[name]
+        f"{name}: {mine.get(name, UNSET)} / {theirs.get(name, UNSET)}"
+        for name in dict.fromkeys([*mine, *theirs])
+        if mine.get(name, UNSET) != theirs.get(name, UNSET)
     ]
 
 
@@ -77,6 +78,9 @@ def _around(record: Record) -> dict[str, object]:
     }
     for name in ("ranks", "shared_gpu"):
         found[name] = getattr(world, name) if world else "unknown"
-    for fact in ("torch", "cuda", "nccl", "driver", "device", "settings"):
+    for fact in ("torch", "cuda", "nccl", "driver", "device"):
         found[fact] = world.said(fact) if world else "unknown"
+    nodes = world.nodes if world else []
+    for name in sorted({name for node in nodes for name in node.settings}):
+        found[name] = ", ".join(dict.fromkeys(node.settings.get(name, UNSET) for node in nodes))
     return found

@@ -72,13 +72,18 @@ def _first(error: BaseException) -> BaseException:
 
 def show(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
     """Its tables, and in files the record with a report beside it."""
+    tell(made)
+    if not args.no_record:
+        _keep(args, name, made, errors)
+
+
+def tell(made: AnyRecord) -> None:
+    """Its tables, and what is not in them."""
     shown = Console(file=sys.stdout, width=tables.WIDTH)
     for table in tables.of(made):
         shown.print(table)
     for words in tables.not_measured(made):
         shown.print(f"not measured: {words}", markup=False, highlight=False)
-    if not args.no_record:
-        _keep(args, name, made, errors)
 
 
 def _keep(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:

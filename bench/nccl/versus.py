@@ -12,7 +12,7 @@ from bench.nccl.comparison import Line, compare, differences, ratio
 from bench.nccl.schema import Point, Record, Unreadable, load
 from bench.nccl.sizes import spelled
 
-WIDTH = 120
+WIDTH = 140
 
 
 def add_parser(

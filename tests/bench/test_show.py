@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from bench.__main__ import main
+from bench.nccl.schema import VERSION
 from bench.show import BEGIN, END
 
 RECORDED: dict[str, Any] = {
@@ -74,3 +75,26 @@ def test_a_file_of_another_form_is_refused(
     assert main(["show", recorded(tmp_path, content)]) == 1
 
     assert "'cases'" in capsys.readouterr().err
+
+
+def test_a_record_of_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {
+        "via": "mpijob",
+        "backend": "gloo",
+        "nodes": 1,
+        "gpus": 2,
+        "warmup": 1,
+        "iterations": 1,
+        "rounds": 1,
+    }
+    missing = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
+    made: dict[str, Any] = {
+        "record": "nccl", "schema_version": VERSION, "state": "complete", "why": "", "started": "", "seconds": 1.0,
+        "submitted": 0.0, "commit": {}, "environment": {}, "asked": asked, "skipped": [missing],
+    }  # fmt: skip
+
+    assert main(["show", recorded(tmp_path, made)]) == 0
+    assert "not measured: all_reduce of int8, out of place: torch has none" in capsys.readouterr().out
+
+    assert main(["show", recorded(tmp_path, made | {"schema_version": 1})]) == 1
+    assert "it is of version 1" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from bench.figures import Spread
 from bench.nccl.comparison import compare, differences, ratio, verdict
-from bench.nccl.schema import Record
+from bench.nccl.schema import Node, Record, World
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,9 @@ def test_runs_of_different_sizes(record: Callable[..., Record]) -> None:
 def test_what_else_was_different(record: Callable[..., Record]) -> None:
     assert differences(record(), record()) == []
     assert differences(record(), record(asked={"image": "other"})) == ["image:  / other"]
+    other = World(4, nodes=[Node(nccl="2.29.2", device="NVIDIA H200", settings={"NCCL_ALGO": "Ring"})])
+    assert differences(record(), record(world=other)) == [
+        "nccl: 2.28.3 / 2.29.2",
+        "NCCL_DEBUG: WARN / unset",
+        "NCCL_ALGO: unset / Ring",
+    ]

@@ -1,0 +1,120 @@
+"""Ranks and GPUs, on a machine that has no torch: what of it is asked is played."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.nccl.worker.place import Place
+
+
+class Store:
+    """All ranks' words, as a TCPStore keeps them; of the others, they are there from the beginning."""
+
+    def __init__(self, words: dict[str, bytes]) -> None:
+        self._words = words
+
+    def set(self, key: str, value: str) -> None:
+        self._words[key] = value.encode()
+
+    def get(self, key: str) -> bytes:
+        return self._words[key]
+
+
+class Machine:
+    """Its GPUs, by their identities, and the words of the ranks that are there already."""
+
+    def __init__(self, gpus: list[str], others: dict[int, str]) -> None:
+        self.store = Store({f"gpu/{rank}": gpu.encode() for rank, gpu in others.items()})
+        self.chosen: list[int] = []
+        self.begun: list[str] = []
+        self.cuda = SimpleNamespace(
+            device_count=lambda: len(gpus),
+            set_device=lambda device: self.chosen.append(device.index),
+            get_device_properties=lambda device: SimpleNamespace(uuid=gpus[device.index]),
+        )
+        self.distributed = ModuleType("torch.distributed")
+        self.distributed.__dict__.update(
+            ReduceOp=SimpleNamespace(SUM="sum", MIN="least"),
+            rendezvous=lambda _: iter([(self.store, 0, 1)]),
+            PrefixStore=lambda _, store: store,
+            init_process_group=lambda backend, **_: self.begun.append(
+                f"{backend} {os.environ.get('NCCL_HOSTID', '')}".strip()
+            ),
+            all_reduce=lambda *_: None,
+        )
+        self.torch = ModuleType("torch")
+        self.torch.__dict__.update(
+            cuda=self.cuda,
+            distributed=self.distributed,
+            float64="float64",
+            device=lambda kind, index=0: SimpleNamespace(type=kind, index=index),
+            tensor=lambda values, **_: SimpleNamespace(item=lambda: values[0]),
+        )
+
+
+@pytest.fixture
+def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """The first rank of several joins on a machine."""
+    monkeypatch.delenv("NCCL_HOSTID", raising=False)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    name = "bench.nccl.worker.group"
+
+    def joined(machine: Machine, place: Place, *, share_gpu: bool = False, backend: str = "nccl") -> Any:
+        monkeypatch.setitem(sys.modules, "torch", machine.torch)
+        monkeypatch.setitem(sys.modules, "torch.distributed", machine.distributed)
+        sys.modules.pop(name, None)
+        return importlib.import_module(name).join(backend, place, share_gpu=share_gpu, stamps={})
+
+    yield joined
+    sys.modules.pop(name, None)
+
+
+def test_each_rank_has_the_gpu_of_its_number(join: Callable[..., Any]) -> None:
+    machine = Machine(["GPU-a", "GPU-b"], {1: "GPU-a"})
+
+    group = join(machine, Place(0, 2, 1, 2))
+
+    assert machine.chosen == [1]
+    assert (group.gpu, group.ranks_a_gpu, group.shared_gpu) == ("GPU-b", 1, False)
+    assert machine.begun == ["nccl"], "NCCL finds out itself who is whose neighbour"
+    assert group.stamps.keys() == {"group", "first"}
+
+
+def test_ranks_that_share_a_gpu_are_told_apart(join: Callable[..., Any]) -> None:
+    """Also those of several pods, which have the first number each."""
+    machine = Machine(["GPU-a"], {1: "GPU-a", 2: "GPU-a"})
+
+    group = join(machine, Place(0, 3, 2, 3), share_gpu=True)
+
+    assert (group.ranks_a_gpu, group.shared_gpu) == (3, True)
+    assert machine.begun == ["nccl rallypoint-0"], "before the library is asked for anything"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "others", "place", "why"),
+    [
+        pytest.param([], {}, Place(0, 1, 0, 1), "sees no GPU", id="none"),
+        pytest.param(["GPU-a"], {}, Place(0, 2, 1, 2), "which has 1 GPUs", id="too few"),
+        pytest.param(["GPU-a"], {1: "GPU-a"}, Place(0, 2, 0, 1), "--share-gpu runs them", id="one for two"),
+    ],
+)
+def test_what_nccl_would_refuse(
+    gpus: list[str], others: dict[int, str], place: Place, why: str, join: Callable[..., Any]
+) -> None:
+    machine = Machine(gpus, others)
+
+    with pytest.raises(Exception, match=why):
+        join(machine, place)
+
+    assert machine.begun == []
+
+
+def test_cpus_belong_to_all(join: Callable[..., Any]) -> None:
+    group = join(Machine([], {}), Place(0, 2, 0, 2), backend="gloo")
+
+    assert (group.device.type, group.gpu, group.shared_gpu) == ("cpu", "", False)
