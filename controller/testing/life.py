@@ -163,6 +163,7 @@ class Life:
         *names: str,
         code: int | None = None,
         started_at: datetime | None = None,
+        exits: tuple[Exit, ...] = (),
         **fields: Any,
     ) -> None:
         """Play the kubelet: set the phase of these pods, by role and index such as ``worker-0``; of all without names.
@@ -170,8 +171,9 @@ class Life:
         ``code`` is how the kind's container ended, ``started_at`` when it had begun.
         """
         for name in self._named(names):
-            exits = () if code is None else (Exit(self._container(name), code, started_at=started_at),)
-            row = msgspec.structs.replace(self.pods[name], phase=phase, **{"exits": exits, **fields})
+            if code is not None:
+                exits = (Exit(self._container(name), code, started_at=started_at),)
+            row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
             self.pods[name] = row
 
     def remove(self, *names: str) -> None:
@@ -186,20 +188,25 @@ class Life:
         self.group = msgspec.structs.replace(self.group, phase=phase, spec=said)
 
     def launch(
-        self, phase: str = "Running", code: int | None = None, restarts: int = 0, **fields: Any
+        self,
+        phase: str = "Running",
+        code: int | None = None,
+        restarts: int = 0,
+        exits: tuple[Exit, ...] = (),
+        **fields: Any,
     ) -> None:
         """Play the controller of batch Jobs and the kubelet: the launcher's pod gets to that phase."""
         ((name, job),) = self.batch_jobs.items()
         assert not job["spec"].get("suspend"), f"{name} is suspended"
-        exits = () if code is None else (Exit("mpi", code),)
         row = Pod(
             self.job.metadata.namespace,
             f"{name}-x",
             f"{name}-x-uid",
             1,
             phase=phase,
+            exits=exits if code is None else (Exit("mpi", code),),
             restarts=restarts,
-            **{"exits": exits, **fields},
+            **fields,
         )
         self.batch_pods = [row]
 
