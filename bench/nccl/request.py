@@ -75,11 +75,11 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def common(args: argparse.Namespace) -> dict[str, Any]:
-    """Of ``Asked``, what every command of the bench has a flag for."""
+def common(args: argparse.Namespace) -> Asked:
+    """What every command of the bench has a flag for."""
     names = ("via", "backend", "nodes", "gpus", "warmup", "iterations", "rounds", "share_gpu", "image")
     manifest = Path(args.manifest).name if args.manifest else ""
-    return {name: getattr(args, name) for name in names} | {"manifest": manifest}
+    return msgspec.convert({name: getattr(args, name) for name in names} | {"manifest": manifest}, Asked)
 
 
 def asked(args: argparse.Namespace) -> Asked:
@@ -91,8 +91,8 @@ def asked(args: argparse.Namespace) -> Asked:
     if args.drill and args.drill.rank >= args.nodes * args.gpus:
         raise ValueError(f"--drill: there is no rank {args.drill.rank} among {args.nodes * args.gpus}")
     pair_bytes = (args.pair_size or PAIR_BYTES[args.backend]) if args.pairs else 0
-    return Asked(
-        **common(args),
+    return msgspec.structs.replace(
+        common(args),
         collectives=args.collectives,
         dtypes=args.dtypes,
         in_place=PLACES[args.in_place],

@@ -11,7 +11,7 @@ from rich.console import Console
 from bench import record
 from bench.nccl import cluster, ending, measuring, request
 from bench.nccl.cluster import Cluster
-from bench.nccl.schema import VERSION, Asked, Scaling, ScalingRun, Via
+from bench.nccl.schema import VERSION, Scaling, ScalingRun, Via
 
 MODELS = ("resnet50", "small")
 KINDS = get_args(Via)[:2]
@@ -86,7 +86,7 @@ async def _run(
     def news(line: str) -> None:
         errors.print(line, markup=False)
 
-    asked = Asked(**request.common(args) | {"via": via, "nodes": nodes})
+    asked = msgspec.structs.replace(request.common(args), via=via, nodes=nodes)
     task: dict[str, Any] = msgspec.to_builtins(request.task(asked)) | {
         "model": args.model,
         "batch": args.batch,

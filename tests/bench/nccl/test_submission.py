@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ async def test_a_log_that_breaks_off(run: Run, here: Cluster, monkeypatch: pytes
     whole, broken = here.client.stream, list[str]()
 
     @asynccontextmanager
-    async def stream(*words: Any, **flags: Any) -> AsyncIterator[Any]:
+    async def stream(*words: Any, **flags: Any) -> AsyncGenerator[Any]:
         async with whole(*words, **flags) as lines:
             yield lines if broken else Breaking(lines, broken)
 
