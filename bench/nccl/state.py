@@ -60,7 +60,8 @@ def waiting_for(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
         return "; ".join(f"{_several(names)}: {reason}" for reason, names in sorted(reasons.items()))
     conditions = (job.get("status") or {}).get("conditions") or ()
     if conditions:
-        last = conditions[-1]
+        # What does not hold stands before what does, and says the most: it was written last.
+        last = max(reversed(conditions), key=lambda one: str(one.get("lastUpdateTime") or ""))
         return f"the job is {last['type']}: {last.get('message') or last.get('reason')}"
     return "no pod is there, and the job has no status; does the operator run?"
 

@@ -128,6 +128,27 @@ def test_a_failed_job_without_pods() -> None:
             id="no node has room for any of many",
         ),
         pytest.param(
+            {
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "Running",
+                            "message": "delete the Secret",
+                            "lastUpdateTime": "2026-01-01T00:01:00Z",
+                        },
+                        {
+                            "type": "Created",
+                            "message": "is created",
+                            "lastUpdateTime": "2026-01-01T00:00:00Z",
+                        },
+                    ]
+                }
+            },
+            [],
+            "delete the Secret",
+            id="somebody has to do something",
+        ),
+        pytest.param(
             {},
             [
                 pod(
