@@ -6,8 +6,6 @@ Source: training-operator 1.9, pkg/controller.v1/pytorch/initcontainer.go.
 import re
 from typing import Any
 
-import yaml
-
 from controller.kind.security import RESTRICTED
 from controller.kind.shape import Options
 
@@ -47,6 +45,8 @@ def from_template(options: Options, address: str) -> list[dict[str, Any]]:
     Raises:
         ValueError: it is no YAML, or no list of containers with names.
     """
+    import yaml
+
     values = {
         "MasterAddr": address,
         "InitContainerImage": options.init_container_image,

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import yaml
-
 T = TypeVar("T")
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -174,6 +172,8 @@ async def _load(path: str, context: str) -> tuple[Any, str]:
 
 def _complaint(error: Exception) -> str:
     """What to tell of a loader's error. Those of types and attributes speak of the loader's insides, not of the file."""
+    import yaml
+
     if isinstance(error, (AttributeError, KeyError, TypeError)):
         return "it is no kubeconfig, or a part of it is malformed"
     if isinstance(error, (yaml.YAMLError, UnicodeError)):

@@ -407,6 +407,7 @@ HEAVY = (
     "torch",
     "psutil",
     "cryptography",
+    "yaml",
 )
 
 
