@@ -28,6 +28,8 @@ REMEMBERED = 8192
 """Events that can still be counted up; about 4 MiB."""
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
+PATIENCE_SECONDS = 1.0
+"""How long an event that is not pressing waits for its turn. Who follows a job takes it for at rest after little more."""
 SENDERS_IN_A_HURRY = 32
 """Events sent at once when the service stops: whoever takes over waits for the last of them."""
 TRIES = 12
@@ -61,6 +63,8 @@ class _Note:
     reason: str
     message: str
     at: datetime
+    since: float
+    """By the event loop's clock."""
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
@@ -71,7 +75,8 @@ class Recorder:
     """Takes events at any time, sends them while ``run`` runs.
 
     What happens as it should, such as the creation of each pod of many jobs, goes out one at a time: as fast as an idle server answers,
-    and slower the more it has to do, so that it takes nothing from the pods that start. What is ``pressing`` waits for none of that.
+    and slower the more it has to do, so that it takes nothing from the pods that start. What has waited for ``PATIENCE_SECONDS`` waits no
+    longer, and what is ``pressing`` not at all.
     """
 
     def __init__(self, client: Client, *, senders: int = 4, enabled: bool = True) -> None:
@@ -101,7 +106,7 @@ class Recorder:
         if len(line) == WAITING:
             self.dropped += 1
         text = message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 1] + "…"
-        line.append(_Note(subject, severity, reason, text, clock.now()))
+        line.append(_Note(subject, severity, reason, text, clock.now(), asyncio.get_running_loop().time()))
         self._idle.clear()
         self._wake.set()
 
@@ -140,10 +145,14 @@ class Recorder:
         """What is to be sent now, and whether it takes the one place."""
         if self._pressing:
             return self._pressing.popleft(), False
-        if self._waiting and (self._hurries or not self._is_taken):
-            self._is_taken = True
-            return self._waiting.popleft(), True
-        return None
+        if not self._waiting:
+            return None
+        if self._hurries or asyncio.get_running_loop().time() - self._waiting[0].since >= PATIENCE_SECONDS:
+            return self._waiting.popleft(), False
+        if self._is_taken:
+            return None
+        self._is_taken = True
+        return self._waiting.popleft(), True
 
     async def _send(self, note: _Note, takes_place: bool) -> None:
         told = self._told.get(note.identity) or _Told(f"{note.subject.name}.{secrets.token_hex(8)}", 0)

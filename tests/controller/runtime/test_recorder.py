@@ -244,21 +244,31 @@ async def test_who_may_not_write_any_more_tells_nothing() -> None:
 
 
 async def test_what_is_not_pressing_goes_out_one_at_a_time_and_holds_up_nothing() -> None:
-    async with recording(Rule(Delay(1), verb="create", plural="events")) as stage:
+    async with recording(Rule(Delay(0.3), verb="create", plural="events")) as stage:
         loop = asyncio.get_running_loop()
         for number in range(10):
             stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.15)
         stage.recorder.record(JOB, "Warning", "Failed", "it has failed")
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.6)
 
         told = [one["message"] for one in stage.made()]
         assert told == ["pod 0", "it has failed", "pod 1", "pod 2"]
 
         before = loop.time()
         await stage.recorder.flushed()
-        assert loop.time() - before < 4, "who stops waits for all at once"
+        assert loop.time() - before < 1, "who stops waits for all at once"
         assert len(stage.made()) == 11
+
+
+async def test_what_has_waited_for_long_waits_for_no_turn() -> None:
+    async with recording(Rule(Delay(0.3), verb="create", plural="events"), senders=4) as stage:
+        for number in range(12):
+            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+        await asyncio.sleep(1.1)
+        assert len(stage.made()) == 4, "one after the other"
+        await asyncio.sleep(0.2)
+        assert len(stage.made()) == 8, "all senders together"
 
 
 async def test_an_event_that_has_to_be_tried_again_gives_its_place_to_others() -> None:
