@@ -19,6 +19,8 @@ MPICH = ("timeout", "60", "mpirun.mpich", "-n", "4")
 """Given up and tried again by its job when it takes too long: at times MPICH 4.0 of Debian 12 hangs in MPI_Finalize, anywhere."""
 OWN_ADDRESS = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 SECONDS = 400.0
+WAITS_FOR_WORKERS = {"kubeflow.org/mpi-wait-for-workers": "true"}
+"""What MPICH needs: its mpirun does not end, ever, when it meets a worker that does not run yet."""
 
 
 def as_it_is(document: Document) -> None:
@@ -40,6 +42,7 @@ def v1_mpich(document: Document) -> None:
 
 
 def launch_with_mpich(document: Document, *options: str) -> None:
+    document["metadata"]["annotations"] = WAITS_FOR_WORKERS
     command = [*MPICH, *options, "/opt/pi/pi"]
     first(document, "Launcher").update(command=command, env=[OWN_ADDRESS, *OVER_THE_NETWORK])
 
