@@ -34,6 +34,10 @@ def marking(workloads: Workloads, script: str) -> dict[str, Any]:
     }
 
 
+def marks(cluster: Cluster, workloads: Workloads) -> list[str]:
+    return cluster.nodes["node-1"].run("sh", "-c", f"ls /run/{workloads.namespace} || true").split()
+
+
 def test_an_image_that_cannot_be_pulled_is_waited_for_until_the_deadline(workloads: Workloads) -> None:
     nowhere = {"image": "registry.local/nowhere:1"}
     workloads.apply(job("PyTorchJob", "pull", {"Master": nowhere}, runPolicy={"activeDeadlineSeconds": 20}))
@@ -122,8 +126,7 @@ def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, e
     """It notes that it was told, and, some seconds later, that it was let end."""
     script = "trap 'touch /mark/told; sleep 3; touch /mark/saved; exit 0' TERM; touch /mark/there; sleep infinity & wait"
     workloads.apply(job("PyTorchJob", "saves", {"Master": marking(workloads, script)}))
-    marks = f"/run/{workloads.namespace}"
-    workloads.wait("the program to be there", lambda: "there" in cluster.nodes["node-1"].run("ls", marks))
+    workloads.wait("the program to be there", lambda: "there" in marks(cluster, workloads))
 
     if ending == "deleted":
         workloads.kubectl("delete", "pytorchjob", "saves", "--wait=false")
@@ -132,7 +135,7 @@ def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, e
         workloads.kubectl("patch", "pytorchjob", "saves", "--type=merge", "-p", suspend)
     workloads.wait("its pod to go", lambda: not workloads.pods("saves"))
 
-    assert cluster.nodes["node-1"].run("ls", marks).split() == ["saved", "there", "told"]
+    assert marks(cluster, workloads) == ["saved", "there", "told"]
     if ending == "suspended":
         workloads.wait_for("PyTorchJob", "saves", "Suspended")
 

@@ -4,6 +4,8 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.images import BASE
 from controller.testing.cluster.installation import spread
@@ -127,6 +129,7 @@ def prefers(node: str) -> dict[str, Any]:
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
 
 
+@pytest.mark.full
 def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
     cluster: Cluster, workloads: Workloads
 ) -> None:
