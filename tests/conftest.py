@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks tests with the name of their folder where that means real sockets and processes, and puts them last.
 
     The shared control plane is idle in all other tests, which takes a quarter of a core for as long as it is there.
@@ -55,6 +55,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(folder)
         item.add_marker(pytest.mark.looptime(False))
     items.sort(key=real_time.__contains__)
+    if config.getoption("oldest"):
+        newest = [item for item in items if item.get_closest_marker("newest")]
+        config.hook.pytest_deselected(items=newest)
+        items[:] = [item for item in items if item not in newest]
 
 
 def _folder(item: pytest.Item) -> str:

@@ -147,7 +147,7 @@ def test_there_are_recorded_jobs_of_every_kind() -> None:
         ),
         pytest.param(
             (*CONTAINER, "env"), [{"name": "SEED", "value": "1"}, {"name": "SEED", "value": "2"}],
-            'containers[0].env[1]: Duplicate value: {"name":"SEED"}', id="an environment variable twice",
+            "containers[0].env[1]: Duplicate value: ", id="an environment variable twice",
         ),
         pytest.param(
             (*CONTAINER, "resources"), {"limits": {"memory": "10x"}},
@@ -217,7 +217,7 @@ async def test_managed_by_is_fixed(
     given = [] if before is None else [(("spec", "runPolicy", "managedBy"), before)]
     await create(client, namespace, job(*given))
 
-    with pytest.raises(Invalid, match=r"spec\.runPolicy\.managedBy: Invalid value: field is immutable"):
+    with pytest.raises(Invalid, match=r"spec\.runPolicy\.managedBy: Invalid value: .*field is immutable"):
         await patch(client, namespace, {"spec": {"runPolicy": {"managedBy": after}}})
     suspended = await patch(client, namespace, {"spec": {"runPolicy": {"suspend": True}}})
     assert suspended["spec"]["runPolicy"].get("managedBy") == before
@@ -289,6 +289,7 @@ async def test_a_table_shows_the_last_condition(client: Client, namespace: str) 
     assert table["rows"][0]["cells"][:2] == ["job", "Running"]
 
 
+@pytest.mark.newest
 async def test_the_shipped_template_is_this_server_s(client: Client) -> None:
     """The control plane of the tests is of the release that ships; if this fails, one of the two has moved."""
     shipped = Release.from_json((ROOT / "controller" / "crds" / FILE).read_bytes())
@@ -296,6 +297,7 @@ async def test_the_shipped_template_is_this_server_s(client: Client) -> None:
     assert await ask(client) == shipped
 
 
+@pytest.mark.newest
 def test_definitions_from_a_cluster_s_own_types(
     control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def real(control_plane: ControlPlane, crds: list[Path], folder: Path, namespace:
     return Kubectl(control_plane.kubeconfig(), namespace, folder)
 
 
+@pytest.mark.newest
 async def test_the_session(embedded: Kubectl, real: Kubectl) -> None:
     found: list[str] = []
     for step in SCRIPT["session"]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import orjson
+import pytest
 
 from api.meta import EVENTS, PODS
 from controller.kube.client import Client
@@ -229,6 +230,7 @@ async def ours() -> AsyncIterator[Client]:
     await server.stop()
 
 
+@pytest.mark.newest
 async def test_the_same_pods_hear_the_same_words() -> None:
     with ControlPlane(scheduler=True) as plane:
         async with Client(await connect(str(plane.kubeconfig()))) as client:
