@@ -125,7 +125,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
         await it.on.settled(20)
 
         assert "ErrResourceExists" in await it.reasons()
-        assert await it.conditions() == "Created T, Running F"
+        assert await it.conditions() == "Running F, Created T"
         left = await it.on.get(resource, name)
         assert left["metadata"]["uid"] == before["metadata"]["uid"]
         assert "hvd-launcher" not in await it.on.names(PODS)
@@ -176,7 +176,7 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
 
         kind = {"serviceaccounts": "ServiceAccount", "roles": "Role", "rolebindings": "RoleBinding"}[plural]
         assert {f"FailedCreate{kind}", "RightsMissing"} <= await it.reasons()
-        assert await it.conditions() == "Created T, Running F"
+        assert await it.conditions() == "Running F, Created T"
         assert "hvd-launcher" not in await it.on.names(PODS)
         assert it.on.faults.count("create", plural) < 30
 
