@@ -1,4 +1,4 @@
-"""What there is to say of a job's flavour: which one it is not, and what is in its spec without effect. Pure.
+"""What there is to say of a job's flavour: which one it is not, what is in its spec without effect, and that it has no workers. Pure.
 
 The flavour itself is read by ``api.mpijob``. Warnings change nothing; each is told once in the life of a process.
 
@@ -14,12 +14,14 @@ from api.children import Owned, Pod
 from api.labels import LAST_APPLIED
 from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
 from controller.domain import Event, Severity, shortened
-from controller.kinds.mpi.names import launcher_name
+from controller.kinds.mpi import kubexec, v1spec
+from controller.kinds.mpi.names import LAUNCHER, launcher_name
 
 MISMATCH = "FlavourMismatch"
 UNKNOWN = "FlavourUnknown"
 FIXED = "FlavourFixed"
 WITHOUT_EFFECT = "FieldsWithoutEffect"
+NO_WORKERS = "NoWorkers"
 
 _V1 = frozenset({"clean_pod_policy", "main_container"})
 _V1ALPHA2 = _V1 | {"backoff_limit", "active_deadline_seconds", "mpi_distribution"}
@@ -74,6 +76,9 @@ def remarks(job: MPIJob, running: Flavour) -> Iterator[Event]:
         wins = newer if running is Flavour.V1 else older
         text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
         yield _warning(WITHOUT_EFFECT, text)
+    if running is not Flavour.V2BETA1 and _has_launcher_alone(job, running):
+        text = "the job has no workers, so all ranks run beside the launcher: say how many in spec.mpiReplicaSpecs[Worker].replicas"
+        yield _warning(NO_WORKERS, text)
 
 
 def without_effect(job: MPIJob, running: Flavour) -> Iterator[str]:
@@ -108,6 +113,14 @@ def marks(job: MPIJob) -> dict[str, str]:
     if flavour(job) is Flavour.V2BETA1:
         return {}
     return {FLAVOUR: flavour(job).value}
+
+
+def _has_launcher_alone(job: MPIJob, running: Flavour) -> bool:
+    """Whether all ranks run on a launcher that is in no list of hosts, as one with GPUs is in v1. v2beta1 refuses or tells of that itself."""
+    roles = v1spec.roles(job)
+    if LAUNCHER not in roles or v1spec.workers(roles):
+        return False
+    return running is not Flavour.V1 or not kubexec.has_gpus(roles[LAUNCHER])
 
 
 def _applied_as(job: MPIJob) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from api.job import RestartPolicy, RunPolicy
 from api.mpijob import MPIJob
+from api.names import LONGEST_NAME
 from controller.domain import Problem, Role, shortened
 from controller.kind import Options, Roles
 from controller.kind.checks import container_problems, restart_policy_problems
@@ -51,6 +52,9 @@ def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
 
     Differs: the original tries for ever, and never looks at restart policies. See docs/decisions/0020-mpijob-v1.md.
     """
+    if len(job.metadata.name) > LONGEST_NAME:  # a label of all that the job has; no Service is named after it
+        text = f"must be no more than {LONGEST_NAME} characters"
+        yield Problem("metadata.name", f'Invalid value: "{shortened(job.metadata.name, 64)}": {text}')
     specs, path = job.spec.mpi_replica_specs, "spec.mpiReplicaSpecs"
     if not specs:
         yield Problem(path, "Required value: must be required")

@@ -132,3 +132,25 @@ def test_two_words_on_cleaning_up(stamp: str, told: list[str]) -> None:
     one = job({"flavour": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
 
     assert [event.message for event in remarks(one, flavour(one))] == told
+
+
+GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("stamp", "roles", "reasons"),
+    [
+        pytest.param("v1", {"Launcher": {}}, ["NoWorkers"], id="no role of that name"),
+        pytest.param("v1", {"Launcher": {}, "Worker": {}}, ["NoWorkers"], id="no number"),
+        pytest.param(
+            "v1alpha2", {"Launcher": {}, "Worker": {"replicas": 0}}, ["NoWorkers"], id="none wanted"
+        ),
+        pytest.param("v1", {"Launcher": {}, "Worker": {"replicas": 1}}, [], id="one"),
+        pytest.param("v1", {"Launcher": {"template": GPUS}}, [], id="a launcher with GPUs is a host"),
+        pytest.param("v1alpha2", {"Launcher": {"template": GPUS}}, ["NoWorkers"], id="but not in 2020"),
+        pytest.param("v1", {"Worker": {}}, [], id="refused for want of a launcher"),
+        pytest.param("v2beta1", {"Launcher": {}}, [], id="told with its creation"),
+    ],
+)
+def test_a_job_without_workers(stamp: str, roles: dict[str, Any], reasons: list[str]) -> None:
+    assert told(job({"flavour": stamp, "mpiReplicaSpecs": roles})) == reasons

@@ -123,6 +123,24 @@ def test_what_can_be_run(of: MPIJob) -> None:
     assert problems(of) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param(
+            "h" * 64,
+            [f'metadata.name: Invalid value: "{"h" * 64}": must be no more than 63 characters'],
+            id="no label",
+        ),
+        pytest.param("h" * 63, [], id="a label, though no child of its own could be a Service"),
+        pytest.param("1.h", [], id="no name of a Service"),
+    ],
+)
+def test_names(name: str, expected: list[str]) -> None:
+    named = HVD.model_copy(update={"metadata": HVD.metadata.model_copy(update={"name": name})})
+
+    assert problems(named) == expected
+
+
 def test_too_many_workers() -> None:
     assert problems(v1_job(), max_replicas=2) == [
         "spec.mpiReplicaSpecs: Invalid value: 3 replicas: must be at most 2"
