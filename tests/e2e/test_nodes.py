@@ -119,7 +119,7 @@ def test_a_drain_fails_a_job_whose_pods_are_not_to_be_restarted(
         spread(cluster)
 
     told = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
-    assert told.endswith("has failed because 1 Worker replica(s) failed.")
+    assert told.endswith(" is failed because 1 Worker replica(s) failed.")
     assert not workloads.condition("PyTorchJob", "patient", "Restarting")
 
 
