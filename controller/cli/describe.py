@@ -64,6 +64,7 @@ def _head(obj: Object, now: datetime) -> Iterator[str]:
         ("Name", metadata["name"]),
         ("Namespace", metadata.get("namespace", "")),
         ("Kind", f"{obj['kind']} ({obj['apiVersion']})"),
+        ("Flavour", (obj.get("spec") or {}).get("flavour", "")),
         ("Created", f"{metadata['creationTimestamp']} ({_age(metadata['creationTimestamp'], now)} ago)"),
         ("Deleted", metadata.get("deletionTimestamp", "")),
         ("Controlled By", f"{owner['kind']}/{owner['name']}" if owner else ""),
