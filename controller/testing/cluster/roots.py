@@ -31,6 +31,7 @@ _LEFT_OUT = shutil.ignore_patterns(
     "ensurepip",
     "lib2to3",
     "config-*",
+    "*.opt-*.pyc",
 )
 _FRAMEWORK_PACKAGES = ("libc6", "libgcc-s1", "libgomp1", "libstdc++6")
 _MPI_PACKAGES = (
