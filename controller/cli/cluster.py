@@ -16,7 +16,9 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
+from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
+from api.mpijob import RESOURCE as MPI_JOBS
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound
@@ -114,12 +116,16 @@ class Cluster:
         return found
 
     async def _of(self, named: Named, name: str) -> list[Object]:
-        owner = (await self.get(named, name))["metadata"]["uid"]
-        return [pod for pod in await self.all_of(PODS) if owner in _owners(pod)]
+        """Its own, and those of batch Jobs that are its own, as an MPIJob's launcher is."""
+        owners = {(await self.get(named, name))["metadata"]["uid"]}
+        if named.resource.kind == MPI_JOBS.kind:
+            jobs = await self.all_of(BATCH_JOBS)
+            owners |= {job["metadata"]["uid"] for job in jobs if owners & _owners(job)}
+        return [pod for pod in await self.all_of(PODS) if owners & _owners(pod)]
 
 
-def _owners(obj: Object) -> list[str]:
-    return [owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()]
+def _owners(obj: Object) -> set[str]:
+    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
 
 
 def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:

@@ -13,6 +13,7 @@ import orjson
 import pytest
 import yaml
 
+from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
 from controller.cli import main
 from controller.crds import all_crds
@@ -177,6 +178,25 @@ async def test_describe_a_pod(here: Site, run: Run) -> None:
     assert ["main", "Terminated", "Error", "(exit", "code", "3)", "0", "<none>"] in lines
     head = [line for line in shown.out.splitlines() if line.startswith(("Name:", "Labels:", "Annotations:"))]
     assert len({len(line) - len(line.split(None, 1)[1]) for line in head}) == 1
+
+
+async def test_logs_of_a_launcher(here: Site, run: Run) -> None:
+    """Its pod is a batch Job's, and that is the MPIJob's."""
+    jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
+    body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
+    await create(here.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
+    made = orjson.loads(await here.client.get(jobs, "default", "m"))
+    reference = {**body, "name": "m", "uid": made["metadata"]["uid"]}
+    del reference["metadata"]
+    container = {"name": "mpi", "image": "none", "command": ["echo", "3.14"]}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    launcher = {"name": "m-launcher", "ownerReferences": [reference]}
+    await create(here.client, BATCH_JOBS, {"metadata": launcher, "spec": {"template": template}})
+    async with asyncio.timeout(20):
+        while "3.14" not in (shown := await run("logs", "mpijob/m")).out:
+            pass
+
+    assert shown.out == "3.14\n"
 
 
 async def test_logs(here: Site, run: Run) -> None:
