@@ -27,7 +27,7 @@ SIZES = (2, 8, 16)
 PATIENCE_SECONDS = 120.0
 FIND = 'until getent ahostsv4 "$FIRST" > /dev/null; do sleep 0.05; done; date +%s.%N; sleep infinity'
 """What all pods run: it says when the name of the first one could be found, by this machine's clock."""
-BURST_JOBS, BURST_PODS, REST_SECONDS = 100, 8, 30.0
+BURST_JOBS, BURST_PODS, LOOK_SECONDS = 100, 8, 30.0
 LABELS = {
     "pods_ms": "create → last pod is there, ms",
     "services_ms": "create → last Service is there, ms",
@@ -172,8 +172,7 @@ def deciding(running: Mapping[str, float], first: str) -> float:
 
 def operator_usage(cluster: Cluster) -> dict[str, list[dict[str, float]]]:
     """What the operator's pods use at rest, and while many jobs come at once whose pods fit on no node; 0 is the one that works."""
-    until = time.monotonic() + REST_SECONDS
-    rest = _used(cluster, lambda: None, lambda: time.monotonic() > until)
+    rest = _used(cluster, lambda: None, lambda: True)
     with Workloads(cluster) as workloads:
         documents = [_unplaced(f"burst-{number}") for number in range(BURST_JOBS)]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
@@ -205,11 +204,11 @@ class Used:
 
 
 def _used(cluster: Cluster, begin: Callable[[], object], done: Callable[[], bool]) -> dict[str, Used]:
-    """By each pod of the operator, from before ``begin`` until ``done``; asked once a second."""
+    """By each pod of the operator, from before ``begin`` until ``done``, and for long enough that kubelets have counted anew."""
     since, before = time.monotonic(), _counted(cluster)
     samples = [before]
     begin()
-    while not done():
+    while time.monotonic() < since + LOOK_SECONDS or not done():
         time.sleep(1)
         samples.append(_counted(cluster))
     seconds, after = time.monotonic() - since, samples[-1]
