@@ -257,8 +257,14 @@ def test_roles_for_users_are_of_every_kind_and_leave_the_status_alone() -> None:
 
     for kind in ALL:
         assert {(kind.resource.plural, verb) for verb in ("create", "delete", "patch")} <= edit
-        assert {verb for resource, verb in view if resource == kind.resource.plural} == {"get", "list", "watch"}
-        assert {verb for resource, verb in edit | view if resource == f"{kind.resource.plural}/status"} == {"get"}
+        assert {verb for resource, verb in view if resource == kind.resource.plural} == {
+            "get",
+            "list",
+            "watch",
+        }
+        assert {verb for resource, verb in edit | view if resource == f"{kind.resource.plural}/status"} == {
+            "get"
+        }
     assert selector["matchLabels"].items() <= roles["edit"]["metadata"]["labels"].items()
     assert [
         role
