@@ -115,7 +115,7 @@ async def test_killed_at_any_call(control_plane: ControlPlane, namespace: str, c
                 await asyncio.gather(*lives.values())
                 log = process.log.read_text()
 
-    assert calls >= 15  # pods, Services, statuses, deletes: this was no empty life
+    assert calls >= 12  # pods, Services, deletes and at least some statuses: this was no empty life
     assert held_again > len(lives) / 3  # many more on a machine that is not busy
     endings = {name: Ending.of(name, history) for name in lives}
     assert endings == dict.fromkeys(lives, WHOLE.ending)
