@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from api.batch import BATCH_JOBS, BatchJob
 from api.meta import Resource
-from api.mpijob import RESOURCE as MPI_JOBS
 from api.nodes import Place
 from controller import kinds
 from controller.domain import Key, Knock
@@ -44,8 +43,6 @@ from controller.runtime.workers import Workers
 from controller.server.http import serving
 from controller.settings import Settings
 from controller.telemetry.metrics import Metrics
-
-MPI_OPERATORS_LEASE = "mpi-operator"
 
 SPACING_SECONDS = 0.05
 """What happens to a job's pods so soon after its last pass is seen together in the next: pods come up in swarms."""
@@ -190,10 +187,11 @@ def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, s
         raise NoNamespace(
             "--leader-elect needs --leader-election-namespace: this is no pod, and the kubeconfig's context names no namespace"
         )
-    leases = [(namespace, settings.leader_election_id)]
-    if any(kind.resource == MPI_JOBS for kind in chosen(settings.enable_scheme)):
-        leases.append((settings.lock_namespace or namespace, MPI_OPERATORS_LEASE))
-    return leases
+    others = {kind.lease for kind in chosen(settings.enable_scheme) if kind.lease}
+    return [
+        (namespace, settings.leader_election_id),
+        *((settings.lock_namespace or namespace, name) for name in sorted(others)),
+    ]
 
 
 async def _serve(

@@ -156,20 +156,25 @@ class Pairs(msgspec.Struct, frozen=True):
     """In one direction, both being under way: by rank, and by the other rank."""
 
 
-class Record(msgspec.Struct, frozen=True, tag_field="record", tag="nccl"):
+class Document(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
+    """What all records say of themselves."""
+
     schema_version: int
     state: State
     why: str
     """Of a partial one: what happened."""
     started: str
     """RFC 3339."""
+    commit: dict[str, Any]
+    environment: dict[str, Any]
+    """Of the machine that asked."""
+
+
+class Record(Document, frozen=True, kw_only=True, tag="nccl"):
     seconds: float
     """From the submission of the job until the last figure."""
     submitted: float
     """Seconds since the epoch."""
-    commit: dict[str, Any]
-    environment: dict[str, Any]
-    """Of the machine that asked."""
     asked: Asked
     world: World | None = None
     ranks: list[Rank] = []
@@ -200,13 +205,7 @@ class ScalingRun(msgspec.Struct, frozen=True):
     device: str = ""
 
 
-class Scaling(msgspec.Struct, frozen=True, tag_field="record", tag="scaling"):
-    schema_version: int
-    state: State
-    why: str
-    started: str
-    commit: dict[str, Any]
-    environment: dict[str, Any]
+class Scaling(Document, frozen=True, kw_only=True, tag="scaling"):
     backend: str
     gpus: int
     model: str
@@ -224,13 +223,7 @@ class Start(msgspec.Struct, frozen=True):
     points: list[Point]
 
 
-class Overhead(msgspec.Struct, frozen=True, tag_field="record", tag="overhead"):
-    schema_version: int
-    state: State
-    why: str
-    started: str
-    commit: dict[str, Any]
-    environment: dict[str, Any]
+class Overhead(Document, frozen=True, kw_only=True, tag="overhead"):
     asked: Asked
     starts: list[Start] = []
     """In their order."""

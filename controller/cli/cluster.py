@@ -18,7 +18,7 @@ import orjson
 
 from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
-from api.mpijob import RESOURCE as MPI_JOBS
+from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound
@@ -118,7 +118,7 @@ class Cluster:
     async def _of(self, named: Named, name: str) -> list[Object]:
         """Its own, and those of batch Jobs that are its own, as an MPIJob's launcher is."""
         owners = {(await self.get(named, name))["metadata"]["uid"]}
-        if named.resource.kind == MPI_JOBS.kind:
+        if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == named.resource.kind):
             jobs = await self.all_of(BATCH_JOBS)
             owners |= {job["metadata"]["uid"] for job in jobs if owners & _owners(job)}
         return [pod for pod in await self.all_of(PODS) if owners & _owners(pod)]

@@ -60,6 +60,11 @@ class JobKind(Protocol[J]):
         ...
 
     @property
+    def lease(self) -> str:
+        """The name of the Lease under which another operator does this kind's work; empty if that of the settings says it."""
+        ...
+
+    @property
     def ttl_event_reasons(self) -> tuple[str, str]:
         """Reasons of the events when an expired job was deleted, and when that failed."""
         ...

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from controller.app import MPI_OPERATORS_LEASE
 from controller.cli.controller import add_parser
 from controller.kinds import ALL
 from controller.testing.manifests import build
@@ -77,7 +76,7 @@ def test_the_role_names_the_leases_of_both_originals(objects: dict[str, dict[str
     parser = ArgumentParser()
     add_parser(parser.add_subparsers())
 
-    assert names == {parser.parse_args(["controller"]).leader_election_id, MPI_OPERATORS_LEASE}
+    assert names == {parser.parse_args(["controller"]).leader_election_id, "mpi-operator"}
 
 
 def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[str, Any]]) -> None:

@@ -39,6 +39,7 @@ class FlavouredKind:
     children = (PODS, BATCH_JOBS)
     scalable = False
     managed_by = ""
+    lease = "mpi-operator"
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
     voice = PLAIN
     flow = None
