@@ -29,7 +29,9 @@ REMEMBERED = 8192
 WAITING = 100_000
 """Events that may wait to be sent; beyond it the oldest is dropped, and counted."""
 PATIENCE_SECONDS = 1.0
-"""How long an event that is not pressing waits for its turn. Who follows a job takes it for at rest after little more."""
+"""How long an event that is not pressing waits beyond its turn. Who follows a job takes it for at rest after little more."""
+IN_TURN_PER_SECOND = 400
+"""Events that an idle server takes one after the other: by their number, those that wait know when their turn should come."""
 SENDERS_IN_A_HURRY = 32
 """Events sent at once when the service stops: whoever takes over waits for the last of them."""
 TRIES = 12
@@ -75,8 +77,8 @@ class Recorder:
     """Takes events at any time, sends them while ``run`` runs.
 
     What happens as it should, such as the creation of each pod of many jobs, goes out one at a time: as fast as an idle server answers,
-    and slower the more it has to do, so that it takes nothing from the pods that start. What has waited for ``PATIENCE_SECONDS`` waits no
-    longer, and what is ``pressing`` not at all.
+    and slower the more it has to do, so that it takes nothing from the pods that start. What has waited much longer than all that wait
+    would take with an idle one waits no more, and what is ``pressing`` not at all.
     """
 
     def __init__(self, client: Client, *, senders: int = 4, enabled: bool = True) -> None:
@@ -147,12 +149,17 @@ class Recorder:
             return self._pressing.popleft(), False
         if not self._waiting:
             return None
-        if self._hurries or asyncio.get_running_loop().time() - self._waiting[0].since >= PATIENCE_SECONDS:
+        if self._hurries or self._is_overdue():
             return self._waiting.popleft(), False
         if self._is_taken:
             return None
         self._is_taken = True
         return self._waiting.popleft(), True
+
+    def _is_overdue(self) -> bool:
+        """Whether the first of those that wait has waited beyond its turn."""
+        waited_seconds = asyncio.get_running_loop().time() - self._waiting[0].since
+        return waited_seconds >= PATIENCE_SECONDS + len(self._waiting) / IN_TURN_PER_SECOND
 
     async def _send(self, note: _Note, takes_place: bool) -> None:
         told = self._told.get(note.identity) or _Told(f"{note.subject.name}.{secrets.token_hex(8)}", 0)

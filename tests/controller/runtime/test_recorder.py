@@ -14,7 +14,15 @@ from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.local.apiserver import ApiServer
 from controller.runtime import recorder as module
-from controller.runtime.recorder import LONGEST_MESSAGE, PAUSE_SECONDS, TRIES, WAITING, Recorder, Subject
+from controller.runtime.recorder import (
+    IN_TURN_PER_SECOND,
+    LONGEST_MESSAGE,
+    PAUSE_SECONDS,
+    TRIES,
+    WAITING,
+    Recorder,
+    Subject,
+)
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
 JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", "uid-1", "pytorchjob-controller")
@@ -269,6 +277,18 @@ async def test_what_has_waited_for_long_waits_for_no_turn() -> None:
         assert len(stage.made()) == 4, "one after the other"
         await asyncio.sleep(0.2)
         assert len(stage.made()) == 8, "all senders together"
+
+
+async def test_the_more_wait_the_longer_each_waits_for_its_turn() -> None:
+    """Those of many jobs at once are not behind time when they take as long as so many do."""
+    slow = Rule(Delay(0.5), verb="create", plural="events")
+    async with recording(slow, senders=4) as stage:
+        for number in range(IN_TURN_PER_SECOND * 2):
+            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+        await asyncio.sleep(2.9)
+        assert len(stage.made()) == 6, "one after the other"
+        await asyncio.sleep(0.2)
+        assert len(stage.made()) == 10, "all senders together"
 
 
 async def test_an_event_that_has_to_be_tried_again_gives_its_place_to_others() -> None:
