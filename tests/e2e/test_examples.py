@@ -21,8 +21,8 @@ RESUMED = "goes on from its snapshot after"
     ("manifest", "framework"),
     [
         pytest.param("pytorch/digits.yaml", "demo"),
-        pytest.param("jax/digits.yaml", "jax", marks=pytest.mark.full),
-        pytest.param("xgboost/cancer.yaml", "xgboost", marks=pytest.mark.full),
+        pytest.param("jax/digits.yaml", "jax"),
+        pytest.param("xgboost/cancer.yaml", "xgboost"),
         pytest.param("tensorflow/mirrored.yaml", "tensorflow", marks=pytest.mark.full),
         pytest.param("tensorflow/parameter-server.yaml", "tensorflow", marks=pytest.mark.full),
         pytest.param("paddle/digits.yaml", "paddle", marks=pytest.mark.full),
