@@ -7,6 +7,11 @@ import pytest
 from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.installation import install
 from controller.testing.cluster.workloads import Workloads
+from controller.testing.manifests import build
+from controller.testing.service import WITH_MPI_V1
+
+MPI_V1 = "training-operator-mpi-v1"
+"""The name of that component's roles and bindings."""
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +19,12 @@ def cluster() -> Generator[Cluster]:
     with Cluster() as cluster:
         install(cluster)
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def rights_of_mpi_v1(cluster: Cluster) -> None:
+    """What the component for ``kubectl exec`` lets the operator do besides."""
+    cluster.plane.apply(*(one for one in build(WITH_MPI_V1) if one["metadata"]["name"] == MPI_V1))
 
 
 @pytest.fixture

@@ -5,14 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.workloads import Workloads, example, templates
-from controller.testing.manifests import build
-from controller.testing.service import WITH_MPI_V1
 
 Document = dict[str, Any]
 
-RIGHTS = "training-operator-mpi-v1"
 OVER_THE_NETWORK = {"name": "UCX_TLS", "value": "tcp,self"}
 """What MPICH talks through: both nodes are one machine, which it finds out, and then it tries memory that pods do not share."""
 MPICH = "timeout -k 1 60 mpirun.mpich -n 4 {} /opt/pi/pi > /tmp/told; cat /tmp/told; grep -q '^pi ' /tmp/told"
@@ -69,11 +65,10 @@ def first(document: Document, role: str) -> Document:
         pytest.param("mpi/pi-v1alpha2.yaml", v1alpha2_mpich, id="v1alpha2, MPICH"),
     ],
 )
+@pytest.mark.usefixtures("rights_of_mpi_v1")
 def test_ranks_on_two_nodes_compute_pi(
-    cluster: Cluster, workloads: Workloads, manifest: str, change: Callable[[Document], None]
+    workloads: Workloads, manifest: str, change: Callable[[Document], None]
 ) -> None:
-    """With the rights that the overlay for kubectl exec adds, which ssh does not need."""
-    cluster.plane.apply(*(one for one in build(WITH_MPI_V1) if one["metadata"]["name"] == RIGHTS))
     (document,) = example(manifest)
     change(document)
     name, roles = document["metadata"]["name"], document["spec"]["mpiReplicaSpecs"]
