@@ -1,6 +1,7 @@
 # Each target does all of its own set-up and says what it does and how long that took; a second run is quick.
 #
 #   make test      lint, types, layers, and every test, the real control plane and real MPI among them
+#   make coverage  the tests again, and which lines of api and controller they pass
 #   make test-oldest   the tests on a real control plane, on one of the oldest Kubernetes that is supported
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
@@ -31,21 +32,26 @@ MPI := "mpi: $(BIN)/python tools/packages.py gcc libopenmpi-dev openmpi-bin libm
 BROWSER := "browser: $(BIN)/python tools/packages.py chromium-headless-shell"
 MACHINE := "machine! $(BIN)/python -m controller.testing.cluster check"
 NODES := "nodes! $(BIN)/python -m controller.testing.cluster build"
+# Two processes, as on a machine of two cores; more would leave what is tested in real time too little of it.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 LINT := "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
+.PHONY: test coverage test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
 
 test:
-	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(BIN)/pytest --cov"
+	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(PYTEST)"
+
+coverage:
+	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
 
 test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"oldest control plane! $(BIN)/python -m controller.testing.controlplane oldest" $(MPI) \
-		"tests: $(BIN)/pytest --oldest tests/integration tests/parity"
+		"tests: $(PYTEST) --oldest tests/integration tests/parity"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \

@@ -20,6 +20,9 @@ from controller.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset({"contract", "integration", "parity"})
+_ORDER = ("controller", "contract", "integration", "parity")
+"""Which folders come first. The control plane takes a quarter of a core also while it is idle, so those that have no use for it come
+before, and a few of short tests after, with which two processes end at about the same time."""
 
 # How long an example takes is the machine's matter, and no test's.
 settings.register_profile("rallypoint", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,19 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests with the name of their folder where that means real sockets and processes, and puts them last.
-
-    The shared control plane is idle in all other tests, which takes a quarter of a core for as long as it is there.
-    """
+    """Marks tests with the name of their folder where that means real sockets and processes, and puts folders in order."""
     real_time = {item: folder for item in items if (folder := _folder(item)) in _REAL_TIME}
     for item, folder in real_time.items():
         item.add_marker(folder)
         item.add_marker(pytest.mark.looptime(False))
-    items.sort(key=real_time.__contains__)
+    items.sort(key=_rank)
     if config.getoption("oldest"):
         newest = [item for item in items if item.get_closest_marker("newest")]
         config.hook.pytest_deselected(items=newest)
         items[:] = [item for item in items if item not in newest]
+
+
+def _rank(item: pytest.Item) -> int:
+    folder = _folder(item)
+    return _ORDER.index(folder) if folder in _ORDER else len(_ORDER)
 
 
 def _folder(item: pytest.Item) -> str:

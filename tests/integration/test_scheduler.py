@@ -30,6 +30,8 @@ CAPACITY = {"cpu": "2", "memory": "1Gi", "ephemeral-storage": "1Gi", "pods": "3"
 PREEMPTION = re.compile(r" (no new claims to deallocate, )?preemption: .*")
 PATIENCE_SECONDS = 60.0
 BETWEEN_LOOKS_SECONDS = 0.05
+BACKOFF_SECONDS = 2.0
+"""More than kube-scheduler lets a pod rest that it has tried once: of two pods whoever does not rest goes first."""
 
 
 def asks(**amounts: str) -> dict[str, Any]:
@@ -139,6 +141,7 @@ class Play:
         await self._outcome("old")
         await self._create("new", {**asks(cpu="2"), "priorityClassName": "urgent"})
         await self._outcome("new")
+        await asyncio.sleep(BACKOFF_SECONDS)
         await self._delete("full")
         await self._until("new", lambda pod: pod["spec"].get("nodeName"))
         self.told["old"] = await self._outcome("old")

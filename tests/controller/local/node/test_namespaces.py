@@ -14,6 +14,7 @@ import pytest
 from controller.local.node.choice import Wanted, choose
 from controller.local.node.environment import Variable
 from controller.local.node.isolation import Isolation
+from controller.local.node.keeping import BEGIN
 from controller.local.node.process import Captured, Launch, Streams
 from controller.local.node.program import CannotStart
 from controller.local.node.volumes import Mount
@@ -268,7 +269,7 @@ async def test_everything_ends_with_the_keeper(bench: Bench) -> None:
     """Killed itself, it takes along what it keeps, and whoever waits is told."""
     pod = await bench.pod("a")
     process = await bench.start(pod, "exec sleep 1000", lambda _: None)
-    (keeper,) = psutil.Process().children()
+    (keeper,) = (one for one in psutil.Process().children() if BEGIN in one.cmdline())
     (first,) = keeper.children()
     (sleeper,) = first.children()
     keeper.kill()

@@ -81,6 +81,10 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def there(left: Left, *lines: str) -> bool:
+    return set(lines) <= set(left())
+
+
 async def gone(left: Left, *lines: str) -> bool:
     return not set(lines) & set(left())
 
@@ -197,6 +201,6 @@ async def test_what_a_command_leaves_behind_lives_as_long_as_the_container(bench
     begun = "setsid sleep 998 >/dev/null 2>&1 & sleep 999 >/dev/null 2>&1 & echo on"
 
     assert await bench.says(f"ssh pi-worker-0.pi '{begun}'") == (0, "on\n", "")
-    assert {"sleep 998", "sleep 999"} <= set(left())
+    await until(lambda: there(left, "sleep 998", "sleep 999"))
     await bench.here.client.delete(PODS, "default", "pi-worker-0", grace_period_seconds=1)
     await until(lambda: gone(left, "sleep 998", "sleep 999"))
