@@ -12,6 +12,7 @@ from tools.steps import Step, parse
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "test",
+    "coverage",
     "test-oldest",
     "demo",
     "examples",
