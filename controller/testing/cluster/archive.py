@@ -3,12 +3,15 @@
 import hashlib
 import io
 import json
+import platform
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from controller.testing.controlplane.download import go_platform
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,10 @@ def _file(digest: str) -> str:
 
 
 def _config(image: Image, digests: Sequence[str]) -> dict[str, Any]:
+    system, architecture = go_platform(platform.system(), platform.machine())
     return {
-        "architecture": "amd64",
-        "os": "linux",
+        "architecture": architecture,
+        "os": system,
         "config": {
             "User": image.user,
             "Env": [f"{name}={value}" for name, value in image.environment.items()],

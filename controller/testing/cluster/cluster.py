@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -157,8 +158,8 @@ class Cluster:
 
     def _load(self, archives: list[Path]) -> None:
         started = time.monotonic()
-        for node in self.nodes.values():
-            node.load(*archives)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.load(*archives), self.nodes.values()))
         self.say(f"  images loaded: {time.monotonic() - started:.0f} s")
 
     def _places(self) -> list[Place]:
