@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from api.children import Owned
 from api.job import Job, ReplicaSpec
@@ -59,7 +59,9 @@ def nothing(*_: object) -> tuple[()]:
 class Quiet:
     """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers, nor to other operators."""
 
-    lease: ClassVar[str] = ""
+    @property
+    def lease(self) -> str:
+        return ""
 
     def asides(self, job: Any, children: Iterable[Owned] = ()) -> Iterable[Event]:
         return ()
