@@ -1,33 +1,39 @@
 """``python -m controller.testing.cluster``: ``check`` looks at the machine, ``build`` gets the programs, ``up`` runs a cluster, ``down`` ends it."""
 
 import argparse
-import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import suppress
 from types import FrameType
 
+import psutil
+
 from controller.testing.cluster import system
-from controller.testing.cluster.cluster import Cluster, cache, check, sweep
+from controller.testing.cluster.cluster import Cluster, cache, check, holder, sweep
 from controller.testing.cluster.installation import install
+from controller.testing.cluster.machine import Unsuitable
 from controller.testing.controlplane import ProcessFailed, Unavailable, binaries
 from controller.testing.controlplane.programs import NODE, USUAL
 
 _DOWN_SECONDS = 60.0
+_MODULE = "controller.testing.cluster"
+_UP = "export KUBECONFIG="
+"""How the line begins that says that the cluster is up."""
+_UNSUITABLE = 3
+"""Exit status when it is for the machine that there can be no cluster."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 when something is missing or does not come up."""
+    """Returns the exit status: 1 when something is missing or does not come up, 3 when this machine allows no cluster."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.command(options)
     except (Unavailable, ProcessFailed, subprocess.CalledProcessError) as error:
         binaries.say_on_stderr(f"error: {error}\n{getattr(error, 'stderr', None) or ''}")
-        return 1
+        return _UNSUITABLE if isinstance(error, Unsuitable) else 1
     except KeyboardInterrupt:
         return 130
     return status
@@ -68,53 +74,43 @@ def _attached(options: argparse.Namespace) -> int:
         signal.signal(sent, _interrupt)
     with Cluster(options.nodes) as cluster:
         install(cluster)
-        state = {"pid": os.getpid(), "kubeconfig": str(cluster.kubeconfig)}
-        _state().write_text(json.dumps(state))
-        try:
-            sys.stdout.write(
-                f"export KUBECONFIG={cluster.kubeconfig}\nkubectl is {cluster.kubectl_program}\n"
-            )
-            sys.stdout.flush()
-            while True:
-                cluster.check()
-                time.sleep(1)
-        finally:
-            _state().unlink()
+        sys.stdout.write(f"{_UP}{cluster.kubeconfig}\nkubectl is {cluster.kubectl_program}\n")
+        sys.stdout.flush()
+        while True:
+            cluster.check()
+            time.sleep(1)
 
 
 def _detached(options: argparse.Namespace) -> int:
-    """Runs the same in a session of its own, and returns when that has written where the cluster is, or has ended."""
+    """Runs the same in a session of its own, and returns when that has said where the cluster is, or has ended."""
+    sweep(wait_seconds=0)
     binaries.ensure([*USUAL, *NODE])  # here, where its progress is seen
-    _state().unlink(missing_ok=True)
     log = cache() / "cluster.log"
-    command = [sys.executable, "-m", "controller.testing.cluster", "up", f"--nodes={options.nodes}"]
+    command = [sys.executable, "-m", _MODULE, "up", f"--nodes={options.nodes}"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
-    while process.poll() is None and not _state().exists():
-        time.sleep(0.2)
+    try:
+        while process.poll() is None and _UP not in log.read_text():
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
     sys.stdout.write(log.read_text())
     return process.returncode or 0
 
 
 def _down(options: argparse.Namespace) -> int:
-    if _state().exists():
-        pid = int(json.loads(_state().read_text())["pid"])
-        _end(pid)
-    sweep(wait_seconds=_DOWN_SECONDS)
+    """Ends what ``up`` runs; a cluster of tests or of a measurement is not ended, but named."""
+    running = holder()
+    with suppress(psutil.NoSuchProcess):
+        if running is not None and running.cmdline()[2:4] == [_MODULE, "up"]:
+            running.terminate()
+            running.wait(_DOWN_SECONDS)
+    sweep(wait_seconds=0)
     return 0
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        _state().unlink(missing_ok=True)
-
-
-def _state() -> Path:
-    return cache() / "cluster.json"
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:

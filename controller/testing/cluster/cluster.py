@@ -1,16 +1,19 @@
 """The cluster as one thing that starts, is talked to, and stops."""
 
 import fcntl
+import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+import psutil
 
 from controller.testing.cluster import cgroups, configs, images, machine, network, system
 from controller.testing.cluster.layout import HOST, Place
@@ -22,6 +25,8 @@ from controller.testing.controlplane.process import Process
 from controller.testing.controlplane.programs import NODE
 
 _FOLDER = "cluster-"
+_PLANE = "plane"
+"""In that folder, a link to the control plane's, which is in memory."""
 _DNS = "coredns"
 _PROXY = "system:kube-proxy"
 _CONTROLLERS = (
@@ -79,11 +84,9 @@ class Cluster:
         self._cleanup.close()
 
     def check(self) -> None:
-        """Raises ``ProcessFailed`` unless all of it runs."""
+        """Raises ``ProcessFailed`` unless the control plane runs; a node may have lost its power."""
         for process in self.plane.processes.values():
             process.check()
-        for node in self.nodes.values():
-            node.check()
 
     def kubectl(self, *arguments: str, document: str | None = None) -> str:
         """What kubectl prints, as administrator; ``document`` is what it reads.
@@ -124,6 +127,7 @@ class Cluster:
             say=self.say,
         )
         self._cleanup.enter_context(self.plane)
+        (self.folder / _PLANE).symlink_to(self.plane.directory)
         self.plane.apply(_granted(KUBELET_CLIENT, "system:kubelet-api-admin"))
 
     def _start_dns(self, program: Path) -> None:
@@ -201,21 +205,51 @@ def sweep(wait_seconds: float) -> None:
 def _remove_remains() -> None:
     network.take_up()
     cgroups.remove_all()
-    for folder in cache().glob(f"{_FOLDER}*"):
+    for folder in cache().glob(f"{_FOLDER}*/"):
+        shutil.rmtree((folder / _PLANE).resolve(), ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _alone(wait_seconds: float) -> Generator[None]:
-    """Holds the lock of this machine's cluster; the kernel gives it back when the holder dies."""
+    """Holds the lock of this machine's cluster, with its own number in it; the kernel gives it back when the holder dies."""
     deadline = time.monotonic() + wait_seconds
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / ".cluster.lock").open("w") as lock:
+    with _lock_file() as lock:
         while not _locked(lock):
             if time.monotonic() > deadline:
-                raise Unavailable("another cluster runs on this machine; `make cluster-down` ends it")
+                raise Unavailable(f"a cluster runs on this machine: {_described(lock)}")
             time.sleep(0.1)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         yield
+
+
+def holder() -> psutil.Process | None:
+    """Whoever runs a cluster on this machine now, which may be starting, or ending."""
+    with _lock_file() as lock, suppress(psutil.NoSuchProcess):
+        return None if _locked(lock) else _written(lock)
+    return None
+
+
+def _described(lock: IO[str]) -> str:
+    try:
+        process = _written(lock)
+        return f"process {process.pid}, {' '.join(process.cmdline())}" if process else "it is starting"
+    except psutil.NoSuchProcess:
+        return "it is ending"
+
+
+def _written(lock: IO[str]) -> psutil.Process | None:
+    """The process whose number is in the file, if there is one already."""
+    lock.seek(0)
+    number = lock.read()
+    return psutil.Process(int(number)) if number else None
+
+
+def _lock_file() -> IO[str]:
+    cache().mkdir(parents=True, exist_ok=True)
+    return (cache() / ".cluster.lock").open("a+")
 
 
 def _locked(file: IO[str]) -> bool:

@@ -6,6 +6,11 @@ import subprocess
 from controller.testing.cluster import cgroups, network
 from controller.testing.controlplane import Unavailable
 
+
+class Unsuitable(Unavailable):
+    """The machine does not let it be done, whatever is installed."""
+
+
 _PROBE = "probe"
 _NAMESPACES = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup", "--fork")
 _INSIDE = """
@@ -18,10 +23,10 @@ def check() -> None:
     """Tries what a cluster does to this machine, and takes it back; no cluster may run meanwhile.
 
     Raises:
-        Unavailable: it is not allowed here, or a tool is missing.
+        Unsuitable: it is not allowed here, or a tool of the system is missing.
     """
     if os.geteuid() != 0:
-        raise Unavailable("a node mounts file systems and lays cables: this needs root")
+        raise Unsuitable("a node mounts file systems and lays cables: this needs root")
     try:
         network.take_up()
         network.lay()
@@ -29,7 +34,7 @@ def check() -> None:
         subprocess.run([*_NAMESPACES, "sh", "-ec", _INSIDE], check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         said = str(getattr(error, "stderr", "")).strip()
-        raise Unavailable(f"this machine does not let root make nodes: {said or error}") from error
+        raise Unsuitable(f"this machine does not let root make nodes: {said or error}") from error
     finally:
         cgroups.remove(_PROBE)
         network.take_up()
