@@ -141,9 +141,14 @@ def test_a_program_has_its_time_to_end(cluster: Cluster, workloads: Workloads, e
 
 
 def test_workers_start_when_their_master_has_a_name(workloads: Workloads) -> None:
-    """The operator's own init container waits for that: the name is there once the master is Ready."""
-    role = {"image": BASE, "command": ["sleep", "infinity"], "pod": {"terminationGracePeriodSeconds": 1}}
-    roles = {"Master": role, "Worker": {**role, "command": ["getent", "hosts", "order-master-0"]}}
+    """The operator's own init container waits for that: the name is there once the master is Ready, which takes some seconds here."""
+    pod = {"terminationGracePeriodSeconds": 1}
+    role = {"image": BASE, "command": ["sleep", "infinity"], "pod": pod}
+    slow = {"name": "slow", "image": BASE, "command": ["sleep", "3"]}
+    roles = {
+        "Master": {**role, "pod": {**pod, "initContainers": [slow]}},
+        "Worker": {**role, "command": ["getent", "hosts", "order-master-0"]},
+    }
     workloads.apply(job("PyTorchJob", "order", roles))
 
     workloads.wait(

@@ -61,12 +61,17 @@ def uid(pods: dict[str, Any], name: str) -> str:
     return str(pods[name]["metadata"]["uid"]) if name in pods else ""
 
 
-def test_pods_outlive_the_kubelet_and_containerd(cluster: Cluster, workloads: Workloads) -> None:
+@pytest.mark.parametrize("killed", [("kubelet",), ("kubelet", "containerd")], ids="+".join)
+def test_pods_outlive_the_kubelet_and_containerd(
+    cluster: Cluster, workloads: Workloads, killed: tuple[str, ...]
+) -> None:
     before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2")})
-    for program in ("kubelet", "containerd"):
+    running = workloads.condition("PyTorchJob", "patient", "Running")
+    for program in killed:
         cluster.nodes["node-2"].kill(program)
 
     workloads.wait("the node to be back", lambda: answers(workloads))
+    assert workloads.condition("PyTorchJob", "patient", "Running") == running
     tell(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ NEXT = "docker.io/library/rallypoint:next"
 WAITS = "until [ -e /tmp/go ]; do [ -e /tmp/fail ] && exit 130; sleep 0.2; done"
 PATIENT: dict[str, Any] = {"image": BASE, "command": ["sh", "-c", WAITS], "restartPolicy": "ExitCode"}
 """A container that ends when it is told to, or fails as if it were interrupted."""
+KILL = "p=${one%/cgroup}; if grep -q controller $p/cmdline; then kill -9 ${p#/proc/}; fi"
 POLICY = {"cleanPodPolicy": "None", "backoffLimit": 3}
 """With a limit, what has been restarted is counted in the status."""
 
@@ -29,8 +31,12 @@ def operator_pods(cluster: Cluster) -> dict[str, Any]:
 
 def leader(cluster: Cluster) -> str:
     """The name of the pod that works."""
-    lease = cluster.kubectl("-n", NAMESPACE, "get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}")
-    return lease.partition("_")[0]
+    return holder(cluster).partition("_")[0]
+
+
+def holder(cluster: Cluster) -> str:
+    """What the process that works calls itself."""
+    return cluster.kubectl("-n", NAMESPACE, "get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}")
 
 
 def start_patient(workloads: Workloads) -> dict[str, Any]:
@@ -101,16 +107,31 @@ def test_replicas_take_less_memory_than_they_request(cluster: Cluster) -> None:
     assert max(working_set_bytes(cluster).values()) < 96 * 1024 * 1024
 
 
-def test_another_replica_takes_over_from_one_that_is_killed(cluster: Cluster, workloads: Workloads) -> None:
+def delete(cluster: Cluster, pod: str) -> None:
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force")
+
+
+def crash(cluster: Cluster, pod: str) -> None:
+    """Its process is killed in its node, and gives back no Lease."""
+    found = operator_pods(cluster)[pod]
+    script = f"for one in $(grep -l {found['metadata']['uid']} /proc/[0-9]*/cgroup); do {KILL}; done"
+    cluster.nodes[found["spec"]["nodeName"]].run("sh", "-c", script)
+
+
+@pytest.mark.parametrize("end", [delete, crash])
+def test_another_replica_takes_over_from_one_that_ends(
+    cluster: Cluster, workloads: Workloads, end: Callable[[Cluster, str], None]
+) -> None:
     before = start_patient(workloads)
-    killed = leader(cluster)
-    cluster.kubectl("-n", NAMESPACE, "delete", "pod", killed, "--grace-period=0", "--force")
+    first = holder(cluster)
+    end(cluster, leader(cluster))
 
     tell(workloads)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
 
-    assert leader(cluster) != killed
+    assert holder(cluster) not in {first, ""}
     assert lives(workloads.pods("patient")) == lives(before)
+    wait(cluster)
 
 
 def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workloads, tmp_path: Path) -> None:
@@ -133,6 +154,7 @@ def test_an_upgrade_leaves_running_jobs_alone(cluster: Cluster, workloads: Workl
     wait(cluster)
     cluster.plane.wait("the old replicas to go", lambda: not old & set(operator_pods(cluster)))
     cluster.plane.wait("a new one to lead", lambda: leader(cluster) in operator_pods(cluster))
+    assert {pod["spec"]["nodeName"] for pod in operator_pods(cluster).values()} == set(cluster.nodes)
     workloads.wait_for("PyTorchJob", "meanwhile", "Succeeded")
 
     assert workloads.get("PyTorchJob", "patient")["status"] == status
