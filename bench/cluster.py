@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import record
+from bench import powercut, record
 from bench.controlplane.observer import Observer, Seen
 from bench.figures import spread
 from controller.kube.client import Client
@@ -75,6 +75,7 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser("cluster", help="jobs on nodes with kubelets; Linux, root")
     parser.add_argument("--runs", type=int, default=5, help="of each size; default 5")
+    parser.add_argument("--power-cuts", type=int, default=3, help="of a node that a job runs on; default 3")
     parser.add_argument("--no-record", action="store_true", help="only show the figures")
     parser.set_defaults(execute=execute)
 
@@ -88,14 +89,17 @@ def execute(args: argparse.Namespace) -> int:
             version = cluster.plane.request("GET", "/version")["gitVersion"]
             jobs = asyncio.run(_all(cluster, args.runs, console))
             usage = operator_usage(cluster)
+            cuts = _power_cuts(cluster, args.power_cuts, console)
     except (ProcessFailed, Unavailable, TimeoutError) as error:
         console.print(f"not measured: {str(error) or 'pods do not run'}", style="red", markup=False)
         return 1
     shown = Console(file=sys.stdout, width=140)
     shown.print(table("on two nodes", LABELS, jobs))
     shown.print(table("pods of the operator", USAGE, usage))
+    if cuts:
+        shown.print(table("a node without power", powercut.LABELS, {"ExitCode": cuts}))
     if not args.no_record:
-        measured = {"cluster": jobs, "operator": usage}
+        measured = {"cluster": jobs, "operator": usage, "power_cut": cuts}
         console.print(f"recorded in {record.save('cluster', _result(measured, version, load_before))}")
     return 0
 
@@ -116,6 +120,14 @@ async def _all(cluster: Cluster, runs: int, console: Console) -> dict[str, list[
                         case = f"{kind.name}, {pods} pods"
                         found[case].append(await run(workloads, observer, kind, pods, f"job-{number}"))
                         console.print(f"{case} {number}: {found[case][-1]}")
+    return found
+
+
+def _power_cuts(cluster: Cluster, runs: int, console: Console) -> list[dict[str, float]]:
+    found: list[dict[str, float]] = []
+    for number in range(runs):
+        found.append(powercut.power_cut(cluster))
+        console.print(f"power cut {number}: {found[-1]}")
     return found
 
 

@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -140,14 +142,9 @@ def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
 ) -> None:
     """Its pod is only gone for sure when its own kubelet says so; until then there is no second one of that name."""
     before = start(workloads, {"Master": on("node-1"), "Worker": on("node-2", tolerations=[LEAVES_SOON])})
-    node = cluster.nodes["node-2"]
-    node.power_off()
-    try:
-        workloads.wait("its pod to be told to go", lambda: POD_NAMES[1] not in running(workloads))
+    with without_power(cluster, workloads):
         assert uid(workloads.pods("patient"), POD_NAMES[1]) == uid(before, POD_NAMES[1])
         workloads.wait_for("PyTorchJob", "patient", "Restarting")
-    finally:
-        node.power_on()
     workloads.wait(
         "a new worker",
         lambda: (
@@ -159,6 +156,34 @@ def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
     assert uid(workloads.pods("patient"), POD_NAMES[0]) == uid(before, POD_NAMES[0])
     tell(workloads, *POD_NAMES)
     workloads.wait_for("PyTorchJob", "patient", "Succeeded")
+
+
+@pytest.mark.full
+def test_a_power_cut_fails_a_job_whose_pods_are_not_to_be_restarted(
+    cluster: Cluster, workloads: Workloads
+) -> None:
+    """While its node is off; what comes back with the node is removed, and is not made again."""
+    stays = {**on("node-2", tolerations=[LEAVES_SOON]), "restartPolicy": "Never"}
+    start(workloads, {"Master": on("node-1"), "Worker": stays})
+    with without_power(cluster, workloads):
+        workloads.wait_for("PyTorchJob", "patient", "Failed")
+    workloads.wait("the lost pod to go", lambda: POD_NAMES[1] not in workloads.pods("patient"))
+
+    told = workloads.condition("PyTorchJob", "patient", "Failed")["message"]
+    assert told.endswith(" is failed because 1 Worker replica(s) failed.")
+    assert POD_NAMES[0] in running(workloads)
+
+
+@contextmanager
+def without_power(cluster: Cluster, workloads: Workloads) -> Generator[None]:
+    """The second node, for the block, which begins when its pod has been told to go."""
+    node = cluster.nodes["node-2"]
+    node.power_off()
+    try:
+        workloads.wait("its pod to be told to go", lambda: POD_NAMES[1] not in running(workloads))
+        yield
+    finally:
+        node.power_on()
 
 
 GPUS = "/status/capacity/nvidia.com~1gpu"

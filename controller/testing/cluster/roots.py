@@ -35,14 +35,14 @@ _LEFT_OUT = shutil.ignore_patterns(
 )
 _FRAMEWORK_PACKAGES = ("libc6", "libgcc-s1", "libgomp1", "libstdc++6")
 _MPI_PACKAGES = (
-    "bash", "hwloc-nox", "libmpich-dev", "libmpich12", "libopenmpi-dev", "libopenmpi3", "libpmix2", "mpich", "openmpi-bin",
-    "openmpi-common", "openssh-client", "openssh-server",
+    "bash", "hwloc-nox", "libmpich-dev", "libmpich[0-9]*", "libopenmpi-dev", "libopenmpi[0-9]*", "libpmix2*", "mpich",
+    "openmpi-bin", "openmpi-common", "openssh-client", "openssh-server",
 )  # fmt: skip
 _COMPILER_PACKAGES = (
-    "binutils", "binutils-x86-64-linux-gnu", "cpp-{0}", "gcc", "gcc-{0}", "libc6", "libc6-dev", "libgcc-{0}-dev",
+    "binutils", "binutils-*-linux-gnu", "cpp-{0}*", "gcc", "gcc-{0}*", "libc6", "libc6-dev", "libgcc-{0}-dev",
     "linux-libc-dev",
 )  # fmt: skip
-"""With ``{0}`` for the version of gcc."""
+"""With ``{0}`` for the version of gcc. Names of libraries have their version in them, others the processor."""
 _ALTERNATIVES = {"mpicc": "mpicc.openmpi", "mpirun": "orterun", "mpirun.mpich": "mpiexec.hydra"}
 _UNUSED = re.compile(
     "^/usr/share/(doc|man|lintian|bug|locale)/|^/(usr/)?lib/systemd/|^/etc/(init|pam)|/gconv/|lto-?(1|dump)"
@@ -142,11 +142,17 @@ def kubectl(folder: Path, program: Path) -> Path:
 
 def _unpack(folder: Path, packages: Iterable[str]) -> None:
     """The files of packages that are installed here, links as links."""
-    for package in packages:
-        for line in _run("dpkg", "--listfiles", package).splitlines():
-            path = Path(line)
-            if path.is_file() and not _UNUSED.search(line):
-                _copy(path, folder, follow_symlinks=False)
+    for line in _run("dpkg", "--listfiles", *_installed(packages)).splitlines():
+        path = Path(line)
+        if path.is_file() and not _UNUSED.search(line):
+            _copy(path, folder, follow_symlinks=False)
+
+
+def _installed(packages: Iterable[str]) -> list[str]:
+    """Those of these patterns. Raises CalledProcessError when nothing is known of one."""
+    told = _run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\t${binary:Package}\n", *packages)
+    found = (line.split("\t") for line in told.splitlines())
+    return [name for status, name in found if status.startswith("ii")]
 
 
 def _base() -> dict[str, str]:

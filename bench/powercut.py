@@ -1,0 +1,124 @@
+"""Part of ``bench cluster``: a node loses its power while a job runs on it. When a user sees what, until it is on again and all is well."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controller.testing.cluster.cluster import Cluster
+from controller.testing.cluster.images import BASE
+from controller.testing.cluster.workloads import Workloads, job
+
+TOLERATED_SECONDS = 5
+"""How long the pod may stay on a node that is unreachable; a pod that says nothing of that has 300."""
+PATIENCE_SECONDS = 180.0
+LABELS = {
+    "not_ready_s": "off → node NotReady, pod not Ready, s",
+    "leaves_s": "off → pod is told to go, s",
+    "told_s": "off → job Restarting, s",
+    "ready_s": "on → node Ready, s",
+    "gone_s": "on → the old pod is gone, s",
+    "runs_s": "on → a new pod runs, s",
+    "well_s": "on → job Running, s",
+}
+_LOST = "cut-worker-0"
+_NODE = "node-2"
+_LEAVES = {
+    "key": "node.kubernetes.io/unreachable",
+    "operator": "Exists",
+    "effect": "NoExecute",
+    "tolerationSeconds": TOLERATED_SECONDS,
+}
+
+
+def power_cut(cluster: Cluster) -> dict[str, float]:
+    """One job of a master and a worker under ``restartPolicy: ExitCode``, the worker on the node that is off until the job says so.
+
+    Raises:
+        ProcessFailed: nothing of that happens in three minutes.
+    """
+    with Workloads(cluster) as workloads:
+        workloads.apply(_job())
+        workloads.wait("the job to run", lambda: _runs(workloads) and _condition(workloads, "Running"))
+        lost = _uid(workloads)
+        since = time.monotonic()
+        cluster.nodes[_NODE].power_off()
+        off = _first_seen(
+            workloads,
+            since,
+            {
+                "not_ready_s": lambda: not _node_ready(cluster) and not _pod_ready(workloads),
+                "leaves_s": lambda: "deletionTimestamp" in _pod(workloads)["metadata"],
+                "told_s": lambda: _condition(workloads, "Restarting"),
+            },
+        )
+        since = time.monotonic()
+        cluster.nodes[_NODE].power_on()
+        on = _first_seen(
+            workloads,
+            since,
+            {
+                "ready_s": lambda: _node_ready(cluster),
+                "gone_s": lambda: _uid(workloads) != lost,
+                "runs_s": lambda: _uid(workloads) not in {lost, ""} and _runs(workloads),
+                "well_s": lambda: _condition(workloads, "Running"),
+            },
+        )
+    return off | on
+
+
+def _first_seen(
+    workloads: Workloads, since: float, figures: Mapping[str, Callable[[], bool]]
+) -> dict[str, float]:
+    """When each of them held first, in seconds from ``since``."""
+    seen: dict[str, float] = {}
+
+    def look() -> bool:
+        for figure, holds in figures.items():
+            if figure not in seen and holds():
+                seen[figure] = time.monotonic() - since
+        return seen.keys() == figures.keys()
+
+    workloads.wait(" and ".join(figures), look, seconds=PATIENCE_SECONDS)
+    return seen
+
+
+def _job() -> dict[str, Any]:
+    container = {"image": BASE, "command": ["sleep", "infinity"], "restartPolicy": "ExitCode"}
+    pods = {
+        node: {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1}
+        for node in ("node-1", _NODE)
+    }
+    worker = {**container, "pod": {**pods[_NODE], "tolerations": [_LEAVES]}}
+    return job("PyTorchJob", "cut", {"Master": {**container, "pod": pods["node-1"]}, "Worker": worker})
+
+
+def _pod(workloads: Workloads) -> dict[str, Any]:
+    """The worker's, or nothing as long as there is none."""
+    listed = workloads.cluster.plane.request("GET", f"/api/v1/namespaces/{workloads.namespace}/pods")["items"]
+    return next((pod for pod in listed if pod["metadata"]["name"] == _LOST), {"metadata": {}})
+
+
+def _uid(workloads: Workloads) -> str:
+    return str(_pod(workloads)["metadata"].get("uid", ""))
+
+
+def _runs(workloads: Workloads) -> bool:
+    return bool(_pod(workloads).get("status", {}).get("phase") == "Running")
+
+
+def _pod_ready(workloads: Workloads) -> bool:
+    return _holds(_pod(workloads), "Ready")
+
+
+def _node_ready(cluster: Cluster) -> bool:
+    return _holds(cluster.plane.request("GET", f"/api/v1/nodes/{_NODE}"), "Ready")
+
+
+def _condition(workloads: Workloads, type_: str) -> bool:
+    path = f"/apis/kubeflow.org/v1/namespaces/{workloads.namespace}/pytorchjobs/cut"
+    return _holds(workloads.cluster.plane.request("GET", path), type_)
+
+
+def _holds(found: Mapping[str, Any], type_: str) -> bool:
+    conditions = found.get("status", {}).get("conditions", [])
+    return any(one["type"] == type_ and one["status"] == "True" for one in conditions)
