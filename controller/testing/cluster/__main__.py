@@ -1,4 +1,6 @@
-"""``python -m controller.testing.cluster``: ``check`` looks at the machine, ``build`` gets the programs, ``up`` runs a cluster, ``down`` ends it."""
+"""``python -m controller.testing.cluster``: ``check`` looks at the machine, ``build`` gets the programs, ``up`` runs a cluster,
+``down`` ends it; ``example`` prints a manifest of ``examples`` for it.
+"""
 
 import argparse
 import signal
@@ -10,11 +12,13 @@ from contextlib import suppress
 from types import FrameType
 
 import psutil
+import yaml
 
-from controller.testing.cluster import system
+from controller.testing.cluster import roots, system
 from controller.testing.cluster.cluster import Cluster, cache, check, holder, sweep
 from controller.testing.cluster.installation import install
 from controller.testing.cluster.machine import Unsuitable
+from controller.testing.cluster.workloads import example
 from controller.testing.controlplane import ProcessFailed, Unavailable, binaries
 from controller.testing.controlplane.programs import NODE, USUAL
 
@@ -50,6 +54,13 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--nodes", type=int, default=2)
     up.add_argument("--detach", action="store_true", help="return when it is up")
     up.set_defaults(command=_up)
+    shown = commands.add_parser(
+        "example", help="print an example as it runs there: with its framework mounted"
+    )
+    folder = roots.REPOSITORY / "examples"
+    known = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*.yaml"))
+    shown.add_argument("manifest", choices=known, metavar="MANIFEST", help=", ".join(known))
+    shown.set_defaults(command=_example)
     commands.add_parser("down", help="end the cluster and remove what it left").set_defaults(command=_down)
     return parser
 
@@ -110,6 +121,11 @@ def _down(options: argparse.Namespace) -> int:
             running.terminate()
             running.wait(_DOWN_SECONDS)
     sweep(wait_seconds=0)
+    return 0
+
+
+def _example(options: argparse.Namespace) -> int:
+    yaml.safe_dump_all(example(options.manifest), sys.stdout, sort_keys=False)
     return 0
 
 
