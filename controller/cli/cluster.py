@@ -1,4 +1,4 @@
-"""What ``get``, ``describe``, ``logs``, ``delete`` and ``exec`` share: a cluster, its resources by the names that people
+"""What ``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec`` share: a cluster, its resources by the names that people
 use, and how a refusal is told.
 
 Exit statuses and words are kubectl's.
@@ -87,6 +87,12 @@ class Cluster:
         return self.namespace if named.resource.namespaced else ""
 
     async def get(self, named: Named, name: str) -> Object:
+        """
+        Raises:
+            Unusable: nobody can say in which namespace.
+        """
+        if named.resource.namespaced and not self.namespace:
+            raise Unusable("a resource cannot be retrieved by name across all namespaces")
         return await self._read(named.resource.path(self.place(named), name))
 
     async def all_of(self, resource: Resource, **query: str) -> list[Object]:
@@ -120,11 +126,12 @@ class Cluster:
         owners = {(await self.get(named, name))["metadata"]["uid"]}
         if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == named.resource.kind):
             jobs = await self.all_of(BATCH_JOBS)
-            owners |= {job["metadata"]["uid"] for job in jobs if owners & _owners(job)}
-        return [pod for pod in await self.all_of(PODS) if owners & _owners(pod)]
+            owners |= {job["metadata"]["uid"] for job in jobs if owners & owners_of(job)}
+        return [pod for pod in await self.all_of(PODS) if owners & owners_of(pod)]
 
 
-def _owners(obj: Object) -> set[str]:
+def owners_of(obj: Object) -> set[str]:
+    """Their UIDs."""
     return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
 
 

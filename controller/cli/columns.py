@@ -1,9 +1,12 @@
 """Rows of text for people: as wide as needed, three spaces between, as kubectl prints them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 GAP = "   "
+INDENT = "  "
+NONE = "<none>"
 
 
 class Columns:
@@ -56,8 +59,32 @@ def _shown(table: Mapping[str, Any], *, wide: bool) -> list[Mapping[str, Any]]:
 def _spell(cell: Any) -> str:
     match cell:
         case None:
-            return "<none>"
+            return NONE
         case bool():
             return str(cell).lower()
         case _:
             return str(cell)
+
+
+def indented(rows: Sequence[Sequence[str]], titles: Sequence[str] = ()) -> str:
+    """A part of a longer text; under titles, if there are any, is a line."""
+    under = [["-" * len(title) for title in titles]] if titles else []
+    text = Columns(titles).text([*under, *rows])
+    return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.splitlines())
+
+
+def age(moment: str | datetime | None, now: datetime) -> str:
+    """``5s``, ``12m``, ``3h``, ``2d``."""
+    if not moment:
+        return NONE
+    since = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return length((now - since).total_seconds())
+
+
+def length(seconds: float) -> str:
+    """As ``age`` has it; nothing is shorter than ``0s``."""
+    whole = max(int(seconds), 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"

@@ -11,12 +11,10 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object
-from controller.cli.columns import Columns
+from controller.cli.columns import NONE, Columns, age, indented
 from controller.runtime import clock
 
 JOBS = "kubeflow.org"
-INDENT = "  "
-NONE = "<none>"
 
 
 def add_parser(
@@ -65,7 +63,7 @@ def _head(obj: Object, now: datetime) -> Iterator[str]:
         ("Namespace", metadata.get("namespace", "")),
         ("Kind", f"{obj['kind']} ({obj['apiVersion']})"),
         ("Flavour", (obj.get("spec") or {}).get("flavour", "")),
-        ("Created", f"{metadata['creationTimestamp']} ({_age(metadata['creationTimestamp'], now)} ago)"),
+        ("Created", f"{metadata['creationTimestamp']} ({age(metadata['creationTimestamp'], now)} ago)"),
         ("Deleted", metadata.get("deletionTimestamp", "")),
         ("Controlled By", f"{owner['kind']}/{owner['name']}" if owner else ""),
     ]
@@ -92,7 +90,7 @@ def _state(obj: Object) -> Iterator[str]:
         plain = {"node": node, **plain}
     if plain:
         yield "Status:\n"
-        yield _indented([[f"{name}:", str(value)] for name, value in plain.items()])
+        yield indented([[f"{name}:", str(value)] for name, value in plain.items()])
 
 
 def _roles(obj: Object) -> Iterator[str]:
@@ -110,7 +108,7 @@ def _roles(obj: Object) -> Iterator[str]:
         for role in dict.fromkeys([*wanted, *told])
     ]
     yield "Replicas:\n"
-    yield _indented(rows, ["Role", "Wanted", "Active", "Succeeded", "Failed"])
+    yield indented(rows, ["Role", "Wanted", "Active", "Succeeded", "Failed"])
 
 
 def _replicas(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -132,7 +130,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
         for pod in pods
     ]
     yield "Pods:\n"
-    yield _indented(rows, ["Name", "Phase", "Restarts", "Node"])
+    yield indented(rows, ["Name", "Phase", "Restarts", "Node"])
 
 
 def _containers(obj: Object) -> Iterator[str]:
@@ -147,7 +145,7 @@ def _containers(obj: Object) -> Iterator[str]:
         for one in found
     ]
     yield "Containers:\n"
-    yield _indented(rows, ["Name", "State", "Reason", "Restarts", "Before"])
+    yield indented(rows, ["Name", "State", "Reason", "Restarts", "Before"])
 
 
 def _statuses(obj: Object, name: str) -> Sequence[Mapping[str, Any]]:
@@ -175,14 +173,14 @@ def _conditions(obj: Object, now: datetime) -> Iterator[str]:
         [
             one["type"],
             one["status"],
-            _age(one.get("lastTransitionTime"), now),
+            age(one.get("lastTransitionTime"), now),
             one.get("reason") or NONE,
             one.get("message") or "",
         ]
         for one in found
     ]
     yield "Conditions:\n"
-    yield _indented(rows, ["Type", "Status", "Since", "Reason", "Message"])
+    yield indented(rows, ["Type", "Status", "Since", "Reason", "Message"])
 
 
 def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
@@ -194,32 +192,15 @@ def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
         [
             one.get("type", ""),
             one.get("reason", ""),
-            _age(_moment(one), now) + (f" (x{one['count']})" if one.get("count", 1) > 1 else ""),
+            age(_moment(one), now) + (f" (x{one['count']})" if one.get("count", 1) > 1 else ""),
             (one.get("source") or {}).get("component") or one.get("reportingComponent") or "",
             (one.get("message") or "").strip(),
         ]
         for one in found
     ]
     yield "Events:\n"
-    yield _indented(rows, ["Type", "Reason", "Age", "From", "Message"])
+    yield indented(rows, ["Type", "Reason", "Age", "From", "Message"])
 
 
 def _moment(event: Object) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])
-
-
-def _indented(rows: Sequence[Sequence[str]], titles: Sequence[str] = ()) -> str:
-    under = [["-" * len(title) for title in titles]] if titles else []
-    text = Columns(titles).text([*under, *rows])
-    return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.splitlines())
-
-
-def _age(moment: str | None, now: datetime) -> str:
-    """``5s``, ``12m``, ``3h``, ``2d``."""
-    if not moment:
-        return NONE
-    seconds = max(int((now - datetime.fromisoformat(moment)).total_seconds()), 0)
-    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"

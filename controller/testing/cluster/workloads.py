@@ -11,6 +11,7 @@ import yaml
 
 from controller.testing.cluster import images, roots
 from controller.testing.cluster.cluster import Cluster
+from controller.testing.up import RALLYPOINT
 
 _NAMES = itertools.count(1)
 _PATIENCE_SECONDS = 120.0
@@ -82,6 +83,13 @@ class Workloads:
         told = self.kubectl("get", "events", "--field-selector=reason=Scheduled", "-o", "json")
         events = json.loads(told)["items"]
         return {event["message"].split()[-1] for event in events if part in event["involvedObject"]["name"]}
+
+    def why(self, kind: str, name: str) -> Any:
+        """What ``rallypoint why`` tells of a job."""
+        flags = ("--kubeconfig", str(self.cluster.kubeconfig), "-n", self.namespace, "-o", "json")
+        command = [*RALLYPOINT, "why", kind, name, *flags]
+        (told,) = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return told
 
     def condition(self, kind: str, name: str, type_: str) -> dict[str, Any]:
         """The job's condition of that type, if it holds; else empty."""

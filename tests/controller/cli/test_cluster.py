@@ -1,4 +1,4 @@
-"""``get``, ``describe``, ``logs``, ``delete`` and ``exec`` against a site: what they print, and how they end."""
+"""``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec`` against a site: what they print, and how they end."""
 
 import asyncio
 import json
@@ -215,6 +215,88 @@ async def test_logs(here: Site, run: Run) -> None:
     assert followed.out == "from b\nlast\n"
     assert previous.status == 1
     assert 'previous terminated container "main" in pod "a" not found' in previous.err
+
+
+async def owned(client: Client, script: str, *, until: str = "Running", **metadata: Any) -> None:
+    """The PyTorchJob ``j`` of a worker, and that pod."""
+    container = {"name": "pytorch", "image": "none", "command": ["true"]}
+    spec = {
+        "pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": {"spec": {"containers": [container]}}}}
+    }
+    body = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    await create(client, JOBS, {**body, "metadata": {"name": "j"}, "spec": spec})
+    uid = orjson.loads(await client.get(JOBS, "default", "j"))["metadata"]["uid"]
+    reference = {**body, "name": "j", "uid": uid, "controller": True}
+    await pod(client, "j-worker-0", script, until=until, ownerReferences=[reference], **metadata)
+
+
+async def tell(client: Client, type_: str) -> None:
+    """The job's status says so."""
+    since = "2026-01-01T00:00:00Z"
+    condition = {"type": type_, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": since}
+    body = orjson.dumps({"status": {"conditions": [condition]}})
+    await client.patch(JOBS, "default", "j", body, subresource="status")
+
+
+async def test_why_a_job_failed(here: Site, run: Run) -> None:
+    await owned(here.client, "echo working; echo no luck; exit 3", until="Failed")
+    await tell(here.client, "Failed")
+    shown = await run("why", "pytorchjob/j")
+    lines = [line.split() for line in shown.out.splitlines()]
+
+    assert shown.status == 0
+    assert lines[0][:3] == ["PyTorchJob", "default/j:", "Failed"]
+    assert any(line[:1] == ["j-worker-0"] and line[-3:] == ["exit", "code", "3"] for line in lines)
+    assert any(line[:1] == ["j-worker-0/main"] and line[2:] == ["working"] for line in lines)
+    assert ["no", "luck"] in lines
+
+
+async def test_why_of_all_that_are_not_finished(here: Site, run: Run) -> None:
+    nothing = await run("why")
+    await owned(here.client, "echo step 1; exec sleep 100")
+    await tell(here.client, "Running")
+    async with asyncio.timeout(20):
+        while not (told := json.loads((await run("why", "-A", "-o", "json")).out))[0]["lastWords"]:
+            pass
+    await tell(here.client, "Succeeded")
+    finished = await run("why")
+
+    assert nothing.out == finished.out == "No job waits or runs.\n"
+    (found,) = told
+    assert (found["kind"], found["name"], found["state"], found["blocked"]) == (
+        "PyTorchJob",
+        "j",
+        "Running",
+        False,
+    )
+    assert found["lastWords"][0]["lines"] == ["step 1"]
+    assert {phase["what"]: phase["done"] for phase in found["phases"]}["started"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        pytest.param(
+            ["pod/p"],
+            "error: Pod is no kind of job; those are PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob",
+            id="no job",
+        ),
+        pytest.param(
+            ["jaxjob/none"],
+            'Error from server (NotFound): jaxjobs.kubeflow.org "none" not found',
+            id="not there",
+        ),
+        pytest.param(
+            ["-A", "jaxjob/none"],
+            "error: a resource cannot be retrieved by name across all namespaces",
+            id="by name in all namespaces",
+        ),
+    ],
+)
+async def test_why_of_nothing(run: Run, arguments: list[str], refusal: str) -> None:
+    shown = await run("why", *arguments)
+
+    assert (shown.status, shown.out, shown.err) == (1, "", f"{refusal}\n")
 
 
 async def test_delete(here: Site, run: Run, tmp_path: Path) -> None:

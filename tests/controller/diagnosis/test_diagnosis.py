@@ -1,0 +1,564 @@
+"""What holds a job up, told from objects as an API server has them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.diagnosis import Case, Phase, Question, Words, diagnose, lost_nodes, questions
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+Object = dict[str, Any]
+
+
+def at(seconds: float) -> str:
+    """So many seconds before now."""
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
+def true(type_: str, *, since: float = 60, **told: Any) -> Object:
+    return {"type": type_, "status": "True", "lastTransitionTime": at(since), **told}
+
+
+def false(type_: str, *, since: float = 60, **told: Any) -> Object:
+    return {**true(type_, since=since, **told), "status": "False"}
+
+
+CREATED = true("Created")
+RUNNING = true("Running", since=50)
+
+
+def job(*conditions: Object, workers: int = 1, age: float = 60, **policy: Any) -> Object:
+    return {
+        "kind": "PyTorchJob",
+        "metadata": {"name": "j", "namespace": "n", "uid": "job", "creationTimestamp": at(age)},
+        "spec": {
+            "runPolicy": policy,
+            "pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": workers}},
+        },
+        "status": {"conditions": list(conditions)},
+    }
+
+
+def pod(name: str = "j-worker-0", /, phase: str = "Pending", node: str = "a", **status: Any) -> Object:
+    """One that is on a node; without a word of its conditions it is Ready there."""
+    conditions = [true("PodScheduled"), true("Ready")]
+    return {
+        "metadata": {"name": name, "uid": name, "creationTimestamp": at(55)},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase, "conditions": conditions, **status},
+    }
+
+
+def master(**status: Any) -> Object:
+    return pod(
+        "j-master-0", "Running", containerStatuses=[container(running={"startedAt": at(50)})], **status
+    )
+
+
+def container(*, last: Object | None = None, restarts: int = 0, **state: Object) -> Object:
+    before = {"lastState": {"terminated": last}} if last else {}
+    return {"name": "pytorch", "state": state, "restartCount": restarts, **before}
+
+
+def ended(code: int, *, ago: float = 20, **told: Any) -> Object:
+    return {"exitCode": code, "finishedAt": at(ago), "startedAt": at(50), **told}
+
+
+def event(
+    about: Object, reason: str, message: str, type_: str = "Warning", *, ago: float = 5, kind: str = "Pod"
+) -> Object:
+    metadata = about["metadata"]
+    return {
+        "metadata": {"creationTimestamp": at(ago)},
+        "involvedObject": {"kind": kind, "name": metadata["name"], "uid": metadata["uid"]},
+        "type": type_,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": at(ago),
+    }
+
+
+def node(name: str, ready: Object) -> dict[str, Object]:
+    return {name: {"metadata": {"name": name}, "status": {"conditions": [ready]}}}
+
+
+def told(*pods: Object, of: Object | None = None, **known: Any) -> list[tuple[tuple[str, ...], str]]:
+    """Whom and what the causes name, the root first."""
+    found = diagnose(Case(of or job(CREATED), NOW, pods=[*pods, master()], **known))
+    return [(cause.about, cause.text) for cause in found.causes if cause.blocks]
+
+
+WORKER = ("j-worker-0",)
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        pytest.param(
+            pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="0/1 nodes")]),
+            "Unschedulable: 0/1 nodes",
+            id="no node",
+        ),
+        pytest.param(
+            pod(node="", conditions=[]),
+            "waits for the scheduler default-scheduler, which has not said anything of it",
+            id="no scheduler",
+        ),
+        pytest.param(
+            pod(containerStatuses=[container(waiting={"reason": "ErrImagePull", "message": "not found"})]),
+            "ErrImagePull: not found",
+            id="no image",
+        ),
+        pytest.param(
+            pod(
+                "j-worker-0",
+                "Running",
+                containerStatuses=[
+                    container(waiting={"reason": "CrashLoopBackOff"}, last=ended(137), restarts=3)
+                ],
+            ),
+            "CrashLoopBackOff: container pytorch ended 3 times, last with exit code 137, killed by SIGKILL",
+            id="ends again and again",
+        ),
+        pytest.param(
+            pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(1))]),
+            "has failed: container pytorch ended with exit code 1",
+            id="failed",
+        ),
+        pytest.param(
+            pod("j-worker-0", "Failed", reason="Evicted", message="the node was low on disk"),
+            "has failed: Evicted: the node was low on disk",
+            id="evicted before it started",
+        ),
+        pytest.param(
+            pod(
+                initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}],
+                containerStatuses=[container(waiting={"reason": "PodInitializing"})],
+            ),
+            "is in its init container init-pytorch",
+            id="waits for its master",
+        ),
+        pytest.param(pod(), "waits for node a to take it up", id="the kubelet has said nothing"),
+        pytest.param(
+            pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})]),
+            "its containers are being made",
+            id="is being started",
+        ),
+        pytest.param(
+            pod(
+                "j-worker-0",
+                "Running",
+                conditions=[false("Ready", message="containers with unready status")],
+                containerStatuses=[container(running={"startedAt": at(40)})],
+            ),
+            "runs and is not ready: containers with unready status",
+            id="not ready",
+        ),
+    ],
+)
+def test_a_pod_holds_the_job_up(found: Object, text: str) -> None:
+    assert told(found) == [(WORKER, text)]
+
+
+def test_gates_of_a_pod() -> None:
+    gated = pod(node="", conditions=[false("PodScheduled", reason="SchedulingGated")])
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+
+    assert told(gated) == [
+        (WORKER, "is not scheduled as long as it has the scheduling gate kueue.x-k8s.io/topology")
+    ]
+
+
+def test_a_warning_says_why_containers_are_not_made() -> None:
+    starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+    old = event(starting, "FailedMount", "earlier", ago=50)
+    new = event(starting, "FailedMount", "no volume", ago=5)
+
+    assert told(starting, events=[old, new]) == [(WORKER, "FailedMount: no volume")]
+
+
+def test_an_image_that_is_being_pulled() -> None:
+    starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+    pulling = event(starting, "Pulling", "Pulling image", "Normal")
+
+    assert told(starting, events=[pulling]) == [(WORKER, "its image is being pulled")]
+
+
+def test_what_a_container_said_is_quoted() -> None:
+    waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
+    words = {("j-worker-0", "init-pytorch"): Words(NOW, ("earlier", "waiting for master"))}
+
+    assert told(waits, words=words) == [
+        (WORKER, "is in its init container init-pytorch; it last said: waiting for master")
+    ]
+
+
+def test_a_sidecar_that_runs_is_no_preparation() -> None:
+    beside = {"name": "sidecar", "state": {"running": {"startedAt": at(40)}}}
+    found = pod(
+        "j-worker-0",
+        "Running",
+        initContainerStatuses=[beside],
+        containerStatuses=[container(running={"startedAt": at(40)})],
+    )
+    found["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always"}]
+
+    assert told(found) == []
+
+
+def test_a_pod_on_a_lost_node() -> None:
+    lost = node("a", {**false("Ready", message="Kubelet stopped posting node status."), "status": "Unknown"})
+    found = pod("j-worker-0", "Running", node="a")
+    elsewhere = pod(
+        "j-worker-1", "Running", node="b", containerStatuses=[container(running={"startedAt": at(40)})]
+    )
+
+    causes = diagnose(Case(job(CREATED, workers=2), NOW, pods=[found, elsewhere], nodes=lost)).causes
+
+    assert [(cause.about, cause.text) for cause in causes if cause.blocks] == [
+        (WORKER, "node a is not Ready: Kubelet stopped posting node status.")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "finalizers", "text"),
+    [
+        pytest.param(-10, [], "is told to go, and has its grace period for that", id="in its grace period"),
+        pytest.param(
+            30,
+            [],
+            "was told to go, and is still there: its node has not said that it has ended",
+            id="no kubelet",
+        ),
+        pytest.param(
+            30, ["x/y"], "was told to go, and is still there: its finalizers hold it: x/y", id="finalizers"
+        ),
+    ],
+)
+def test_a_pod_that_is_to_go(seconds: float, finalizers: list[str], text: str) -> None:
+    found = pod()
+    found["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": finalizers}
+
+    assert told(found) == [(WORKER, text)]
+
+
+def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
+    found = pod()
+    found["metadata"]["deletionTimestamp"] = at(30)
+    lost = node("a", false("Ready", reason="NodeStatusUnknown"))
+
+    assert told(found, nodes=lost)[0] == (
+        WORKER,
+        "was told to go, and is still there: node a is not Ready: NodeStatusUnknown",
+    )
+
+
+def test_the_root_comes_first_and_the_same_is_said_once() -> None:
+    waiting: Any = {
+        "initContainerStatuses": [{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}],
+        "containerStatuses": [container(waiting={"reason": "PodInitializing"})],
+    }
+    lacks = [false("PodScheduled", reason="Unschedulable", message="no room")]
+    pods = [
+        pod("j-worker-0", **waiting),
+        pod("j-worker-1", **waiting),
+        pod("j-worker-2", node="", conditions=lacks),
+    ]
+
+    assert told(*pods, of=job(CREATED, workers=3)) == [
+        (("j-worker-2",), "Unschedulable: no room"),
+        (("j-worker-0", "j-worker-1"), "is in its init container init-pytorch"),
+    ]
+
+
+def test_one_that_is_being_started_is_nearer_to_the_root_than_those_that_wait_for_it() -> None:
+    waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
+    pulls = pod("j-master-0", containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+
+    found = causes_of(job(CREATED), pods=[waits, pulls])
+
+    assert [about for about, _ in found] == [("j-master-0",), ("j-worker-0",)]
+
+
+def test_the_first_moment_of_what_is_said_once() -> None:
+    lacks = [
+        pod(
+            f"j-worker-{number}",
+            node="",
+            conditions=[false("PodScheduled", since=ago, reason="Unschedulable")],
+        )
+        for number, ago in enumerate((20, 40))
+    ]
+
+    (cause,) = diagnose(Case(job(CREATED, workers=2), NOW, pods=[*lacks, master()])).causes
+
+    assert cause.since == NOW - timedelta(seconds=40)
+
+
+def test_a_restart_is_told_and_holds_nothing_up() -> None:
+    found = pod(
+        "j-worker-0",
+        "Running",
+        containerStatuses=[container(running={"startedAt": at(40)}, last=ended(139), restarts=1)],
+    )
+
+    diagnosis = diagnose(Case(job(CREATED, RUNNING), NOW, pods=[found, master()]))
+
+    assert not diagnosis.blocked
+    assert [cause.text for cause in diagnosis.causes] == [
+        "container pytorch ended once and was started again, last after exit code 139, killed by SIGSEGV"
+    ]
+
+
+def test_a_job_whose_pods_run() -> None:
+    running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(45)})])
+
+    diagnosis = diagnose(Case(job(CREATED, RUNNING), NOW, pods=[running, master()]))
+
+    assert (diagnosis.state, diagnosis.since) == ("Running", NOW - timedelta(seconds=50))
+    assert not diagnosis.causes
+
+
+def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
+    return [(cause.about, cause.text) for cause in diagnose(Case(of, NOW, **known)).causes]
+
+
+def test_a_job_that_nobody_takes_up() -> None:
+    text = "no operator has taken it up: does one run that serves this kind here?"
+
+    assert causes_of(job()) == [((), text)]
+    assert causes_of(job(age=1)) == []
+
+
+def test_a_job_that_is_left_to_somebody_else() -> None:
+    owner = "kueue.x-k8s.io/multikueue"
+
+    assert causes_of(job(CREATED, managedBy=owner))[0] == (
+        (),
+        f"its run policy leaves it to {owner} (managedBy); no operator touches it here",
+    )
+
+
+def test_a_job_that_is_deleted_and_held() -> None:
+    held = job(CREATED)
+    held["metadata"] |= {"deletionTimestamp": at(5), "finalizers": ["a/b"]}
+
+    assert causes_of(held)[0] == ((), "it is deleted, and goes when its finalizers do: a/b")
+
+
+SUSPENDED = true("Suspended", since=30)
+
+
+def workload(*conditions: Object) -> Object:
+    return {"metadata": {"name": "pytorchjob-j-1"}, "status": {"conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "workloads", "cause"),
+    [
+        pytest.param({}, [], ((), "its run policy says suspend: true"), id="a person"),
+        pytest.param(
+            {"kueue.x-k8s.io/queue-name": "q"},
+            [],
+            ((), "its run policy says suspend: true; Kueue has made no Workload for its queue q"),
+            id="no Kueue",
+        ),
+        pytest.param(
+            {},
+            [workload(false("QuotaReserved", reason="Pending", message="insufficient quota"))],
+            (("pytorchjob-j-1",), "Kueue: Pending: insufficient quota"),
+            id="no quota",
+        ),
+        pytest.param(
+            {},
+            [workload(true("Evicted", reason="Preempted", message="for another"), false("QuotaReserved"))],
+            (("pytorchjob-j-1",), "Kueue: Preempted: for another"),
+            id="evicted",
+        ),
+        pytest.param({}, [workload()], (("pytorchjob-j-1",), "Kueue has not decided on it"), id="undecided"),
+    ],
+)
+def test_a_suspended_job(labels: dict[str, str], workloads: list[Object], cause: tuple[Any, str]) -> None:
+    held = job(CREATED, SUSPENDED, suspend=True)
+    held["metadata"]["labels"] = labels
+
+    assert causes_of(held, workloads=workloads) == [cause]
+    assert diagnose(Case(held, NOW)).state == "Suspended"
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        pytest.param({}, "PodGroup not seen by its scheduler", id="no scheduler"),
+        pytest.param(
+            {"phase": "Inqueue", "conditions": [{"type": "Unschedulable", "message": "3/4 tasks"}]},
+            "PodGroup Inqueue: 3/4 tasks",
+            id="too large",
+        ),
+    ],
+)
+def test_a_gang_that_does_not_gather(status: Object, text: str) -> None:
+    gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": status}
+
+    assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), text)
+
+
+def test_a_gang_that_runs() -> None:
+    gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": {"phase": "Running"}}
+
+    assert (
+        told(
+            pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})]),
+            gangs=[gang],
+        )
+        == []
+    )
+
+
+def test_pods_that_are_refused() -> None:
+    waits = job(CREATED)
+    refused = event(waits, "FailedCreatePod", "exceeded quota", kind="PyTorchJob")
+
+    assert causes_of(waits, events=[refused]) == [
+        ((), "2 of 2 pods do not exist: FailedCreatePod: exceeded quota")
+    ]
+
+
+def test_a_refusal_that_is_over() -> None:
+    """Its event is there for an hour."""
+    running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
+    refused = event(job(), "FailedCreatePod", "exceeded quota", kind="PyTorchJob")
+
+    assert told(running, events=[refused]) == []
+
+
+def test_what_the_status_says_of_missing_pods() -> None:
+    waits = job(CREATED, false("Running", reason="MPIJobWaitsForPods", message="worker 1 does not answer"))
+
+    assert causes_of(waits)[0] == ((), "2 of 2 pods do not exist: worker 1 does not answer")
+
+
+def test_missing_pods_follow_from_what_holds_the_others_up() -> None:
+    """As the launcher of an MPIJob that waits for its workers."""
+    lacks = pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
+
+    assert causes_of(job(CREATED), pods=[lacks]) == [(WORKER, "Unschedulable: no room")]
+    assert causes_of(job(CREATED)) == [((), "2 of 2 pods do not exist, and nobody says why")]
+    assert causes_of(job(CREATED), pods_known=False) == []
+
+
+FAILED = true("Failed", since=10, reason="PyTorchJobFailed", message="it has failed")
+SAID = ((), "PyTorchJobFailed: it has failed")
+
+
+def failed(name: str, code: int, *, ago: float, node: str = "a", **told: Any) -> Object:
+    return pod(name, "Failed", node, containerStatuses=[container(terminated=ended(code, ago=ago, **told))])
+
+
+def test_who_failed_first() -> None:
+    pods = [
+        failed("j-master-0", 1, ago=18),
+        failed("j-worker-0", 1, ago=17),
+        failed("j-worker-1", 137, ago=20, node="b", reason="OOMKilled"),
+    ]
+
+    assert causes_of(job(CREATED, FAILED), pods=pods) == [
+        SAID,
+        (
+            ("j-worker-1",),
+            "was the first to fail, on b: container pytorch ended with exit code 137, killed by SIGKILL (OOMKilled)",
+        ),
+        (("j-master-0", "j-worker-0"), "failed after that: container pytorch ended with exit code 1"),
+    ]
+
+
+def test_a_pod_that_was_told_to_go_is_not_who_failed_first() -> None:
+    stopped = failed("j-worker-0", 143, ago=30)
+    stopped["metadata"]["deletionTimestamp"] = at(31)
+
+    first = causes_of(job(CREATED, FAILED), pods=[stopped, failed("j-worker-1", 1, ago=20)])[1]
+
+    assert first == (("j-worker-1",), "was the first to fail, on a: container pytorch ended with exit code 1")
+
+
+def test_the_last_message_of_a_program() -> None:
+    pods = [failed("j-worker-0", 1, ago=20, message="a\nb\nc\nValueError: no\n")]
+
+    assert causes_of(job(CREATED, FAILED), pods=pods)[1][1].endswith("exit code 1: b / c / ValueError: no")
+
+
+def test_pods_that_are_gone_are_told_from_their_events() -> None:
+    gone = pod("j-worker-7")
+    events = [
+        event(gone, "Scheduled", "x", "Normal"),
+        event(gone, "TaintManagerEviction", "Marking", "Normal"),
+    ]
+
+    assert causes_of(job(CREATED, FAILED), events=events) == [
+        SAID,
+        (("j-worker-7",), "is gone: TaintManagerEviction: Marking"),
+    ]
+
+
+def test_a_job_that_has_succeeded() -> None:
+    done = job(CREATED, true("Succeeded", since=5))
+    done["status"]["completionTime"] = at(5)
+
+    diagnosis = diagnose(Case(done, NOW, pods=[failed("j-worker-0", 1, ago=9)]))
+
+    assert (diagnosis.state, list(diagnosis.causes)) == ("Succeeded", [])
+
+
+def test_phases() -> None:
+    done = master(conditions=[true("PodScheduled", since=54), true("Ready")])
+    lacks = pod("j-worker-0", node="", conditions=[false("PodScheduled")])
+    lacks["spec"]["initContainers"] = [{"name": "init-pytorch"}]
+    begun = job(CREATED, RUNNING)
+    begun["status"]["startTime"] = at(58)
+
+    found = diagnose(Case(begun, NOW, pods=[done, lacks])).timeline
+
+    assert list(found) == [
+        Phase("created", NOW - timedelta(seconds=60)),
+        Phase("begun", NOW - timedelta(seconds=58)),
+        Phase("made", NOW - timedelta(seconds=55), 2, 2),
+        Phase("on a node", NOW - timedelta(seconds=54), 1, 2),
+        Phase("through their init containers", None, 0, 2),
+        Phase("started", NOW - timedelta(seconds=50), 1, 2),
+        Phase("Running", NOW - timedelta(seconds=50)),
+    ]
+
+
+def test_whose_words_are_asked_for() -> None:
+    pods = [
+        failed("j-worker-0", 1, ago=20),
+        pod(
+            "j-worker-1",
+            containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(1), restarts=1)],
+        ),
+        pod(
+            "j-worker-2",
+            initContainerStatuses=[{"name": "init", "state": {"running": {"startedAt": at(40)}}}],
+        ),
+        pod("j-worker-3", node="", conditions=[false("PodScheduled")]),
+        master(),
+    ]
+
+    assert questions(job(CREATED), pods) == [
+        Question("j-worker-0", "pytorch", 10),
+        Question("j-worker-1", "pytorch", previous=True),
+        Question("j-worker-2", "init"),
+        Question("j-master-0", "pytorch"),
+    ]
+    assert questions(job(true("Succeeded")), pods) == []
+
+
+def test_nodes_that_are_looked_at() -> None:
+    unready: Mapping[str, Any] = {"conditions": [false("Ready")]}
+    going = pod("j-worker-2", "Running", "c")
+    going["metadata"]["deletionTimestamp"] = at(5)
+    pods = [pod("j-worker-0", "Running", "a", **unready), pod("j-worker-1", "Running", "b"), going]
+
+    assert lost_nodes(pods) == ["a", "c"]

@@ -1,0 +1,89 @@
+"""``rallypoint why`` by somebody who may see jobs and little else."""
+
+import json
+import secrets
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane.access import kubeconfig
+
+VIEW = Path(__file__).parents[2] / "manifests" / "components" / "user-roles" / "view.yaml"
+
+
+@pytest.fixture
+def viewer(control_plane: ControlPlane, crds: list[Path], tmp_path: Path) -> tuple[str, Path]:
+    """A new namespace with the job ``j``, and the kubeconfig of one who has the role of the shipped overlay there."""
+    namespace = f"why-{secrets.token_hex(3)}"
+    place = f"/api/v1/namespaces/{namespace}"
+    control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    control_plane.request("POST", f"{place}/serviceaccounts", {"metadata": {"name": "viewer"}})
+    control_plane.apply_files(VIEW)
+    binding = {
+        "metadata": {"name": "viewer"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "kubeflow-training-view",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}],
+    }
+    bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
+    control_plane.request("POST", bindings, binding)
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "JAXJob",
+        "metadata": {"name": "j"},
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "jaxReplicaSpecs": {
+                "Worker": {"template": {"spec": {"containers": [{"name": "jax", "image": "none"}]}}}
+            },
+        },
+    }
+    control_plane.request("POST", f"/apis/kubeflow.org/v1/namespaces/{namespace}/jaxjobs", job)
+    folder = control_plane.service_account_folder(namespace, "viewer")
+    token = (folder / "token").read_text()
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        kubeconfig(
+            control_plane.server, control_plane.authority.pem, token, user="viewer", namespace=namespace
+        )
+    )
+    return namespace, file
+
+
+def test_pods_that_may_not_be_read_are_not_taken_for_missing(
+    control_plane: ControlPlane, viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace, file = viewer
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/jaxjobs/j"
+    job = control_plane.request("GET", path)
+    job["spec"]["runPolicy"]["suspend"] = False
+    job = control_plane.request("PUT", path, job)
+    about = {"kind": "JAXJob", "namespace": namespace, "name": "j", "uid": job["metadata"]["uid"]}
+    event = {"metadata": {"name": "j.1"}, "involvedObject": about, "type": "Warning"}
+    told = {"reason": "FailedCreatePod", "message": "exceeded quota"}
+    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", {**event, **told})
+
+    assert main(["why", "jaxjob/j", "--kubeconfig", str(file), "-o", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)[0]
+    assert [(cause["text"], cause["blocks"]) for cause in found["causes"]] == [
+        ("FailedCreatePod: exceeded quota", False)
+    ]
+
+
+def test_what_may_not_be_read_is_named(viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    namespace, file = viewer
+
+    assert main(["why", "jaxjob/j", "--kubeconfig", str(file), "-o", "json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert main(["why", "--kubeconfig", str(file)]) == 0
+    text = capsys.readouterr().out
+
+    assert (told["namespace"], told["notRead"]) == (namespace, ["pods", "jobs"])
+    assert told["causes"][0]["text"] == "its run policy says suspend: true"
+    assert text.endswith("You may not read pods, jobs; what they would tell is missing here.\n")
