@@ -20,6 +20,7 @@ from controller.diagnosis.case import (
 )
 from controller.diagnosis.exits import failure_of, spell
 
+_CRASHED = "CrashLoopBackOff"
 _STARTING = {"ContainerCreating", "PodInitializing"}
 
 Rule = Callable[[Case, Object], Cause | None]
@@ -83,18 +84,27 @@ def _unplaced(case: Case, pod: Object) -> Cause | None:
 
 
 def _refused(case: Case, pod: Object) -> Cause | None:
-    """A container that cannot be started as it is asked for, or that ends again and again."""
+    """A container that cannot be started as it is asked for."""
     for one in (*init_statuses(pod), *statuses(pod)):
         waiting = state_of(one, "waiting")
         reason = waiting.get("reason")
-        if reason in {None, *_STARTING}:
-            continue
-        last = (one.get("lastState") or {}).get("terminated")
-        if last is None:
+        if reason not in {None, _CRASHED, *_STARTING}:
             told = waiting.get("message") or _warning(case, pod)
             return _cause(pod, f"{reason}: {told}" if told else str(reason), _since(pod, "PodScheduled"))
-        text = f"{reason}: container {one['name']} ended {_times(one)}, last with {spell(last)}"
-        return _cause(pod, text + _quoted(case, pod, one), moment(last.get("finishedAt")))
+    return None
+
+
+def _crashing(case: Case, pod: Object) -> Cause | None:
+    """A container that has failed, and is to be started again."""
+    for one in (*init_statuses(pod), *statuses(pod)):
+        if is_over(pod):
+            break
+        now, before = state_of(one, "terminated"), (one.get("lastState") or {}).get("terminated") or {}
+        crashed = state_of(one, "waiting").get("reason") == _CRASHED
+        end = now if now.get("exitCode") else before if crashed else {}
+        if end:
+            text = f"container {one['name']} ended {_times(one, now)}, last with {spell(end)}{_quoted(case, pod, one)}"
+            return _cause(pod, f"{_CRASHED}: {text}" if crashed else text, moment(end.get("finishedAt")))
     return None
 
 
@@ -140,7 +150,7 @@ def _preparations(pod: Object) -> list[Object]:
 
 
 def _unready(case: Case, pod: Object) -> Cause | None:
-    if is_over(pod) or holds(pod, "Ready"):
+    if holds(pod, "Ready") or not any(state_of(one, "running") for one in statuses(pod)):
         return None
     told = _warning(case, pod, "Unhealthy") or condition(pod, "Ready").get("message")
     return _cause(
@@ -152,9 +162,7 @@ def _restarted(case: Case, pod: Object) -> Cause | None:
     for one in (*init_statuses(pod), *statuses(pod)):
         last = (one.get("lastState") or {}).get("terminated")
         if last and one.get("restartCount"):
-            text = (
-                f"container {one['name']} ended {_times(one)} and was started again, last after {spell(last)}"
-            )
+            text = f"container {one['name']} ended {_times(one, {})} and was started again, last after {spell(last)}"
             return _cause(pod, text, moment(last.get("finishedAt")), blocks=False)
     return None
 
@@ -174,8 +182,9 @@ def _warning(case: Case, pod: Object, reason: str = "") -> str:
     return f"{newest.get('reason')}: {str(newest.get('message', '')).strip()}" if newest else ""
 
 
-def _times(status: Object) -> str:
-    count = status.get("restartCount", 0)
+def _times(status: Object, ended: Object) -> str:
+    """How often a container has ended: before each start but the first, and now if it does not run."""
+    count = status.get("restartCount", 0) + bool(ended)
     return "once" if count == 1 else f"{count} times"
 
 
@@ -186,5 +195,5 @@ def _quoted(case: Case, pod: Object, status: Object) -> str:
 
 
 _RULES: Sequence[Rule] = (
-    _ending, _on_lost_node, _unplaced, _refused, _failed, _starting, _preparing, _unready, _restarted,
+    _ending, _on_lost_node, _unplaced, _refused, _crashing, _failed, _starting, _preparing, _unready, _restarted,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from controller.diagnosis.case import Case, Object, condition, moment, state_of, status_of, statuses
+from controller.diagnosis.case import Case, Object, condition, holds, moment, state_of, status_of, statuses
 from controller.diagnosis.jobs import wanted_pods
 
 
@@ -20,7 +20,7 @@ class Phase:
 
 
 def timeline(case: Case) -> list[Phase]:
-    """In the order in which jobs go through them."""
+    """In the order in which jobs go through them. Of a job that is over, pods may have been cleaned up; they are not counted."""
     return list(_phases(case))
 
 
@@ -30,7 +30,8 @@ def _phases(case: Case) -> Iterator[Phase]:
     if started and started > case.created:
         yield Phase("begun", started)
     if case.pods:
-        wanted = max(wanted_pods(case.job), len(case.pods))
+        over = holds(case.job, ConditionType.SUCCEEDED) or holds(case.job, ConditionType.FAILED)
+        wanted = len(case.pods) if over else max(wanted_pods(case.job), len(case.pods))
         yield _of_pods("made", case.pods, _made, wanted)
         yield _of_pods("on a node", case.pods, _met("PodScheduled"), wanted)
         if any(pod["spec"].get("initContainers") for pod in case.pods):

@@ -29,7 +29,11 @@ def first(workloads: Workloads, *words: str) -> bool:
     [
         pytest.param(NOWHERE, ["ErrImagePull: ", "registry.local/nowhere:1"], id="an image that is nowhere"),
         pytest.param(
-            {"image": BASE, "pod": {"volumes": [NO_VOLUME]}},
+            {
+                "image": BASE,
+                "volumeMounts": [{"name": "none", "mountPath": "/none"}],
+                "pod": {"volumes": [NO_VOLUME]},
+            },
             ["FailedMount: ", 'configmap "none" not found'],
             id="a volume that is nowhere",
         ),
@@ -40,7 +44,7 @@ def first(workloads: Workloads, *words: str) -> bool:
         ),
         pytest.param(
             {"image": BASE, "command": ["sh", "-c", "echo no luck; exit 3"], "restartPolicy": "OnFailure"},
-            ["CrashLoopBackOff: ", "exit code 3", "it last said: no luck"],
+            ["container pytorch ended ", "exit code 3", "it last said: no luck"],
             id="a program that fails each time",
         ),
         pytest.param(

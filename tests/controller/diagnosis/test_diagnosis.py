@@ -123,6 +123,20 @@ WORKER = ("j-worker-0",)
             id="ends again and again",
         ),
         pytest.param(
+            pod("j-worker-0", "Running", containerStatuses=[container(terminated=ended(3), restarts=1)]),
+            "container pytorch ended 2 times, last with exit code 3",
+            id="has ended and is to be started again",
+        ),
+        pytest.param(
+            pod(
+                initContainerStatuses=[
+                    {"name": "prepare", "state": {"terminated": ended(4)}, "restartCount": 0}
+                ]
+            ),
+            "container prepare ended once, last with exit code 4",
+            id="its init container has ended and is to be started again",
+        ),
+        pytest.param(
             pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(1))]),
             "has failed: container pytorch ended with exit code 1",
             id="failed",
@@ -160,6 +174,16 @@ WORKER = ("j-worker-0",)
 )
 def test_a_pod_holds_the_job_up(found: Object, text: str) -> None:
     assert told(found) == [(WORKER, text)]
+
+
+def test_a_container_that_has_done_its_work_holds_nothing_up() -> None:
+    """Its pod is not Ready any more, and not yet told to be over."""
+    conditions = [false("Ready", reason="PodCompleted")]
+    done = pod(
+        "j-worker-0", "Running", conditions=conditions, containerStatuses=[container(terminated=ended(0))]
+    )
+
+    assert told(done) == []
 
 
 def test_gates_of_a_pod() -> None:
@@ -529,6 +553,13 @@ def test_phases() -> None:
         Phase("started", NOW - timedelta(seconds=50), 1, 2),
         Phase("Running", NOW - timedelta(seconds=50)),
     ]
+
+
+def test_phases_of_a_job_whose_pods_have_been_cleaned_up() -> None:
+    done = diagnose(Case(job(CREATED, true("Succeeded", since=5), workers=7), NOW, pods=[master()])).timeline
+
+    assert {(phase.done, phase.wanted) for phase in done} == {(0, 0), (1, 1)}
+    assert done[-1] == Phase("Succeeded", NOW - timedelta(seconds=5))
 
 
 def test_whose_words_are_asked_for() -> None:
