@@ -28,6 +28,7 @@ from controller.diagnosis import (
     lost_nodes,
     questions,
 )
+from controller.diagnosis.case import roles
 from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden
 from controller.runtime import clock
@@ -212,14 +213,12 @@ def _owned(objects: Iterable[Object], owners: set[str]) -> list[Object]:
 
 def _concerns(event: Object, job: Object, kin: set[str]) -> bool:
     """Whether it is of the job, of something of it that is there, or of a pod of it that is gone."""
-    about = event["involvedObject"]
+    about, metadata = event["involvedObject"], job["metadata"]
     if about.get("uid") in kin:
         return True
-    metadata = job["metadata"]
-    own = about.get("namespace") == metadata["namespace"] and str(about.get("name")).startswith(
-        f"{metadata['name']}-"
-    )
-    return about.get("kind") == PODS.kind and own
+    places = tuple(f"{metadata['name']}-{role.lower()}" for role in roles(job))
+    near = about.get("namespace") == metadata["namespace"] and about.get("kind") == PODS.kind
+    return near and str(about.get("name")).startswith(places)
 
 
 def _name(obj: Object) -> str:

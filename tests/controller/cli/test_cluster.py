@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from api.batch import BATCH_JOBS
-from api.meta import PODS, Resource
+from api.meta import EVENTS, PODS, Resource
 from controller.cli import main
 from controller.crds import all_crds
 from controller.kube.client import Client
@@ -249,6 +249,21 @@ async def test_why_a_job_failed(here: Site, run: Run) -> None:
     assert any(line[:1] == ["j-worker-0"] and line[-3:] == ["exit", "code", "3"] for line in lines)
     assert any(line[:1] == ["j-worker-0/main"] and line[2:] == ["working"] for line in lines)
     assert ["no", "luck"] in lines
+
+
+async def test_why_by_events_of_pods_that_are_gone(here: Site, run: Run) -> None:
+    """Of this job's, not of one whose name begins as its name does."""
+    await owned(here.client, "true", until="Succeeded")
+    await tell(here.client, "Failed")
+    for name in ("j-worker-7", "j-2-worker-7"):
+        about = {"kind": "Pod", "namespace": "default", "name": name, "uid": name}
+        event = {"metadata": {"name": f"{name}.1"}, "involvedObject": about, "type": "Normal"}
+        await create(here.client, EVENTS, {**event, "reason": "Killing", "message": "Stopping"})
+    (told,) = json.loads((await run("why", "pytorchjob/j", "-o", "json")).out)
+
+    assert [(cause["about"], cause["text"]) for cause in told["causes"][1:]] == [
+        (["j-worker-7"], "is gone: Killing: Stopping")
+    ]
 
 
 async def test_why_of_all_that_are_not_finished(here: Site, run: Run) -> None:
