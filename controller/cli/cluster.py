@@ -18,6 +18,7 @@ import orjson
 
 from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
+from controller.diagnosis.objects import owners_of
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
@@ -128,11 +129,6 @@ class Cluster:
             jobs = await self.all_of(BATCH_JOBS)
             owners |= {job["metadata"]["uid"] for job in jobs if owners & owners_of(job)}
         return [pod for pod in await self.all_of(PODS) if owners & owners_of(pod)]
-
-
-def owners_of(obj: Object) -> set[str]:
-    """Their UIDs."""
-    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
 
 
 def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:

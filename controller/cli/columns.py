@@ -78,13 +78,8 @@ def age(moment: str | datetime | None, now: datetime) -> str:
     if not moment:
         return NONE
     since = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return length((now - since).total_seconds())
-
-
-def length(seconds: float) -> str:
-    """As ``age`` has it; nothing is shorter than ``0s``."""
-    whole = max(int(seconds), 0)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= 2 * size:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"
+    seconds = max(int((now - since).total_seconds()), 0)
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

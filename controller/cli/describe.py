@@ -12,6 +12,7 @@ from api.meta import EVENTS, PODS
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object
 from controller.cli.columns import NONE, Columns, age, indented
+from controller.diagnosis.objects import event_time, roles
 from controller.runtime import clock
 
 JOBS = "kubeflow.org"
@@ -95,7 +96,7 @@ def _state(obj: Object) -> Iterator[str]:
 
 def _roles(obj: Object) -> Iterator[str]:
     told = (obj.get("status") or {}).get("replicaStatuses") or {}
-    wanted = _replicas(obj.get("spec") or {})
+    wanted = {role: one.get("replicas", 1) for role, one in roles(obj).items()}
     if not told and not wanted:
         return
     counts = ("active", "succeeded", "failed")
@@ -109,12 +110,6 @@ def _roles(obj: Object) -> Iterator[str]:
     ]
     yield "Replicas:\n"
     yield indented(rows, ["Role", "Wanted", "Active", "Succeeded", "Failed"])
-
-
-def _replicas(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Role to replicas, whatever the kind calls its roles: ``pytorchReplicaSpecs``, ``tfReplicaSpecs``…"""
-    roles = next((value for name, value in spec.items() if name.lower().endswith("replicaspecs")), None) or {}
-    return {role: one.get("replicas", 1) for role, one in roles.items()}
 
 
 def _pods(pods: Sequence[Object]) -> Iterator[str]:
@@ -184,7 +179,7 @@ def _conditions(obj: Object, now: datetime) -> Iterator[str]:
 
 
 def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
-    found = sorted(events, key=_moment)
+    found = sorted(events, key=event_time)
     if not found:
         yield f"Events: {NONE}\n"
         return
@@ -192,7 +187,7 @@ def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
         [
             one.get("type", ""),
             one.get("reason", ""),
-            age(_moment(one), now) + (f" (x{one['count']})" if one.get("count", 1) > 1 else ""),
+            age(event_time(one), now) + (f" (x{one['count']})" if one.get("count", 1) > 1 else ""),
             (one.get("source") or {}).get("component") or one.get("reportingComponent") or "",
             (one.get("message") or "").strip(),
         ]
@@ -200,7 +195,3 @@ def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
     ]
     yield "Events:\n"
     yield indented(rows, ["Type", "Reason", "Age", "From", "Message"])
-
-
-def _moment(event: Object) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"])

@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,8 @@ from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
 from api.nodes import NODES
 from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Named, Object, Unusable, owners_of
-from controller.cli.columns import age, indented, length
+from controller.cli.cluster import Cluster, Named, Object, Unusable
+from controller.cli.columns import age, indented
 from controller.diagnosis import (
     Case,
     Cause,
@@ -25,19 +26,26 @@ from controller.diagnosis import (
     Question,
     Words,
     diagnose,
-    lost_nodes,
+    nodes_in_question,
     questions,
 )
-from controller.diagnosis.case import roles
+from controller.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
 from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden
 from controller.runtime import clock
 
 SHOWN_NAMES = 3
 """Of those of which the same is to be said; the others are counted."""
+SHOWN_ROWS = 20
+"""Of causes, in text; the others are counted."""
+LONGEST_LINE = 300
+"""Characters of a line that a container wrote; the rest is cut off."""
+ASKED_AT_ONCE = 32
+"""Containers and nodes."""
 _KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
-_FINISHED = {"Succeeded", "Failed"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What would be a command to the terminal."""
 
 
 def add_parser(
@@ -63,19 +71,24 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
     look = Look(cluster)
-    jobs = await (_named(cluster, args.what) if args.what else look.unfinished())
-    await look.around()
-    told = [Told(job, await look.case(job), look.unseen) for job in jobs]
+    jobs = await (_meant(cluster, args.what) if args.what else look.unfinished())
+    if jobs:
+        await look.around()
+    cases = await asyncio.gather(*map(look.case, jobs))
+    told = [Told(case, diagnose(case), look.unseen) for case in cases]
     if args.output == "json":
-        text = orjson.dumps([_document(one) for one in told], option=orjson.OPT_INDENT_2).decode() + "\n"
+        sys.stdout.write(
+            orjson.dumps([_document(one) for one in told], option=orjson.OPT_INDENT_2).decode() + "\n"
+        )
     else:
-        text = "\n".join(_text(one) for one in told) or "No job waits or runs.\n"
-    sys.stdout.write(text)
+        sys.stdout.write("\n".join(map(text, told)) or ("" if look.unseen else "No job waits or runs.\n"))
+    if not told and look.unseen:
+        sys.stderr.write(f"You may not read {', '.join(look.unseen)}.\n")
     return 0
 
 
-async def _named(cluster: Cluster, what: Sequence[str]) -> list[Object]:
-    """The jobs that are meant; where no name is said, those that are not finished.
+async def _meant(cluster: Cluster, what: Sequence[str]) -> list[Object]:
+    """The jobs that the arguments mean; where no name is said, those that are not finished.
 
     Raises:
         Unusable: what is meant is no job.
@@ -90,7 +103,7 @@ async def _named(cluster: Cluster, what: Sequence[str]) -> list[Object]:
             if name:
                 found.append(await cluster.get(named, name))
             else:
-                found += [one for one in await cluster.all_of(named.resource) if not _is_finished(one)]
+                found += [one for one in await cluster.all_of(named.resource) if not is_finished(one)]
     return found
 
 
@@ -102,9 +115,8 @@ def _served(cluster: Cluster) -> list[Named]:
     ]
 
 
-def _is_finished(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one["type"] in _FINISHED and one["status"] == "True" for one in conditions)
+Owned = dict[str, list[Object]]
+"""Objects by the UID of an owner."""
 
 
 @dataclass(slots=True)
@@ -113,69 +125,82 @@ class Look:
 
     cluster: Cluster
     unseen: list[str] = field(default_factory=list)
-    pods: list[Object] = field(default_factory=list)
-    batch_jobs: list[Object] = field(default_factory=list)
-    events: list[Object] = field(default_factory=list)
-    gangs: list[Object] = field(default_factory=list)
-    workloads: list[Object] = field(default_factory=list)
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
+    _pods: Owned = field(default_factory=dict)
+    _batch_jobs: Owned = field(default_factory=dict)
+    _gangs: Owned = field(default_factory=dict)
+    _workloads: Owned = field(default_factory=dict)
+    _events: dict[str, list[Object]] = field(default_factory=dict)
+    """By the UID of what they are of."""
+    _gone: list[Object] = field(default_factory=list)
+    """Events of pods that are there no more."""
 
     async def unfinished(self) -> list[Object]:
         """The jobs of all kinds that are served."""
-        found = [await self._all(named.resource) for named in _served(self.cluster)]
-        return [job for jobs in found for job in jobs if not _is_finished(job)]
+        found = await asyncio.gather(*(self._all(named.resource) for named in _served(self.cluster)))
+        return [job for jobs in found for job in jobs if not is_finished(job)]
 
     async def around(self) -> None:
         """One list of each resource, whatever the number of jobs."""
-        gangs = [one.resource for one in self.cluster.resources if one.resource.kind == "PodGroup"]
-        workloads = [
-            one.resource
-            for one in self.cluster.resources
-            if one.resource.group == "kueue.x-k8s.io" and one.resource.kind == "Workload"
-        ]
-        self.pods, self.batch_jobs, self.events, *others = await asyncio.gather(
-            *map(self._all, (PODS, BATCH_JOBS, EVENTS, *gangs, *workloads))
+        pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
+            self._all(PODS),
+            self._all(BATCH_JOBS),
+            self._all(EVENTS),
+            self._all(*self._called("PodGroup")),
+            self._all(*self._called("Workload", "kueue.x-k8s.io")),
         )
-        self.gangs = [one for found in others[: len(gangs)] for one in found]
-        self.workloads = [one for found in others[len(gangs) :] for one in found]
+        self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
+        self._gangs, self._workloads = _by_owner(gangs), _by_owner(workloads)
+        there = {pod["metadata"]["uid"] for pod in pods}
+        for event in events:
+            about = event["involvedObject"]
+            self._events.setdefault(about.get("uid", ""), []).append(event)
+            if about.get("kind") == PODS.kind and about.get("uid") not in there:
+                self._gone.append(event)
 
     async def case(self, job: Object) -> Case:
-        uid = {job["metadata"]["uid"]}
-        jobs = _owned(self.batch_jobs, uid)
-        pods = sorted(_owned(self.pods, uid | {one["metadata"]["uid"] for one in jobs}), key=_name)
-        kin = {one["metadata"]["uid"] for one in (job, *jobs, *pods)}
-        lost = lost_nodes(pods)
-        asked = questions(job, pods)
+        uid = job["metadata"]["uid"]
+        batch_jobs = self._batch_jobs.get(uid, [])
+        owners = [uid, *(one["metadata"]["uid"] for one in batch_jobs)]
+        pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
+        kin = [job, *batch_jobs, *pods]
+        asked, nodes = questions(job, pods), nodes_in_question(pods)
         answers = await asyncio.gather(*(self._words(job, one) for one in asked))
-        nodes = await asyncio.gather(*map(self._node, lost))
+        looked_at = await asyncio.gather(*map(self._node, nodes))
         return Case(
             job=job,
             now=clock.now(),
             pods=pods,
             pods_known=PODS.plural not in self.unseen,
-            events=[one for one in self.events if _concerns(one, job, kin)],
-            nodes={_name(node): node for node in nodes if node},
-            gangs=_owned(self.gangs, uid),
-            workloads=_owned(self.workloads, uid),
+            events=[
+                *(event for one in kin for event in self._events.get(one["metadata"]["uid"], ())),
+                *(self._gone if is_finished(job) else ()),
+            ],
+            nodes={name_of(node): node for node in looked_at if node},
+            gangs=self._gangs.get(uid, ()),
+            workloads=self._workloads.get(uid, ()),
             words={
                 (one.pod, one.container): words for one, words in zip(asked, answers, strict=True) if words
             },
         )
 
-    async def _all(self, resource: Resource) -> list[Object]:
-        try:
-            return await self.cluster.all_of(resource)
-        except Forbidden:
-            self._missed(resource.plural)
-            return []
+    def _called(self, kind: str, group: str = "") -> list[Resource]:
+        """What is served of that kind, by that group if one is said."""
+        found = (named.resource for named in self.cluster.resources)
+        return [one for one in found if one.kind == kind and one.group.endswith(group)]
+
+    async def _all(self, *resources: Resource) -> list[Object]:
+        found: list[Object] = []
+        for resource in resources:
+            try:
+                found += await self.cluster.all_of(resource)
+            except Forbidden:
+                self._missed(resource.plural)
+        return found
 
     async def _node(self, name: str) -> Object | None:
-        try:
-            found: Object = orjson.loads(await self.cluster.client.request("GET", NODES.path("", name)))
-        except ApiError as error:
-            if isinstance(error, Forbidden):
-                self._missed(NODES.plural)
-            return None
-        return found
+        answer = await self._ask(NODES.path("", name), NODES.plural)
+        return orjson.loads(answer) if answer else None
 
     async def _words(self, job: Object, question: Question) -> Words | None:
         """None when the container has none, or nobody knows them any more."""
@@ -185,92 +210,94 @@ class Look:
             "timestamps": "true",
             "previous": str(question.previous).lower(),
         }
-        path = PODS.path(job["metadata"]["namespace"], question.pod, "log")
-        try:
-            answer = await self.cluster.client.request("GET", path, params=query, accept="*/*")
-        except ApiError as error:
-            if isinstance(error, Forbidden):
-                self._missed("logs")
-            return None
-        return _words(answer.decode(errors="replace"))
+        answer = await self._ask(PODS.path(job["metadata"]["namespace"], question.pod, "log"), "logs", query)
+        return words_of(answer.decode(errors="replace")) if answer else None
+
+    async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes:
+        """Nothing when it is refused."""
+        async with self._turn:
+            try:
+                return await self.cluster.client.request("GET", path, params=query, accept="*/*")
+            except ApiError as error:
+                if isinstance(error, Forbidden):
+                    self._missed(what)
+                return b""
 
     def _missed(self, what: str) -> None:
-        if what not in self.unseen:
-            self.unseen.append(what)
+        self.unseen[:] = sorted({*self.unseen, what})
 
 
-def _words(text: str) -> Words | None:
-    """Of lines that each begin with the time at which they were written."""
-    lines = [line.partition(" ") for line in text.splitlines()]
-    if not lines:
-        return None
-    return Words(datetime.fromisoformat(lines[-1][0]), tuple(line for _, _, line in lines))
+def _by_owner(objects: Iterable[Object]) -> Owned:
+    found: Owned = {}
+    for one in objects:
+        for owner in owners_of(one):
+            found.setdefault(owner, []).append(one)
+    return found
 
 
-def _owned(objects: Iterable[Object], owners: set[str]) -> list[Object]:
-    return [one for one in objects if owners & owners_of(one)]
-
-
-def _concerns(event: Object, job: Object, kin: set[str]) -> bool:
-    """Whether it is of the job, of something of it that is there, or of a pod of it that is gone."""
-    about, metadata = event["involvedObject"], job["metadata"]
-    if about.get("uid") in kin:
-        return True
-    places = tuple(f"{metadata['name']}-{role.lower()}" for role in roles(job))
-    near = about.get("namespace") == metadata["namespace"] and about.get("kind") == PODS.kind
-    return near and str(about.get("name")).startswith(places)
-
-
-def _name(obj: Object) -> str:
-    return str(obj["metadata"]["name"])
+def words_of(text: str) -> Words | None:
+    """Of a log with the time before each line. Empty lines are left out, as is what does not begin with a time: a kubelet answers with
+    such text when the log is gone. Of a line that was written over, as progress bars do, the last state counts."""
+    at: datetime | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        first, _, said = line.partition(" ")
+        word = _CONTROL.sub("", said.rstrip("\r").rpartition("\r")[2]).rstrip()
+        try:
+            written = datetime.fromisoformat(first)
+        except ValueError:
+            continue
+        if word:
+            at = written
+            lines.append(f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word)
+    return Words(at, tuple(lines)) if lines else None
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """What is to be shown of a job."""
 
-    job: Object
     case: Case
+    diagnosis: Diagnosis
     unseen: Sequence[str]
 
-    @property
-    def diagnosis(self) -> Diagnosis:
-        return diagnose(self.case)
 
-
-def _text(told: Told) -> str:
+def text(told: Told) -> str:
+    """For people."""
     return "".join(_parts(told))
 
 
 def _parts(told: Told) -> Iterator[str]:
-    metadata, found, now = told.job["metadata"], told.diagnosis, told.case.now
-    yield f"{told.job['kind']} {metadata['namespace']}/{metadata['name']}: {found.state} {_length(found, now)}\n"
-    causes = [one for one in found.causes if one.blocks]
+    job, found, now = told.case.job, told.diagnosis, told.case.now
+    metadata, length = job["metadata"], age(found.since, now)
+    spell = f"{length} ago" if found.state in FINISHED else f"for {length}"
+    yield f"{job['kind']} {metadata['namespace']}/{metadata['name']}: {found.state} {spell}\n"
     notes = [one for one in found.causes if not one.blocks]
-    if causes:
-        yield "Causes:\n" + indented([_row(one, now) for one in causes], ["About", "Since", "What"])
-    elif found.state not in _FINISHED:
+    if found.blocked:
+        yield f"Causes:\n{_causes([one for one in found.causes if one.blocks], now)}"
+    elif found.state not in FINISHED and told.case.pods_known:
         yield "Nothing that the cluster knows of holds it up.\n"
     if notes:
-        yield "To know:\n" + indented([_row(one, now) for one in notes], ["About", "Last", "What"])
+        yield f"To know:\n{_causes(notes, now)}"
     yield "Phases:\n" + indented([_phase(one, told.case.created) for one in found.timeline])
     if told.case.words:
-        rows = [
-            row
-            for (pod, container), words in told.case.words.items()
-            for row in _said(pod, container, words, now)
-        ]
-        yield "Last words:\n" + indented(rows, ["Container", "Ago", "Line"])
+        rows = [row for (pod, name), words in told.case.words.items() for row in _said(pod, name, words, now)]
+        yield "Last words:\n" + indented(rows, ["Container", "Age", "Line"])
     if told.unseen:
         yield f"You may not read {', '.join(told.unseen)}; what they would tell is missing here.\n"
 
 
-def _length(found: Diagnosis, now: datetime) -> str:
-    return f"{age(found.since, now)} ago" if found.state in _FINISHED else f"for {age(found.since, now)}"
+def _causes(causes: Sequence[Cause], now: datetime) -> str:
+    rows = [_row(one, now) for one in causes[:SHOWN_ROWS]]
+    if len(causes) > SHOWN_ROWS:
+        rows.append([f"and {len(causes) - SHOWN_ROWS} more", "", "-o json has all of them"])
+    return indented(rows, ["About", "Age", "What"])
 
 
 def _row(cause: Cause, now: datetime) -> list[str]:
-    return [_who(cause.about), age(cause.since, now) if cause.since else "", " ".join(cause.text.split())]
+    said = f"; it last said: {cause.quote}" if cause.quote else ""
+    what = _CONTROL.sub("", " ".join(f"{cause.text}{said}".split()))
+    return [_who(cause.about), age(cause.since, now) if cause.since else "", what]
 
 
 def _who(names: Sequence[str]) -> str:
@@ -282,8 +309,14 @@ def _who(names: Sequence[str]) -> str:
 
 def _phase(phase: Phase, since: datetime) -> list[str]:
     count = f"{phase.done} of {phase.wanted} pods " if phase.wanted else ""
-    after = f"+{length((phase.at - since).total_seconds())}" if phase.at else "-"
-    return [after, f"{count}{phase.what}"]
+    return [f"+{_exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.what}"]
+
+
+def _exactly(length: timedelta) -> str:
+    """``3s``, ``8m12s``, ``2h0m5s``."""
+    minutes, seconds = divmod(max(int(length.total_seconds()), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
 def _said(pod: str, container: str, words: Words, now: datetime) -> Iterator[list[str]]:
@@ -292,12 +325,12 @@ def _said(pod: str, container: str, words: Words, now: datetime) -> Iterator[lis
 
 
 def _document(told: Told) -> Mapping[str, Any]:
-    metadata, found = told.job["metadata"], told.diagnosis
+    job, found = told.case.job, told.diagnosis
     return {
-        "apiVersion": told.job["apiVersion"],
-        "kind": told.job["kind"],
-        "namespace": metadata["namespace"],
-        "name": metadata["name"],
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "namespace": job["metadata"]["namespace"],
+        "name": name_of(job),
         "state": found.state,
         "since": found.since,
         "blocked": found.blocked,

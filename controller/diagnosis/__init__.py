@@ -1,7 +1,7 @@
 """Why a job does not go on: a plain function from what the API server tells to causes, the nearest to the root first.
 
-Whoever asks the API server is elsewhere (``controller.cli.why``). Nothing here depends on a kind: of a job only what all kinds share is
-read, so jobs of the Go operators are understood as well.
+Whoever asks the API server is elsewhere (``controller.cli.why``). No kind is named here: of a job only what all kinds share is read, so
+jobs of the Go operators are understood as well.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,25 +9,28 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from controller.diagnosis import jobs, pods
-from controller.diagnosis.case import (
-    Case,
-    Cause,
+from controller.diagnosis import exits, jobs, pods
+from controller.diagnosis.case import Case, Cause, Words
+from controller.diagnosis.exits import failures
+from controller.diagnosis.objects import (
+    FINISHED,
     Object,
-    Words,
-    condition,
     holds,
     init_statuses,
+    is_finished,
     is_over,
-    moment,
+    is_told_to_go,
     name_of,
+    preparations,
+    since,
+    spec_of,
     state_of,
     statuses,
 )
-from controller.diagnosis.exits import failures
 from controller.diagnosis.timeline import Phase, timeline
 
 __all__ = [
+    "FINISHED",
     "Case",
     "Cause",
     "Diagnosis",
@@ -36,12 +39,13 @@ __all__ = [
     "Question",
     "Words",
     "diagnose",
-    "lost_nodes",
+    "is_finished",
+    "nodes_in_question",
     "questions",
 ]
 
 MOST_QUESTIONS = 64
-"""How many containers are asked for their last words, so that a job of thousands is answered in seconds."""
+"""How many containers of a job are asked for their last words, so that one of thousands is answered in seconds."""
 _MOST_FAILURES = 4
 _LINES_OF_FAILED = 10
 
@@ -66,20 +70,20 @@ class Diagnosis:
 
     @property
     def blocked(self) -> bool:
-        """Whether the job waits for something that has been found."""
+        """Whether something has been found that the job waits for, or that failed it."""
         return any(cause.blocks for cause in self.causes)
 
 
 def diagnose(case: Case) -> Diagnosis:
-    state, since = _state(case)
-    return Diagnosis(state, since, list(_causes(case, state)), timeline(case))
+    state, at = _state(case)
+    return Diagnosis(state, at, list(_causes(case, state)), timeline(case))
 
 
 def _state(case: Case) -> tuple[str, datetime | None]:
-    types = ConditionType
-    for type_ in (types.SUCCEEDED, types.FAILED, types.SUSPENDED, types.RESTARTING, types.RUNNING):
+    types = (*FINISHED, ConditionType.SUSPENDED, ConditionType.RESTARTING, ConditionType.RUNNING)
+    for type_ in types:
         if holds(case.job, type_):
-            return str(type_), moment(condition(case.job, type_).get("lastTransitionTime"))
+            return str(type_), since(case.job, type_)
     return "Waiting", case.created
 
 
@@ -92,33 +96,43 @@ def _causes(case: Case, state: str) -> Iterator[Cause]:
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.of_missing(case)
+        yield from exits.by_events(case)
 
 
-def questions(job: Object, found: Sequence[Object]) -> list[Question]:
-    """Which containers are to be asked for what they wrote: those that failed first, wait, end again and again, or run."""
-    asked = [*_of_failed(found), *(question for pod in found for question in _of_pod(pod))]
-    return asked[:MOST_QUESTIONS] if not holds(job, ConditionType.SUCCEEDED) else []
-
-
-def lost_nodes(found: Sequence[Object]) -> list[str]:
+def nodes_in_question(found: Sequence[Object]) -> list[str]:
     """Names of the nodes that are to be looked at: whose pods are not Ready, or do not go."""
     names = (
-        pod["spec"].get("nodeName")
+        spec_of(pod).get("nodeName")
         for pod in found
-        if not is_over(pod) and ("deletionTimestamp" in pod["metadata"] or not holds(pod, "Ready"))
+        if not is_over(pod) and (is_told_to_go(pod) or not holds(pod, "Ready"))
     )
     return list(dict.fromkeys(name for name in names if name))[:MOST_QUESTIONS]
 
 
+def questions(job: Object, found: Sequence[Object]) -> list[Question]:
+    """Which containers are to be asked for what they wrote: those that failed first, that end again and again, that others wait for,
+    that are not Ready; last those that run."""
+    if holds(job, ConditionType.SUCCEEDED):
+        return []
+    asked = [each for pod in found for each in _of_pod(pod)]
+    return [*_of_failed(found), *(question for _, question in sorted(asked, key=lambda each: each[0]))][
+        :MOST_QUESTIONS
+    ]
+
+
 def _of_failed(found: Sequence[Object]) -> Iterator[Question]:
     for failure in failures(found)[:_MOST_FAILURES]:
-        if failure.status:
-            yield Question(name_of(failure.pod), failure.status["name"], _LINES_OF_FAILED)
+        if failure.container:
+            yield Question(name_of(failure.pod), failure.container, _LINES_OF_FAILED)
 
 
-def _of_pod(pod: Object) -> Iterator[Question]:
+def _of_pod(pod: Object) -> Iterator[tuple[int, Question]]:
+    """Each with its rank."""
+    for one in preparations(pod):
+        yield 1, Question(name_of(pod), one["name"])
     for one in (*init_statuses(pod), *statuses(pod)):
+        if state_of(one, "waiting").get("reason") == "CrashLoopBackOff":
+            yield 0, Question(name_of(pod), one["name"], previous=True)
+    for one in statuses(pod):
         if state_of(one, "running"):
-            yield Question(name_of(pod), one["name"])
-        elif state_of(one, "waiting").get("reason") == "CrashLoopBackOff":
-            yield Question(name_of(pod), one["name"], previous=True)
+            yield 3 if holds(pod, "Ready") else 2, Question(name_of(pod), one["name"])

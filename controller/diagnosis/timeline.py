@@ -5,13 +5,28 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from controller.diagnosis.case import Case, Object, condition, holds, moment, state_of, status_of, statuses
-from controller.diagnosis.jobs import wanted_pods
+from controller.diagnosis.case import Case
+from controller.diagnosis.objects import (
+    FINISHED,
+    Object,
+    holds,
+    is_finished,
+    moment,
+    since,
+    spec_of,
+    state_of,
+    status_of,
+    statuses,
+    superseded,
+    wanted_pods,
+)
+
+_STATES = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``done`` of ``wanted`` pods have reached it, the last of them ``at``; of a phase of the job itself there are no numbers."""
+    """``done`` of ``wanted`` pods have reached it, the last of them ``at``; of a phase of the job itself both are 0."""
 
     what: str
     at: datetime | None
@@ -26,53 +41,60 @@ def timeline(case: Case) -> list[Phase]:
 
 def _phases(case: Case) -> Iterator[Phase]:
     yield Phase("created", case.created)
-    started = moment(status_of(case.job).get("startTime"))
-    if started and started > case.created:
-        yield Phase("begun", started)
-    if case.pods:
-        over = holds(case.job, ConditionType.SUCCEEDED) or holds(case.job, ConditionType.FAILED)
-        wanted = len(case.pods) if over else max(wanted_pods(case.job), len(case.pods))
-        yield _of_pods("made", case.pods, _made, wanted)
-        yield _of_pods("on a node", case.pods, _met("PodScheduled"), wanted)
-        if any(pod["spec"].get("initContainers") for pod in case.pods):
-            yield _of_pods("through their init containers", case.pods, _met("Initialized"), wanted)
-        yield _of_pods("started", case.pods, _started, wanted)
-    for type_ in (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED):
-        told = condition(case.job, type_)
-        if told.get("status") == "True":
-            yield Phase(str(type_), moment(told.get("lastTransitionTime")))
-    for type_ in (ConditionType.SUCCEEDED, ConditionType.FAILED):
-        told = condition(case.job, type_)
-        if told.get("status") == "True":
-            ended = status_of(case.job).get("completionTime") or told.get("lastTransitionTime")
-            yield Phase(str(type_), moment(ended))
+    begun = moment(status_of(case.job).get("startTime"))
+    if begun and begun > case.created:
+        yield Phase("begun", begun)
+    yield from _of_pods(case)
+    for type_ in _STATES:
+        if holds(case.job, type_):
+            yield Phase(str(type_), since(case.job, type_))
+    for type_ in FINISHED:
+        if holds(case.job, type_):
+            ended = moment(status_of(case.job).get("completionTime"))
+            yield Phase(str(type_), ended or since(case.job, type_))
 
 
-def _of_pods(
-    what: str, pods: Sequence[Object], reached: Callable[[Object], datetime | None], wanted: int
+def _of_pods(case: Case) -> Iterator[Phase]:
+    old = superseded(case.pods)
+    pods = [pod for pod in case.pods if pod["metadata"]["uid"] not in old]
+    if not pods:
+        return
+    wanted = len(pods) if is_finished(case.job) else max(wanted_pods(case.job), len(pods))
+    yield _reached("made", pods, _made, wanted)
+    yield _reached("on a node", pods, _placed, wanted)
+    if any(spec_of(pod).get("initContainers") for pod in pods):
+        yield _reached("through their init containers", pods, _prepared, wanted)
+    yield _reached("started", pods, _started, wanted)
+
+
+def _reached(
+    what: str, pods: Sequence[Object], when: Callable[[Object], datetime | None], wanted: int
 ) -> Phase:
-    times = [at for pod in pods if (at := reached(pod))]
-    return Phase(what, max(times, default=None), len(times), wanted)
+    found = [at for pod in pods if (at := when(pod))]
+    return Phase(what, max(found, default=None), len(found), wanted)
 
 
 def _made(pod: Object) -> datetime | None:
-    return moment(pod["metadata"]["creationTimestamp"])
+    return moment(pod["metadata"].get("creationTimestamp"))
 
 
-def _met(type_: str) -> Callable[[Object], datetime | None]:
-    def reached(pod: Object) -> datetime | None:
-        told = condition(pod, type_)
-        return moment(told.get("lastTransitionTime")) if told.get("status") == "True" else None
+def _placed(pod: Object) -> datetime | None:
+    """One that was made for a node has nobody to say so."""
+    if not spec_of(pod).get("nodeName"):
+        return None
+    return (since(pod, "PodScheduled") if holds(pod, "PodScheduled") else None) or _made(pod)
 
-    return reached
+
+def _prepared(pod: Object) -> datetime | None:
+    return since(pod, "Initialized") if holds(pod, "Initialized") else None
 
 
 def _started(pod: Object) -> datetime | None:
     """When the last of its containers was started, this time or before."""
-    times: list[datetime] = []
+    found: list[datetime] = []
     for one in statuses(pod):
         state = state_of(one, "running") or state_of(one, "terminated")
         if (at := moment(state.get("startedAt"))) is None:
             return None
-        times.append(at)
-    return max(times, default=None)
+        found.append(at)
+    return max(found, default=None)

@@ -14,8 +14,9 @@ GREEDY = {"image": BASE, "command": ["python", "-c", "print('working'); x = byte
 
 
 def causes(workloads: Workloads) -> list[tuple[tuple[str, ...], str]]:
-    """Whom and what the causes name, the root first."""
-    return [(tuple(one["about"]), one["text"]) for one in workloads.why("PyTorchJob", "stuck")["causes"]]
+    """Whom and what the causes name, the root first, each with what was said last."""
+    told = workloads.why("PyTorchJob", "stuck")["causes"]
+    return [(tuple(one["about"]), f"{one['text']}; {one['quote']}") for one in told if one["blocks"]]
 
 
 def first(workloads: Workloads, *words: str) -> bool:
@@ -44,7 +45,7 @@ def first(workloads: Workloads, *words: str) -> bool:
         ),
         pytest.param(
             {"image": BASE, "command": ["sh", "-c", "echo no luck; exit 3"], "restartPolicy": "OnFailure"},
-            ["container pytorch ended ", "exit code 3", "it last said: no luck"],
+            ["container pytorch ended ", "exit code 3", "; no luck"],
             id="a program that fails each time",
         ),
         pytest.param(
@@ -70,7 +71,7 @@ def test_who_waits_for_whom(workloads: Workloads) -> None:
 
     about, text = causes(workloads)[1]
     assert about == ("stuck-worker-0", "stuck-worker-1")
-    assert text == "is in its init container init-pytorch; it last said: waiting for master"
+    assert text == "in init container init-pytorch; waiting for master"
 
 
 def test_who_failed_and_what_it_said(workloads: Workloads) -> None:

@@ -84,6 +84,19 @@ def test_what_may_not_be_read_is_named(viewer: tuple[str, Path], capsys: pytest.
     assert main(["why", "--kubeconfig", str(file)]) == 0
     text = capsys.readouterr().out
 
-    assert (told["namespace"], told["notRead"]) == (namespace, ["pods", "jobs"])
-    assert told["causes"][0]["text"] == "its run policy says suspend: true"
-    assert text.endswith("You may not read pods, jobs; what they would tell is missing here.\n")
+    assert (told["namespace"], told["notRead"]) == (namespace, ["jobs", "pods"])
+    assert told["causes"][0]["text"] == "suspended by its run policy (suspend: true)"
+    assert text.endswith("You may not read jobs, pods; what they would tell is missing here.\n")
+
+
+def test_jobs_that_may_not_be_read_are_not_taken_for_none(
+    viewer: tuple[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, file = viewer
+
+    assert main(["why", "-A", "--kubeconfig", str(file)]) == 0
+
+    assert capsys.readouterr() == (
+        "",
+        "You may not read jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs.\n",
+    )

@@ -232,7 +232,7 @@ async def owned(client: Client, script: str, *, until: str = "Running", **metada
 
 async def tell(client: Client, type_: str) -> None:
     """The job's status says so."""
-    since = "2026-01-01T00:00:00Z"
+    since = "2100-01-01T00:00:00Z"
     condition = {"type": type_, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": since}
     body = orjson.dumps({"status": {"conditions": [condition]}})
     await client.patch(JOBS, "default", "j", body, subresource="status")
@@ -262,7 +262,7 @@ async def test_why_by_events_of_pods_that_are_gone(here: Site, run: Run) -> None
     (told,) = json.loads((await run("why", "pytorchjob/j", "-o", "json")).out)
 
     assert [(cause["about"], cause["text"]) for cause in told["causes"][1:]] == [
-        (["j-worker-7"], "is gone: Killing: Stopping")
+        (["j-worker-7"], "gone: Killing: Stopping")
     ]
 
 

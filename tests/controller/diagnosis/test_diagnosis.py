@@ -1,12 +1,12 @@
 """What holds a job up, told from objects as an API server has them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from controller.diagnosis import Case, Phase, Question, Words, diagnose, lost_nodes, questions
+from controller.diagnosis import Case, Phase, Question, Words, diagnose, nodes_in_question, questions
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 Object = dict[str, Any]
@@ -103,7 +103,7 @@ WORKER = ("j-worker-0",)
         ),
         pytest.param(
             pod(node="", conditions=[]),
-            "waits for the scheduler default-scheduler, which has not said anything of it",
+            "waiting for the scheduler default-scheduler, which has not said anything of it",
             id="no scheduler",
         ),
         pytest.param(
@@ -138,12 +138,12 @@ WORKER = ("j-worker-0",)
         ),
         pytest.param(
             pod("j-worker-0", "Failed", containerStatuses=[container(terminated=ended(1))]),
-            "has failed: container pytorch ended with exit code 1",
+            "failed: container pytorch ended with exit code 1",
             id="failed",
         ),
         pytest.param(
             pod("j-worker-0", "Failed", reason="Evicted", message="the node was low on disk"),
-            "has failed: Evicted: the node was low on disk",
+            "failed: Evicted: the node was low on disk",
             id="evicted before it started",
         ),
         pytest.param(
@@ -151,10 +151,10 @@ WORKER = ("j-worker-0",)
                 initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}],
                 containerStatuses=[container(waiting={"reason": "PodInitializing"})],
             ),
-            "is in its init container init-pytorch",
+            "in init container init-pytorch",
             id="waits for its master",
         ),
-        pytest.param(pod(), "waits for node a to take it up", id="the kubelet has said nothing"),
+        pytest.param(pod(), "waiting for node a to take it up", id="the kubelet has said nothing"),
         pytest.param(
             pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})]),
             "its containers are being made",
@@ -167,7 +167,7 @@ WORKER = ("j-worker-0",)
                 conditions=[false("Ready", message="containers with unready status")],
                 containerStatuses=[container(running={"startedAt": at(40)})],
             ),
-            "runs and is not ready: containers with unready status",
+            "running, and not ready: containers with unready status",
             id="not ready",
         ),
     ],
@@ -191,7 +191,7 @@ def test_gates_of_a_pod() -> None:
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
 
     assert told(gated) == [
-        (WORKER, "is not scheduled as long as it has the scheduling gate kueue.x-k8s.io/topology")
+        (WORKER, "not to be scheduled as long as there is the scheduling gate kueue.x-k8s.io/topology")
     ]
 
 
@@ -214,9 +214,9 @@ def test_what_a_container_said_is_quoted() -> None:
     waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
     words = {("j-worker-0", "init-pytorch"): Words(NOW, ("earlier", "waiting for master"))}
 
-    assert told(waits, words=words) == [
-        (WORKER, "is in its init container init-pytorch; it last said: waiting for master")
-    ]
+    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[waits, master()], words=words)).causes
+
+    assert (cause.text, cause.quote) == ("in init container init-pytorch", "waiting for master")
 
 
 def test_a_sidecar_that_runs_is_no_preparation() -> None:
@@ -249,15 +249,15 @@ def test_a_pod_on_a_lost_node() -> None:
 @pytest.mark.parametrize(
     ("seconds", "finalizers", "text"),
     [
-        pytest.param(-10, [], "is told to go, and has its grace period for that", id="in its grace period"),
+        pytest.param(-10, [], "told to go, within its grace period", id="in its grace period"),
         pytest.param(
             30,
             [],
-            "was told to go, and is still there: its node has not said that it has ended",
+            "told to go, and still there: its node has not said that it has ended",
             id="no kubelet",
         ),
         pytest.param(
-            30, ["x/y"], "was told to go, and is still there: its finalizers hold it: x/y", id="finalizers"
+            30, ["x/y"], "told to go, and still there: its finalizers hold it: x/y", id="finalizers"
         ),
     ],
 )
@@ -275,7 +275,7 @@ def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
 
     assert told(found, nodes=lost)[0] == (
         WORKER,
-        "was told to go, and is still there: node a is not Ready: NodeStatusUnknown",
+        "told to go, and still there: node a is not Ready: NodeStatusUnknown",
     )
 
 
@@ -293,7 +293,7 @@ def test_the_root_comes_first_and_the_same_is_said_once() -> None:
 
     assert told(*pods, of=job(CREATED, workers=3)) == [
         (("j-worker-2",), "Unschedulable: no room"),
-        (("j-worker-0", "j-worker-1"), "is in its init container init-pytorch"),
+        (("j-worker-0", "j-worker-1"), "in init container init-pytorch"),
     ]
 
 
@@ -350,7 +350,7 @@ def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
 
 
 def test_a_job_that_nobody_takes_up() -> None:
-    text = "no operator has taken it up: does one run that serves this kind here?"
+    text = "taken up by no operator: does one run that serves this kind here?"
 
     assert causes_of(job()) == [((), text)]
     assert causes_of(job(age=1)) == []
@@ -361,7 +361,7 @@ def test_a_job_that_is_left_to_somebody_else() -> None:
 
     assert causes_of(job(CREATED, managedBy=owner))[0] == (
         (),
-        f"its run policy leaves it to {owner} (managedBy); no operator touches it here",
+        f"left to {owner} by its run policy (managedBy); no operator touches it here",
     )
 
 
@@ -369,24 +369,25 @@ def test_a_job_that_is_deleted_and_held() -> None:
     held = job(CREATED)
     held["metadata"] |= {"deletionTimestamp": at(5), "finalizers": ["a/b"]}
 
-    assert causes_of(held)[0] == ((), "it is deleted, and goes when its finalizers do: a/b")
+    assert causes_of(held)[0] == ((), "deleted, and there until its finalizers are gone: a/b")
 
 
 SUSPENDED = true("Suspended", since=30)
 
 
-def workload(*conditions: Object) -> Object:
-    return {"metadata": {"name": "pytorchjob-j-1"}, "status": {"conditions": list(conditions)}}
+def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
+    status = {"conditions": list(conditions), "admissionChecks": list(checks)}
+    return {"metadata": {"name": "pytorchjob-j-1"}, "status": status}
 
 
 @pytest.mark.parametrize(
     ("labels", "workloads", "cause"),
     [
-        pytest.param({}, [], ((), "its run policy says suspend: true"), id="a person"),
+        pytest.param({}, [], ((), "suspended by its run policy (suspend: true)"), id="a person"),
         pytest.param(
             {"kueue.x-k8s.io/queue-name": "q"},
             [],
-            ((), "its run policy says suspend: true; Kueue has made no Workload for its queue q"),
+            ((), "suspended by its run policy (suspend: true); Kueue has made no Workload for its queue q"),
             id="no Kueue",
         ),
         pytest.param(
@@ -398,8 +399,30 @@ def workload(*conditions: Object) -> Object:
         pytest.param(
             {},
             [workload(true("Evicted", reason="Preempted", message="for another"), false("QuotaReserved"))],
-            (("pytorchjob-j-1",), "Kueue: Preempted: for another"),
+            (("pytorchjob-j-1",), "Kueue: no quota reserved; evicted: Preempted: for another"),
+            id="evicted, and no quota",
+        ),
+        pytest.param(
+            {},
+            [workload(true("Evicted", reason="Deactivated", message="by an admin"))],
+            (("pytorchjob-j-1",), "Kueue: evicted: Deactivated: by an admin"),
             id="evicted",
+        ),
+        pytest.param(
+            {},
+            [
+                workload(
+                    true("QuotaReserved"), checks=[{"name": "gpus", "state": "Pending", "message": "no node"}]
+                )
+            ],
+            (("pytorchjob-j-1",), "Kueue: admission check gpus Pending: no node"),
+            id="an admission check",
+        ),
+        pytest.param(
+            {},
+            [workload(true("QuotaReserved"), true("Admitted"))],
+            (("pytorchjob-j-1",), "Kueue has admitted it, and not resumed it yet"),
+            id="admitted",
         ),
         pytest.param({}, [workload()], (("pytorchjob-j-1",), "Kueue has not decided on it"), id="undecided"),
     ],
@@ -514,16 +537,221 @@ def test_the_last_message_of_a_program() -> None:
 
 
 def test_pods_that_are_gone_are_told_from_their_events() -> None:
+    """Not by what the clean-up did when the job had failed, nor of a pod of an earlier job of that name, or of another job."""
     gone = pod("j-worker-7")
     events = [
-        event(gone, "Scheduled", "x", "Normal"),
-        event(gone, "TaintManagerEviction", "Marking", "Normal"),
+        event(gone, "Scheduled", "x", "Normal", ago=40),
+        event(gone, "TaintManagerEviction", "Marking", "Normal", ago=20),
+        event(gone, "Killing", "Stopping container", "Normal", ago=9),
+        event(pod("j-worker-8"), "Killing", "Stopping container", "Normal", ago=9),
+        event(pod("j-worker-9"), "BackOff", "of an earlier job", ago=70),
+        event(pod("j-worker-late-worker-0"), "BackOff", "of another job", ago=20),
     ]
 
     assert causes_of(job(CREATED, FAILED), events=events) == [
         SAID,
-        (("j-worker-7",), "is gone: TaintManagerEviction: Marking"),
+        (("j-worker-7",), "gone: TaintManagerEviction: Marking"),
     ]
+
+
+def exited(of: Object, name: str, code: int, *, ago: float = 15, **counted: int) -> Object:
+    text = f"Pod: n.{name} exited with code {code}"
+    return event(of, "ExitedWithCode", text, "Normal", ago=ago, kind="PyTorchJob") | counted
+
+
+def test_pods_that_have_been_cleaned_up_are_told_by_the_operators_events() -> None:
+    failed_job = job(CREATED, FAILED)
+    events = [exited(failed_job, "j-worker-1", 1), event(pod("j-worker-0"), "Killing", "x", "Normal", ago=12)]
+
+    assert causes_of(failed_job, events=events) == [
+        SAID,
+        (("j-worker-1",), "ended once with exit code 1; that pod is gone"),
+    ]
+
+
+def test_a_pod_that_is_there_is_not_told_by_events_as_well() -> None:
+    failed_job = job(CREATED, FAILED)
+    events = [exited(failed_job, "j-worker-0", 3)]
+
+    assert len(causes_of(failed_job, pods=[failed("j-worker-0", 3, ago=20)], events=events)) == 2
+
+
+def test_restarts_by_the_operator_are_worth_knowing() -> None:
+    """Its pods are new ones, so nothing is to be seen in them."""
+    restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
+    events = [exited(restarting, "j-worker-0", 137, count=2), exited(restarting, "j-worker-0", 137, ago=4)]
+    running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(1)})])
+
+    found = diagnose(Case(restarting, NOW, pods=[running, master()], events=events))
+
+    assert [(cause.about, cause.text, cause.blocks) for cause in found.causes] == [
+        ((), "R: is restarting", True),
+        (
+            WORKER,
+            "ended 3 times, last with exit code 137, killed by SIGKILL; that pod is gone",
+            False,
+        ),
+    ]
+    assert found.causes[1].since == NOW - timedelta(seconds=4)
+
+
+def test_those_that_fail_in_the_same_second() -> None:
+    pods = [failed("j-worker-0", 1, ago=20), failed("j-worker-1", 2, ago=20), failed("j-worker-2", 1, ago=19)]
+
+    causes = causes_of(job(CREATED, FAILED), pods=pods)[1:]
+
+    assert [(about[0], text.partition(":")[0]) for about, text in causes] == [
+        ("j-worker-0", "failed first, in the same second, on a"),
+        ("j-worker-1", "failed first, in the same second, on a"),
+        ("j-worker-2", "failed after that"),
+    ]
+
+
+def test_one_that_failed_at_an_unknown_time_is_not_said_to_have_failed_later() -> None:
+    evicted = pod("j-worker-0", "Failed", reason="Evicted", conditions=[])
+
+    assert causes_of(job(CREATED, FAILED), pods=[evicted, failed("j-worker-1", 1, ago=20)])[2] == (
+        WORKER,
+        "failed at an unknown time: Evicted",
+    )
+
+
+def test_a_sidecar_that_is_ended_is_not_who_failed() -> None:
+    """It gets its signal when the others have ended, which may be in the same second."""
+    side = {"name": "side", "state": {"terminated": ended(143)}}
+    with_side = [
+        pod(
+            "j-worker-0",
+            phase,
+            initContainerStatuses=[side],
+            containerStatuses=[container(terminated=ended(code))],
+        )
+        for phase, code in (("Failed", 1), ("Succeeded", 0))
+    ]
+    for one in with_side:
+        one["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
+
+    assert causes_of(job(CREATED, FAILED), pods=with_side[:1])[1] == (
+        WORKER,
+        "was the first to fail, on a: container pytorch ended with exit code 1",
+    )
+    assert causes_of(job(CREATED, FAILED), pods=with_side[1:]) == [SAID]
+
+
+def launcher(name: str, phase: str, code: int = 0) -> Object:
+    state = {"terminated": ended(code)} if code else {"running": {"startedAt": at(5)}}
+    found = pod(name, phase, containerStatuses=[container(**state)])
+    found["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": "batch"}]
+    return found
+
+
+def test_a_launcher_that_has_been_retried() -> None:
+    """The batch Job that makes it gives each a name of its own."""
+    pods = [launcher("j-master-aaaaa", "Failed", 1), launcher("j-master-bbbbb", "Running")]
+
+    found = diagnose(Case(job(CREATED), NOW, pods=pods))
+
+    assert [(cause.about, cause.blocks) for cause in found.causes] == [
+        (("j-master-aaaaa",), False),
+        ((), True),
+    ]
+    assert found.causes[1].text == "1 of 2 pods do not exist, and nobody says why"
+    assert {phase.what: (phase.done, phase.wanted) for phase in found.timeline}["made"] == (1, 2)
+
+
+def test_a_launcher_that_has_no_successor_yet() -> None:
+    assert told(launcher("j-worker-0", "Failed", 1)) == [
+        (WORKER, "failed: container pytorch ended with exit code 1")
+    ]
+
+
+def test_a_warning_that_is_over() -> None:
+    """Placed at last, the pod pulls its image."""
+    starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+    early = event(starting, "FailedScheduling", "no room", ago=60)
+    before = event(starting, "FailedMount", "no volume", ago=30)
+
+    assert told(starting, events=[early]) == [(WORKER, "its containers are being made")]
+    assert told(starting, events=[early, before, event(starting, "Pulling", "x", "Normal")]) == [
+        (WORKER, "its image is being pulled")
+    ]
+
+
+def test_a_volume_that_is_missing_is_nearer_to_the_root_than_who_crashes_for_it() -> None:
+    lacks = pod("j-master-0", containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
+    crashes = pod(
+        "j-worker-0",
+        "Running",
+        containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(1), restarts=1)],
+    )
+
+    found = causes_of(job(CREATED), pods=[crashes, lacks], events=[event(lacks, "FailedMount", "no volume")])
+
+    assert [about for about, _ in found] == [("j-master-0",), WORKER]
+
+
+def test_a_probe_that_kills() -> None:
+    found = pod(
+        "j-worker-0",
+        "Running",
+        containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(143), restarts=2)],
+    )
+    why = "Container pytorch failed liveness probe, will be restarted"
+
+    ((_, text),) = told(found, events=[event(found, "Killing", why, "Normal", ago=25)])
+
+    assert text.endswith(f"exit code 143, killed by SIGTERM ({why})")
+
+
+def crashing(number: int, **end: Any) -> Object:
+    loop = container(waiting={"reason": "CrashLoopBackOff"}, last=ended(1, **end), restarts=1)
+    return pod(f"j-worker-{number}", "Running", containerStatuses=[loop])
+
+
+def test_the_same_end_is_said_once_whatever_was_said_last() -> None:
+    words = {(f"j-worker-{number}", "pytorch"): Words(NOW, (f"I am {number}",)) for number in range(2)}
+
+    (cause,) = diagnose(
+        Case(job(CREATED, workers=2), NOW, pods=[crashing(0), crashing(1), master()], words=words)
+    ).causes
+
+    assert (cause.about, cause.quote) == (("j-worker-0", "j-worker-1"), "")
+
+
+def test_what_a_program_left_as_its_message_is_not_quoted_again() -> None:
+    words = {("j-worker-0", "pytorch"): Words(NOW, ("out of luck",))}
+
+    (cause,) = diagnose(
+        Case(job(CREATED), NOW, pods=[crashing(0, message="out of luck"), master()], words=words)
+    ).causes
+
+    assert cause.text.endswith("exit code 1: out of luck")
+    assert cause.quote == ""
+
+
+def test_a_job_left_to_somebody_else_is_not_called_forgotten() -> None:
+    assert [text for _, text in causes_of(job(managedBy="kueue.x-k8s.io/multikueue"), pods_known=False)] == [
+        "left to kueue.x-k8s.io/multikueue by its run policy (managedBy); no operator touches it here"
+    ]
+
+
+def test_objects_that_lack_what_the_api_calls_optional() -> None:
+    bare = {"metadata": {"name": "j-worker-0", "uid": "u", "creationTimestamp": at(50)}}
+    odd = {"metadata": {}, "involvedObject": {"kind": "Pod", "name": "j-worker-9"}, "type": "Warning"}
+    of_job = {
+        "metadata": {},
+        "involvedObject": {"uid": "job"},
+        "type": "Warning",
+        "reason": "FailedCreatePod",
+    }
+    strange = job({"type": "Running", "status": "False", "reason": "HeldUp"}, {"status": "True"})
+    strange["spec"]["pytorchReplicaSpecs"]["Worker"] = None
+
+    assert causes_of(strange, pods=[bare], events=[odd, of_job])[0] == (
+        (),
+        "1 of 2 pods do not exist: HeldUp",
+    )
+    assert causes_of(job(CREATED, true("Failed")), pods=[bare], events=[odd, of_job])[0] == ((), "")
 
 
 def test_a_job_that_has_succeeded() -> None:
@@ -566,7 +794,7 @@ def test_whose_words_are_asked_for() -> None:
     pods = [
         failed("j-worker-0", 1, ago=20),
         pod(
-            "j-worker-1",
+            "j-worker-9",
             containerStatuses=[container(waiting={"reason": "CrashLoopBackOff"}, last=ended(1), restarts=1)],
         ),
         pod(
@@ -579,7 +807,7 @@ def test_whose_words_are_asked_for() -> None:
 
     assert questions(job(CREATED), pods) == [
         Question("j-worker-0", "pytorch", 10),
-        Question("j-worker-1", "pytorch", previous=True),
+        Question("j-worker-9", "pytorch", previous=True),
         Question("j-worker-2", "init"),
         Question("j-master-0", "pytorch"),
     ]
@@ -592,4 +820,4 @@ def test_nodes_that_are_looked_at() -> None:
     going["metadata"]["deletionTimestamp"] = at(5)
     pods = [pod("j-worker-0", "Running", "a", **unready), pod("j-worker-1", "Running", "b"), going]
 
-    assert lost_nodes(pods) == ["a", "c"]
+    assert nodes_in_question(pods) == ["a", "c"]

@@ -1,0 +1,141 @@
+"""How objects of the API are read; what is missing or null is taken for empty."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from api.job import ConditionType
+
+Object: TypeAlias = Mapping[str, Any]
+
+FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+
+
+def moment(text: Any) -> datetime | None:
+    """A time without a zone is UTC."""
+    if not text:
+        return None
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def event_time(event: Object) -> str:
+    """When it happened last."""
+    return str(
+        event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"].get("creationTimestamp")
+        or ""
+    )
+
+
+def reason_and_message(told: Object) -> str:
+    """``Reason: message`` of an event, a condition or a status, as far as they are there."""
+    found = (str(told.get(part) or "").strip() for part in ("reason", "message"))
+    return ": ".join(filter(None, found))
+
+
+def name_of(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def owners_of(obj: Object) -> set[str]:
+    """Their UIDs."""
+    return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
+
+
+def spec_of(obj: Object) -> Object:
+    return obj.get("spec") or {}
+
+
+def status_of(obj: Object) -> Object:
+    return obj.get("status") or {}
+
+
+def condition(obj: Object, type_: str) -> Object:
+    """Whatever it says; empty when there is none."""
+    return next((one for one in status_of(obj).get("conditions") or () if one.get("type") == type_), {})
+
+
+def holds(obj: Object, type_: str) -> bool:
+    return condition(obj, type_).get("status") == "True"
+
+
+def is_finished(job: Object) -> bool:
+    return any(holds(job, type_) for type_ in FINISHED)
+
+
+def since(obj: Object, type_: str) -> datetime | None:
+    """When the condition changed last."""
+    return moment(condition(obj, type_).get("lastTransitionTime"))
+
+
+def roles(job: Object) -> dict[str, Object]:
+    """The replica specs, whatever the kind calls them: ``pytorchReplicaSpecs``, ``tfReplicaSpecs``…"""
+    found = (value for key, value in spec_of(job).items() if key.lower().endswith("replicaspecs"))
+    return {role: one or {} for role, one in (next(found, None) or {}).items()}
+
+
+def wanted_pods(job: Object) -> int:
+    """How many the spec asks for."""
+    counts = (role.get("replicas") for role in roles(job).values())
+    return sum(1 if count is None else count for count in counts)
+
+
+def run_policy(job: Object, name: str) -> Any:
+    """A field of the run policy, wherever this version of the kind has it."""
+    spec = spec_of(job)
+    return (spec.get("runPolicy") or {}).get(name, spec.get(name))
+
+
+def is_suspended(job: Object) -> bool:
+    return run_policy(job, "suspend") is True
+
+
+def is_over(pod: Object) -> bool:
+    return status_of(pod).get("phase") in {"Succeeded", "Failed"}
+
+
+def is_told_to_go(obj: Object) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def init_statuses(pod: Object) -> Sequence[Object]:
+    return status_of(pod).get("initContainerStatuses") or ()
+
+
+def statuses(pod: Object) -> Sequence[Object]:
+    """Of the containers, without those that only prepare them."""
+    return status_of(pod).get("containerStatuses") or ()
+
+
+def state_of(status: Object, name: str) -> Object:
+    """Of a container: ``waiting``, ``running`` or ``terminated``; empty when it is in another state."""
+    return (status.get("state") or {}).get(name) or {}
+
+
+def sidecars(pod: Object) -> set[str]:
+    """Names of the init containers that run beside the others to the end."""
+    inits = spec_of(pod).get("initContainers") or ()
+    return {one["name"] for one in inits if one.get("restartPolicy") == "Always"}
+
+
+def preparations(pod: Object) -> list[Object]:
+    """Init containers that run now and that the others wait for."""
+    beside = sidecars(pod)
+    return [one for one in init_statuses(pod) if state_of(one, "running") and one["name"] not in beside]
+
+
+def superseded(pods: Sequence[Object]) -> set[str]:
+    """UIDs of pods that have failed and have a successor: a batch Job, such as an MPIJob's launcher, makes one under another name."""
+    alive = {owner for pod in pods if status_of(pod).get("phase") != "Failed" for owner in _batch_jobs(pod)}
+    return {
+        pod["metadata"]["uid"]
+        for pod in pods
+        if status_of(pod).get("phase") == "Failed" and alive & _batch_jobs(pod)
+    }
+
+
+def _batch_jobs(pod: Object) -> set[str]:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return {owner["uid"] for owner in owners if owner.get("kind") == "Job"}

@@ -1,0 +1,92 @@
+"""How logs are read for ``rallypoint why``, and how what it found is shown."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controller.cli import why
+from controller.diagnosis import Case, Cause, Diagnosis, Phase, Words
+
+NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+TIME = "2026-01-01T11:59:00.123456789Z"
+
+
+@pytest.mark.parametrize(
+    ("log", "lines"),
+    [
+        pytest.param(f"{TIME} one\n{TIME} two\n", ("one", "two"), id="lines"),
+        pytest.param(f"{TIME} 50%\r60%\r100%\r\n", ("100%",), id="a progress bar"),
+        pytest.param(
+            f"{TIME} a\fb\u2028c\x85d\n", ("ab\u2028cd",), id="what only looks like the end of a line"
+        ),
+        pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="commands to the terminal"),
+        pytest.param(f"{TIME} last\n{TIME} \n{TIME}   \n", ("last",), id="empty lines"),
+        pytest.param(f"{TIME} {'x' * 1000}\n", (f"{'x' * 300}…",), id="a long line"),
+    ],
+)
+def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
+    words = why.words_of(log)
+
+    assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
+
+
+@pytest.mark.parametrize(
+    "log",
+    ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],
+)
+def test_a_log_that_says_nothing(log: str) -> None:
+    assert why.words_of(log) is None
+
+
+def shown(
+    *causes: Cause, state: str = "Running", pods_known: bool = True, phases: tuple[Phase, ...] = ()
+) -> str:
+    job = {
+        "kind": "JAXJob",
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
+    }
+    case = Case(job, NOW, pods_known=pods_known)
+    return why.text(why.Told(case, Diagnosis(state, NOW - timedelta(minutes=5), causes, phases), ()))
+
+
+def test_many_causes_are_counted() -> None:
+    found = shown(*(Cause((f"j-worker-{number}",), f"cause {number}") for number in range(25)))
+
+    assert found.count("cause ") == why.SHOWN_ROWS
+    assert "and 5 more" in found
+
+
+def test_many_names_are_counted() -> None:
+    found = shown(Cause(tuple(f"p{number}" for number in range(5)), "the same"))
+
+    assert "p0, p1, p2 and 2 more" in found
+
+
+def test_messages_are_kept_from_the_terminal() -> None:
+    found = shown(Cause((), "several\nlines\x1b[2J", quote="\x07word"))
+
+    assert "several lines[2J; it last said: word\n" in found
+
+
+def test_a_job_is_not_called_well_when_its_pods_may_not_be_seen() -> None:
+    assert "Nothing that the cluster knows of" in shown()
+    assert "Nothing that the cluster knows of" not in shown(pods_known=False)
+    assert "Nothing that the cluster knows of" not in shown(state="Succeeded")
+
+
+def test_phases_are_told_to_the_second() -> None:
+    phases = (
+        Phase("made", NOW, 2, 2),
+        Phase("on a node", NOW + timedelta(seconds=492), 2, 2),
+        Phase("started", None, 0, 2),
+        Phase("Running", NOW + timedelta(hours=2, seconds=5)),
+    )
+
+    rows = [line.split(None, 1) for line in shown(phases=phases).splitlines()[-4:]]
+
+    assert rows == [
+        ["+0s", "2 of 2 pods made"],
+        ["+8m12s", "2 of 2 pods on a node"],
+        ["-", "0 of 2 pods started"],
+        ["+2h0m5s", "Running"],
+    ]
