@@ -70,7 +70,7 @@ def indented(rows: Sequence[Sequence[str]], titles: Sequence[str] = ()) -> str:
     """A part of a longer text; under titles, if there are any, is a line."""
     under = [["-" * len(title) for title in titles]] if titles else []
     text = Columns(titles).text([*under, *rows])
-    return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.splitlines())
+    return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.split("\n")[:-1])
 
 
 def age(moment: str | datetime | None, now: datetime) -> str:

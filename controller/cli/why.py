@@ -44,8 +44,10 @@ ASKED_AT_ONCE = 32
 """Containers and nodes."""
 _KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What would be a command to the terminal."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""What would be a command to the terminal, or the end of a line."""
+_LINES_ASKED = 5
+"""At least, as the last ones may be empty."""
 
 
 def add_parser(
@@ -146,7 +148,9 @@ class Look:
             self._all(PODS),
             self._all(BATCH_JOBS),
             self._all(EVENTS),
-            self._all(*self._called("PodGroup")),
+            self._all(
+                *self._called("PodGroup", "volcano.sh"), *self._called("PodGroup", "scheduling.x-k8s.io")
+            ),
             self._all(*self._called("Workload", "kueue.x-k8s.io")),
         )
         self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
@@ -179,13 +183,14 @@ class Look:
             nodes={name_of(node): node for node in looked_at if node},
             gangs=self._gangs.get(uid, ()),
             workloads=self._workloads.get(uid, ()),
+            workloads_known="workloads" not in self.unseen,
             words={
                 (one.pod, one.container): words for one, words in zip(asked, answers, strict=True) if words
             },
         )
 
-    def _called(self, kind: str, group: str = "") -> list[Resource]:
-        """What is served of that kind, by that group if one is said."""
+    def _called(self, kind: str, group: str) -> list[Resource]:
+        """What is served of that kind by a group that ends so."""
         found = (named.resource for named in self.cluster.resources)
         return [one for one in found if one.kind == kind and one.group.endswith(group)]
 
@@ -206,12 +211,12 @@ class Look:
         """None when the container has none, or nobody knows them any more."""
         query = {
             "container": question.container,
-            "tailLines": str(question.lines),
+            "tailLines": str(max(question.lines, _LINES_ASKED)),
             "timestamps": "true",
             "previous": str(question.previous).lower(),
         }
         answer = await self._ask(PODS.path(job["metadata"]["namespace"], question.pod, "log"), "logs", query)
-        return words_of(answer.decode(errors="replace")) if answer else None
+        return words_of(answer.decode(errors="replace"), question.lines)
 
     async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes:
         """Nothing when it is refused."""
@@ -235,8 +240,8 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
     return found
 
 
-def words_of(text: str) -> Words | None:
-    """Of a log with the time before each line. Empty lines are left out, as is what does not begin with a time: a kubelet answers with
+def words_of(text: str, most: int) -> Words | None:
+    """The last ones of a log with the time before each line. Empty lines are left out, as is what does not begin with a time: a kubelet answers with
     such text when the log is gone. Of a line that was written over, as progress bars do, the last state counts."""
     at: datetime | None = None
     lines: list[str] = []
@@ -247,10 +252,10 @@ def words_of(text: str) -> Words | None:
             written = datetime.fromisoformat(first)
         except ValueError:
             continue
-        if word:
+        if word and written.tzinfo:
             at = written
             lines.append(f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word)
-    return Words(at, tuple(lines)) if lines else None
+    return Words(at, tuple(lines[-most:])) if lines else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +280,7 @@ def _parts(told: Told) -> Iterator[str]:
     notes = [one for one in found.causes if not one.blocks]
     if found.blocked:
         yield f"Causes:\n{_causes([one for one in found.causes if one.blocks], now)}"
-    elif found.state not in FINISHED and told.case.pods_known:
+    elif found.state not in FINISHED and not told.unseen:
         yield "Nothing that the cluster knows of holds it up.\n"
     if notes:
         yield f"To know:\n{_causes(notes, now)}"

@@ -16,8 +16,6 @@ from controller.diagnosis.objects import (
     FINISHED,
     Object,
     holds,
-    init_statuses,
-    is_finished,
     is_over,
     is_told_to_go,
     name_of,
@@ -30,22 +28,20 @@ from controller.diagnosis.objects import (
 from controller.diagnosis.timeline import Phase, timeline
 
 __all__ = [
-    "FINISHED",
     "Case",
     "Cause",
     "Diagnosis",
-    "Object",
     "Phase",
     "Question",
     "Words",
     "diagnose",
-    "is_finished",
     "nodes_in_question",
     "questions",
 ]
 
-MOST_QUESTIONS = 64
-"""How many containers of a job are asked for their last words, so that one of thousands is answered in seconds."""
+MOST_ASKED = 64
+"""How many containers of a job are asked for their last words, and how many nodes how they are, so that one of thousands is answered in
+seconds."""
 _MOST_FAILURES = 4
 _LINES_OF_FAILED = 10
 
@@ -88,11 +84,14 @@ def _state(case: Case) -> tuple[str, datetime | None]:
 
 
 def _causes(case: Case, state: str) -> Iterator[Cause]:
-    """That pods are missing follows from whatever holds the others up, so it is told only if nothing else is."""
+    """A PodGroup that does not gather is the root unless nodes refuse one of its pods. That pods are missing follows from whatever holds
+    the others up, so it is told only if nothing else is."""
     if state == ConditionType.FAILED:
         yield from jobs.of_failed(case)
     elif state != ConditionType.SUCCEEDED:
-        found = [*jobs.of_waiting(case), *pods.causes(case)]
+        gangs, of_pods = list(jobs.of_gangs(case)), list(pods.causes(case))
+        refused = any(map(pods.is_refused_by_nodes, case.pods))
+        found = [*jobs.of_waiting(case), *(of_pods + gangs if refused else gangs + of_pods)]
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.of_missing(case)
@@ -106,7 +105,7 @@ def nodes_in_question(found: Sequence[Object]) -> list[str]:
         for pod in found
         if not is_over(pod) and (is_told_to_go(pod) or not holds(pod, "Ready"))
     )
-    return list(dict.fromkeys(name for name in names if name))[:MOST_QUESTIONS]
+    return list(dict.fromkeys(name for name in names if name))[:MOST_ASKED]
 
 
 def questions(job: Object, found: Sequence[Object]) -> list[Question]:
@@ -114,25 +113,25 @@ def questions(job: Object, found: Sequence[Object]) -> list[Question]:
     that are not Ready; last those that run."""
     if holds(job, ConditionType.SUCCEEDED):
         return []
-    asked = [each for pod in found for each in _of_pod(pod)]
-    return [*_of_failed(found), *(question for _, question in sorted(asked, key=lambda each: each[0]))][
-        :MOST_QUESTIONS
-    ]
+    asked = [*_of_failed(found), *(each for pod in found for each in _of_pod(pod))]
+    once: dict[tuple[str, str], Question] = {}
+    for _, question in sorted(asked, key=lambda each: each[0]):
+        once.setdefault((question.pod, question.container), question)
+    return list(once.values())[:MOST_ASKED]
 
 
-def _of_failed(found: Sequence[Object]) -> Iterator[Question]:
-    for failure in failures(found)[:_MOST_FAILURES]:
-        if failure.container:
-            yield Question(name_of(failure.pod), failure.container, _LINES_OF_FAILED)
+def _of_failed(found: Sequence[Object]) -> Iterator[tuple[int, Question]]:
+    """Each with its rank; the first of them are worth more than one line."""
+    for number, one in enumerate(failures(found)):
+        if one.container:
+            lines = _LINES_OF_FAILED if number < _MOST_FAILURES else 1
+            yield number >= _MOST_FAILURES, Question(name_of(one.pod), one.container, lines, one.starts_again)
 
 
 def _of_pod(pod: Object) -> Iterator[tuple[int, Question]]:
     """Each with its rank."""
     for one in preparations(pod):
-        yield 1, Question(name_of(pod), one["name"])
-    for one in (*init_statuses(pod), *statuses(pod)):
-        if state_of(one, "waiting").get("reason") == "CrashLoopBackOff":
-            yield 0, Question(name_of(pod), one["name"], previous=True)
+        yield 2, Question(name_of(pod), one["name"])
     for one in statuses(pod):
         if state_of(one, "running"):
-            yield 3 if holds(pod, "Ready") else 2, Question(name_of(pod), one["name"])
+            yield 4 if holds(pod, "Ready") else 3, Question(name_of(pod), one["name"])

@@ -33,6 +33,7 @@ class Case:
     """PodGroups of the job."""
     workloads: Sequence[Object] = ()
     """What Kueue has made for the job."""
+    workloads_known: bool = True
     words: Mapping[tuple[str, str], Words] = field(default_factory=dict)
     """By pod and container, as far as ``questions`` has asked for them."""
 
@@ -50,9 +51,14 @@ class Case:
         return words.lines[-1] if words and words.lines else ""
 
     @cached_property
+    def newest_events(self) -> Sequence[Object]:
+        """All of them, the newest first."""
+        return sorted(self.events, key=event_time, reverse=True)
+
+    @cached_property
     def _events_by_uid(self) -> dict[str, list[Object]]:
         found: dict[str, list[Object]] = {}
-        for event in sorted(self.events, key=event_time, reverse=True):
+        for event in self.newest_events:
             found.setdefault(event["involvedObject"].get("uid", ""), []).append(event)
         return found
 

@@ -2,29 +2,31 @@
 
 import re
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from controller.diagnosis.case import Case, Cause
 from controller.diagnosis.objects import (
     Object,
+    end_of,
     event_time,
-    init_statuses,
-    is_told_to_go,
+    every_status,
+    is_crash_looping,
     moment,
     name_of,
     reason_and_message,
     sidecars,
     since,
     spec_of,
-    state_of,
     status_of,
-    statuses,
+    told_to_go_at,
 )
 
 _MESSAGE_LINES = 3
-_EXITED = re.compile(r"Pod: [^.\s]+\.(\S+) exited with code (\d+)")
+_MADE_UP = "ContainerStatusUnknown"
+"""The kubelet has not found the container, and writes 137."""
+EXITED = re.compile(r"Pod: [^.\s]+\.(\S+) exited with code (\d+)")
 """What the operator, as training-operator did, says of a pod before it deletes it."""
 
 
@@ -36,15 +38,18 @@ class Failure:
     container: str
     at: datetime | None
     text: str
+    starts_again: bool = False
+    """Whether the kubelet is to start the container again."""
 
     @property
     def is_own(self) -> bool:
         """Whether it failed by itself, and not because it had been told to go."""
-        return not is_told_to_go(self.pod)
+        told = told_to_go_at(self.pod)
+        return told is None or (self.at is not None and self.at < told)
 
     @property
-    def place(self) -> str:
-        return f"{name_of(self.pod)} on {spec_of(self.pod).get('nodeName') or 'no node'}"
+    def node(self) -> str:
+        return spec_of(self.pod).get("nodeName") or "no node"
 
 
 def failures(pods: Iterable[Object]) -> list[Failure]:
@@ -58,45 +63,54 @@ def failure_of(pod: Object) -> Failure | None:
     phase, beside = status_of(pod).get("phase"), sidecars(pod)
     if phase == "Succeeded":
         return None
-    ends = [(one, state_of(one, "terminated")) for one in (*init_statuses(pod), *statuses(pod))]
-    failed = [(one, end) for one, end in ends if end.get("exitCode")]
+    failed = [(one, end) for one in every_status(pod) if (end := end_of(one))]
     told = reason_and_message(status_of(pod))
     if failed:
         one, end = min(failed, key=lambda each: (each[0]["name"] in beside, str(each[1].get("finishedAt"))))
         text = f"container {one['name']} ended with {spell(end)}"
-        return Failure(pod, one["name"], moment(end.get("finishedAt")), f"{told}; {text}" if told else text)
+        at = moment(end.get("finishedAt")) or since(pod, "DisruptionTarget")
+        return Failure(pod, one["name"], at, f"{told}; {text}" if told else text, is_crash_looping(one))
     if phase != "Failed":
         return None
-    return Failure(pod, "", since(pod, "Ready"), told or "nothing says why")
+    return Failure(pod, "", since(pod, "DisruptionTarget"), told or "nothing says why")
 
 
 def spell(end: Object) -> str:
     """``exit code 137, killed by SIGKILL (OOMKilled)``, and the end of what the program left as its last message."""
-    code = end.get("exitCode") or 0
-    text = _code(code)
-    if (reason := end.get("reason") or "Error") not in {"Error", "Completed"}:
+    code, reason = end.get("exitCode") or 0, end.get("reason") or "Error"
+    text = f"exit code {code}" if reason == _MADE_UP else _code(code)
+    if reason not in {"Error", "Completed"}:
         text += f" ({reason})"
     if message := (end.get("message") or "").strip():
         text += f": {' / '.join(message.splitlines()[-_MESSAGE_LINES:])}"
     return text
 
 
-def by_events(case: Case) -> Iterator[Cause]:
-    """Pods that have failed and are gone, as the operator has told of them; one for each name and exit code."""
+def again_and_again(status: Object, count: int, end: Object) -> str:
+    """``container pytorch ended 3 times, last with exit code 1``."""
+    return f"container {status['name']} ended {times(count)}{', last' if count > 1 else ''} with {spell(end)}"
+
+
+def by_events(case: Case) -> list[Cause]:
+    """Pods that have failed and are gone, as the operator has told of them; one for each name and exit code, the earliest first.
+
+    What it told of a pod that is there is seen in that. The Go operators tell it in each pass, so how often says little of theirs.
+    """
+    made = {name_of(pod): moment(pod["metadata"].get("creationTimestamp")) for pod in case.pods}
     found: dict[tuple[str, int], list[Object]] = {}
     for event in case.events_of(case.job):
-        if match := _EXITED.match(str(event.get("message"))):
+        match, at = EXITED.match(str(event.get("message"))), moment(event_time(event))
+        successor = made.get(match[1]) if match else None
+        if match and int(match[2]) and not (successor and at and at > successor):
             found.setdefault((match[1], int(match[2])), []).append(event)
-    there = {
-        (name_of(pod), state_of(one, "terminated").get("exitCode"))
-        for pod in case.pods
-        for one in statuses(pod)
-    }
+    causes = []
     for (name, code), events in found.items():
-        count = sum(event.get("count") or 1 for event in events) - ((name, code) in there)
-        if count:
-            text = f"ended {times(count)}{', last' if count > 1 else ''} with {_code(code)}; that pod is gone"
-            yield Cause((name,), text, moment(event_time(events[0])), blocks=False)
+        count = sum(event.get("count") or 1 for event in events)
+        text = (
+            f"ended with {_code(code)}, told {times(count)}{'; that pod is gone' if case.pods_known else ''}"
+        )
+        causes.append(Cause((name,), text, moment(event_time(events[0])), blocks=False))
+    return sorted(causes, key=lambda cause: str(cause.since))
 
 
 def times(count: int) -> str:

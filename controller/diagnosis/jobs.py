@@ -1,15 +1,15 @@
 """What holds a job up as a whole: who may start it, what of it cannot be made, whom its pods wait for together; or why it failed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from api.job import ConditionType
 from api.labels import MANAGED_BY_US
 from controller.diagnosis import exits
 from controller.diagnosis.case import Case, Cause, together
-from controller.diagnosis.exits import failures
+from controller.diagnosis.exits import Failure, failures
 from controller.diagnosis.objects import (
     Object,
     condition,
@@ -28,60 +28,74 @@ from controller.diagnosis.objects import (
     wanted_pods,
 )
 
-SOON = timedelta(seconds=10)
+_SOON = timedelta(seconds=10)
 """What takes no longer than this needs no explanation."""
 _OPERATORS = (MANAGED_BY_US, "kubeflow.org/mpi-operator")
 """Whom the run policy may name without leaving the job to somebody else: of MPIJobs each version has its own."""
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _EVICTED = "Evicted"
-_HELD_UP = ("HeldUp", "WaitsForPods")
-"""How the reasons of a condition end that says what a job waits for."""
+_HELD_UP, _WAITS = "HeldUp", "WaitsForPods"
+"""How the reasons of a condition end that says that others are in the way, or that the job's own pods are not far enough."""
 _CREATION = ("FailedCreate", "RightsMissing", "ErrResourceExists")
 """How the reasons of events begin that say why an object is not made."""
-_ENDS = {"Killing", "Preempted", "TaintManagerEviction"}
-"""Reasons of events of the type Normal that tell why a pod ended."""
+_TAKEN = ("Preempted", "TaintManagerEviction", "Evicted")
+"""Reasons of events of pods that somebody took away."""
 _GATHERED = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
 """Phases of a PodGroup that waits for nothing: Volcano's and those of scheduler-plugins."""
 
 
 def of_failed(case: Case) -> Iterator[Cause]:
     """Why a job has failed: what the operator has said, which pods were the first to fail, and what followed."""
-    failed = condition(case.job, ConditionType.FAILED)
-    yield Cause((), reason_and_message(failed), since(case.job, ConditionType.FAILED))
-    found = failures(case.pods)
+    failed = since(case.job, ConditionType.FAILED)
+    yield Cause((), reason_and_message(condition(case.job, ConditionType.FAILED)), failed)
+    found, told = failures(case.pods), exits.by_events(case)
     first = [one for one in found if one.is_own and one.at and one.at == found[0].at]
-    ways = "was the first to fail" if len(first) == 1 else "failed first, in the same second"
-    for one in first:
-        yield Cause((name_of(one.pod),), f"{ways}, {one.place.partition(' ')[2]}: {one.text}", one.at)
-    told = list(exits.by_events(case))
-    yield from (replace(one, blocks=not first) for one in told)
-    known = {name for one in told for name in one.about} | {name_of(one.pod) for one in found}
-    after = "failed after that" if first else "failed"
-    yield from together(
-        Cause((name_of(one.pod),), f"{after if one.at else 'failed at an unknown time'}: {one.text}", one.at)
-        for one in found[len(first) :]
-    )
+    began = first[0].at if first else failed
+    before = [one for one in told if first and one.since and began and one.since < began]
+    gone = list(_gone(case, began or case.now)) if case.pods_known else []
+    yield from (one for one in gone if one.since and (first or told) and _is_root(one))
+    yield from (replace(one, blocks=True) for one in before)
+    ways = _ways(first, unsure=bool(before) or any(one.is_own and not one.at for one in found))
+    yield from (Cause((name_of(one.pod),), f"{ways}, on {one.node}: {one.text}", one.at) for one in first)
+    yield from (replace(one, blocks=not first) for one in told if one not in before)
+    yield from together(_later(one, began) for one in found[len(first) :])
     if not first and not told:
-        yield from _gone(case, known)
+        yield from gone
 
 
-def _gone(case: Case, known: set[str]) -> Iterator[Cause]:
-    """What events still tell of pods that are gone: the last of each before the job failed, after which the operator cleans up."""
-    there = known | {name_of(pod) for pod in case.pods}
-    failed = since(case.job, ConditionType.FAILED) or case.now
+def _ways(first: Sequence[Failure], *, unsure: bool) -> str:
+    """What is said of those who failed at the earliest time that is known."""
+    if len(first) > 1:
+        return "failed first, in the same second"
+    return "was the first to fail of which that is known" if unsure else "was the first to fail"
+
+
+def _later(failure: Failure, began: datetime | None) -> Cause:
+    if not failure.is_own:
+        how = "ended after it was told to go"
+    elif not failure.at:
+        how = "failed at an unknown time"
+    else:
+        how = "failed after that" if began else "failed"
+    return Cause((name_of(failure.pod),), f"{how}: {failure.text}", failure.at)
+
+
+def _gone(case: Case, until: datetime) -> Iterator[Cause]:
+    """What events still tell of pods that are gone: the last of each before then; after that the operator cleans up."""
+    there = {pod["metadata"]["uid"] for pod in case.pods}
     newest: dict[str, Object] = {}
-    for event in sorted(case.events, key=event_time):
-        name, at = str(event["involvedObject"].get("name")), moment(event_time(event))
-        if (
-            _is_of_pod(event, case.job)
-            and name not in there
-            and _ends(event)
-            and at
-            and case.created <= at < failed
-        ):
-            newest[name] = event
+    for event in reversed(case.newest_events):
+        is_gone = event["involvedObject"].get("uid") not in there and _is_of_pod(event, case.job)
+        at = moment(event_time(event))
+        if is_gone and _ends(event) and at and case.created <= at < until:
+            newest[str(event["involvedObject"]["name"])] = event
     for name, event in newest.items():
         yield Cause((name,), f"gone: {reason_and_message(event)}", moment(event_time(event)))
+
+
+def _is_root(cause: Cause) -> bool:
+    """Whether somebody took the pod away, so that others failed for want of it."""
+    return any(cause.text.startswith(f"gone: {reason}") for reason in _TAKEN)
 
 
 def _is_of_pod(event: Object, job: Object) -> bool:
@@ -93,15 +107,14 @@ def _is_of_pod(event: Object, job: Object) -> bool:
 
 
 def _ends(event: Object) -> bool:
-    return event.get("type") == "Warning" or event.get("reason") in _ENDS
+    return event.get("type") == "Warning" or event.get("reason") in {"Killing", *_TAKEN}
 
 
 def of_waiting(case: Case) -> Iterator[Cause]:
-    """What concerns no single pod of a job that is not finished."""
+    """What concerns no single pod of a job that is not finished, and is nearer to the root than what does."""
     yield from _deleted(case)
     yield from _left_to_others(case) or _untouched(case)
     yield from _suspended(case)
-    yield from _gangs(case)
     yield from _unmade(case)
     if holds(case.job, ConditionType.RESTARTING):
         told = condition(case.job, ConditionType.RESTARTING)
@@ -125,7 +138,7 @@ def _left_to_others(case: Case) -> list[Cause]:
 
 def _untouched(case: Case) -> list[Cause]:
     """An operator says at once that it has seen a job."""
-    if status_of(case.job).get("conditions") or case.now - case.created <= SOON:
+    if status_of(case.job).get("conditions") or case.now - case.created <= _SOON:
         return []
     return [Cause((), "taken up by no operator: does one run that serves this kind here?", case.created)]
 
@@ -137,7 +150,7 @@ def _suspended(case: Case) -> Iterator[Cause]:
     yield from (_queued(workload) for workload in case.workloads)
     if not case.workloads:
         queue = (case.job["metadata"].get("labels") or {}).get(_QUEUE)
-        who = f"; Kueue has made no Workload for its queue {queue}" if queue else ""
+        who = f"; Kueue has made no Workload for its queue {queue}" if queue and case.workloads_known else ""
         at = since(case.job, ConditionType.SUSPENDED)
         yield Cause((), f"suspended by its run policy (suspend: true){who}", at)
 
@@ -150,7 +163,10 @@ def _queued(workload: Object) -> Cause:
     )
     waits = condition(workload, "QuotaReserved")
     if waits.get("status") == "False":
-        told = "; ".join(filter(None, (reason_and_message(waits) or "no quota reserved", evicted)))
+        same = waits.get("message") == condition(workload, _EVICTED).get("message")
+        told = "; ".join(
+            filter(None, (reason_and_message(waits) or "no quota reserved", "" if same else evicted))
+        )
         return Cause(about, f"Kueue: {told}", since(workload, "QuotaReserved"))
     if evicted:
         return Cause(about, f"Kueue: {evicted}", since(workload, _EVICTED))
@@ -165,20 +181,26 @@ def _queued(workload: Object) -> Cause:
     return Cause(about, "Kueue has not decided on it")
 
 
-def _gangs(case: Case) -> Iterator[Cause]:
+def of_gangs(case: Case) -> Iterator[Cause]:
+    """PodGroups that do not gather, with what their scheduler said last."""
     for gang in case.gangs:
         status = status_of(gang)
         phase = str(status.get("phase") or "")
         if phase not in _GATHERED:
-            told = [str(one["message"]) for one in status.get("conditions") or () if one.get("message")]
-            text = ": ".join([f"PodGroup {phase or 'not seen by its scheduler'}", *told[:1]])
-            yield Cause((name_of(gang),), text, moment(gang["metadata"].get("creationTimestamp")))
+            said = [
+                one
+                for one in status.get("conditions") or ()
+                if one.get("message") and one.get("status") != "False"
+            ]
+            last = sorted(said, key=lambda one: str(one.get("lastTransitionTime")))[-1:]
+            text = f"PodGroup {phase or 'not seen by its scheduler'}"
+            told = ": ".join([text, *(str(one["message"]) for one in last)])
+            yield Cause((name_of(gang),), told, moment(gang["metadata"].get("creationTimestamp")))
 
 
 def _unmade(case: Case) -> Iterator[Cause]:
-    """Pods that do not exist, and what the operator has last said of that."""
-    missing = _missing(case)
-    running = condition(case.job, ConditionType.RUNNING)
+    """Pods that do not exist because they are refused, in the words of the operator."""
+    missing, running = _missing(case), condition(case.job, ConditionType.RUNNING)
     told = [reason_and_message(one) for one in _creation_warnings(case)]
     if str(running.get("reason", "")).endswith(_HELD_UP) and running.get("status") != "True":
         told.insert(0, str(running.get("message") or running["reason"]))
@@ -189,8 +211,13 @@ def _unmade(case: Case) -> Iterator[Cause]:
 
 
 def of_missing(case: Case) -> Iterator[Cause]:
-    """Pods that do not exist, when nothing else says why."""
-    if (missing := _missing(case)) and case.now - case.created > SOON:
+    """Pods that do not exist, when nothing else says why; a launcher may wait for others that do not answer."""
+    running = condition(case.job, ConditionType.RUNNING)
+    if str(running.get("reason", "")).endswith(_WAITS) and running.get("status") != "True":
+        yield Cause(
+            (), str(running.get("message") or running["reason"]), since(case.job, ConditionType.RUNNING)
+        )
+    elif (missing := _missing(case)) and case.now - case.created > _SOON:
         yield Cause((), f"{missing}, and nobody says why")
 
 
@@ -202,12 +229,14 @@ def _missing(case: Case) -> str:
 
 
 def _creation_warnings(case: Case) -> list[Object]:
-    """The newest first; also those of the batch Jobs that make pods of a job."""
-    found = [
-        one
-        for one in case.events
-        if one.get("type") == "Warning"
-        and one["involvedObject"].get("kind") != "Pod"
-        and str(one.get("reason", "")).startswith(_CREATION)
-    ]
-    return sorted(found, key=event_time, reverse=True)
+    """The newest first; also those of the batch Jobs that make pods of a job. What was said before the last pod was made is over."""
+    made = (str(pod["metadata"].get("creationTimestamp") or "") for pod in case.pods)
+    last = moment(max(made, default=""))
+    found = []
+    for one in case.newest_events:
+        at = moment(event_time(one))
+        is_over = last is not None and at is not None and at < last
+        of_pod = one["involvedObject"].get("kind") == "Pod"
+        if one.get("type") == "Warning" and not of_pod and not is_over:
+            found.append(one)
+    return [one for one in found if str(one.get("reason", "")).startswith(_CREATION)]

@@ -1,7 +1,7 @@
 """How objects of the API are read; what is missing or null is taken for empty."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from api.job import ConditionType
@@ -109,6 +109,29 @@ def statuses(pod: Object) -> Sequence[Object]:
     return status_of(pod).get("containerStatuses") or ()
 
 
+def every_status(pod: Object) -> Sequence[Object]:
+    """Of the containers, those first that prepare the others."""
+    return (*init_statuses(pod), *statuses(pod))
+
+
+def is_crash_looping(status: Object) -> bool:
+    return state_of(status, "waiting").get("reason") == "CrashLoopBackOff"
+
+
+def end_of(status: Object) -> Object:
+    """How a container has failed that does not run now; empty when it has not."""
+    before = (status.get("lastState") or {}).get("terminated") or {}
+    end = before if is_crash_looping(status) else state_of(status, "terminated")
+    return end if end.get("exitCode") else {}
+
+
+def told_to_go_at(obj: Object) -> datetime | None:
+    """The deletionTimestamp is when the grace period ends."""
+    metadata = obj["metadata"]
+    due = moment(metadata.get("deletionTimestamp"))
+    return due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if due else None
+
+
 def state_of(status: Object, name: str) -> Object:
     """Of a container: ``waiting``, ``running`` or ``terminated``; empty when it is in another state."""
     return (status.get("state") or {}).get(name) or {}
@@ -121,9 +144,10 @@ def sidecars(pod: Object) -> set[str]:
 
 
 def preparations(pod: Object) -> list[Object]:
-    """Init containers that run now and that the others wait for."""
+    """Init containers that run now and that the others wait for; for a sidecar until it has started."""
     beside = sidecars(pod)
-    return [one for one in init_statuses(pod) if state_of(one, "running") and one["name"] not in beside]
+    running = (one for one in init_statuses(pod) if state_of(one, "running"))
+    return [one for one in running if one["name"] not in beside or not one.get("started")]
 
 
 def superseded(pods: Sequence[Object]) -> set[str]:

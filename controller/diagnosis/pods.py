@@ -1,19 +1,21 @@
 """What holds single pods up. Of each pod the first rule that knows something speaks; earlier rules are nearer to the root."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from controller.diagnosis.case import Case, Cause, together
-from controller.diagnosis.exits import failure_of, spell, times
+from controller.diagnosis.exits import again_and_again, failure_of
 from controller.diagnosis.objects import (
     Object,
     condition,
+    end_of,
     event_time,
+    every_status,
     holds,
-    init_statuses,
+    is_crash_looping,
     is_over,
-    is_told_to_go,
     moment,
     name_of,
     preparations,
@@ -24,12 +26,15 @@ from controller.diagnosis.objects import (
     status_of,
     statuses,
     superseded,
+    told_to_go_at,
 )
 
 _CRASHED = "CrashLoopBackOff"
 _STARTING = {"ContainerCreating", "PodInitializing"}
-_KILL = timedelta(minutes=1)
-"""How long before a container's end the word may be that it is killed."""
+_LATE = timedelta(seconds=2)
+"""How far the times of an event and of what it is of may lie apart."""
+_WITH_ITS_GANG = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
+"""What the coscheduling of scheduler-plugins, and Volcano, say of pods that wait for others."""
 
 Rule = Callable[[Case, Object], Cause | None]
 
@@ -48,18 +53,28 @@ def causes(case: Case) -> Iterator[Cause]:
         yield from together(group)
 
 
+def is_refused_by_nodes(pod: Object) -> bool:
+    """Whether no node takes it, and not only because others of its gang find none."""
+    told = condition(pod, "PodScheduled")
+    return told.get("status") == "False" and not _WITH_ITS_GANG.search(str(told.get("message")))
+
+
 def _ending(case: Case, pod: Object) -> Cause | None:
     """Told to go, and still there: its name is not free before it has gone."""
-    if not is_told_to_go(pod):
+    told = told_to_go_at(pod)
+    if told is None:
         return None
-    due = moment(pod["metadata"]["deletionTimestamp"])
-    if due and case.now <= due:
-        return _cause(pod, "told to go, within its grace period", case.now)
+    due = moment(pod["metadata"]["deletionTimestamp"]) or told
+    if case.now <= due:
+        why = condition(pod, "DisruptionTarget").get("message")
+        text = "told to go, within its grace period"
+        return _cause(pod, f"{text}: {why}" if why else text, told)
     finalizers = ", ".join(pod["metadata"].get("finalizers") or ())
-    held = (
-        f"its finalizers hold it: {finalizers}" if finalizers else "its node has not said that it has ended"
+    silent = (
+        "it has ended, and is to be removed" if is_over(pod) else "its node has not said that it has ended"
     )
-    return _cause(pod, f"told to go, and still there: {_lost_node(case, pod) or held}", due)
+    held = f"its finalizers hold it: {finalizers}" if finalizers else _lost_node(case, pod) or silent
+    return _cause(pod, f"told to go, and still there: {held}", told)
 
 
 def _on_lost_node(case: Case, pod: Object) -> Cause | None:
@@ -79,58 +94,70 @@ def _lost_node(case: Case, pod: Object) -> str:
 
 
 def _unplaced(case: Case, pod: Object) -> Cause | None:
+    """No node takes it, or nobody looks for one."""
     spec = spec_of(pod)
     if spec.get("nodeName") or is_over(pod):
         return None
     made = moment(pod["metadata"]["creationTimestamp"])
     if gates := ", ".join(one["name"] for one in spec.get("schedulingGates") or ()):
-        return _cause(pod, f"not to be scheduled as long as there is the scheduling gate {gates}", made)
+        return _cause(pod, f"not to be scheduled while it has scheduling gates: {gates}", made)
     told = condition(pod, "PodScheduled")
-    if told.get("status") == "False":
-        return _cause(pod, reason_and_message(told) or "not scheduled", since(pod, "PodScheduled") or made)
-    scheduler = spec.get("schedulerName") or "default-scheduler"
-    return _cause(pod, f"waiting for the scheduler {scheduler}, which has not said anything of it", made)
+    if told.get("status") != "False":
+        scheduler = spec.get("schedulerName") or "default-scheduler"
+        return _cause(pod, f"waiting for the scheduler {scheduler}, which has not said anything of it", made)
+    return _refusal(pod) if is_refused_by_nodes(pod) else None
+
+
+def _unplaced_gang(case: Case, pod: Object) -> Cause | None:
+    """It waits for others of its gang."""
+    is_waiting = not spec_of(pod).get("nodeName") and not is_over(pod)
+    return _refusal(pod) if is_waiting and condition(pod, "PodScheduled").get("status") == "False" else None
+
+
+def _refusal(pod: Object) -> Cause:
+    told = reason_and_message(condition(pod, "PodScheduled")) or "not scheduled"
+    return _cause(pod, told, since(pod, "PodScheduled") or moment(pod["metadata"]["creationTimestamp"]))
 
 
 def _unstartable(case: Case, pod: Object) -> Cause | None:
     """A container that cannot be started as it is asked for, or one that something is missing for, such as a volume."""
-    for one in (*init_statuses(pod), *statuses(pod)):
+    for one in every_status(pod):
         waiting = state_of(one, "waiting")
         if waiting.get("reason") not in {None, _CRASHED, *_STARTING}:
-            told = reason_and_message(waiting)
-            newest = _newest_warning(case, pod) if not waiting.get("message") else ""
-            return _cause(pod, f"{told}: {newest}" if newest else told, since(pod, "PodScheduled"))
+            told = [reason_and_message(waiting), _pull(case, pod, waiting)]
+            return _cause(pod, ": ".join(filter(None, told)), since(pod, "PodScheduled"))
     if _is_starting(pod) and (warning := _newest_warning(case, pod)):
         return _cause(pod, warning, since(pod, "PodScheduled"))
     return None
 
 
+def _pull(case: Case, pod: Object, waiting: Object) -> str:
+    """Why an image cannot be pulled, when the kubelet writes only that it waits before it tries again."""
+    if waiting.get("reason") != "ImagePullBackOff" or "rror" in str(waiting.get("message")):
+        return ""
+    messages = (str(event.get("message")) for event in case.events_of(pod))
+    return next((one for one in messages if one.startswith("Failed to pull image")), "")
+
+
 def _crashing(case: Case, pod: Object) -> Cause | None:
     """A container that has failed, and is to be started again."""
-    for one in (*init_statuses(pod), *statuses(pod)):
-        if is_over(pod):
-            break
-        now, before = state_of(one, "terminated"), (one.get("lastState") or {}).get("terminated") or {}
-        crashed = state_of(one, "waiting").get("reason") == _CRASHED
-        end = now if now.get("exitCode") else before if crashed else {}
-        if end:
-            count = (one.get("restartCount") or 0) + bool(now)
+    for one in every_status(pod):
+        end = end_of(one)
+        if end and not is_over(pod):
             at = moment(end.get("finishedAt"))
-            why = f"{spell(end)}{_killed(case, pod, one['name'], at)}"
-            text = f"container {one['name']} ended {times(count)}, last with {why}"
-            return _cause(
-                pod, f"{_CRASHED}: {text}" if crashed else text, at, _quote(case, pod, one["name"], text)
-            )
+            ended = again_and_again(one, (one.get("restartCount") or 0) + 1, end)
+            text = f"{f'{_CRASHED}: ' if is_crash_looping(one) else ''}{ended}{_killed(case, pod, one['name'], at)}"
+            return _cause(pod, text, at, _quote(case, pod, one["name"], text))
     return None
 
 
 def _killed(case: Case, pod: Object, container: str, at: datetime | None) -> str:
-    """Why the kubelet has ended it, if it has: a probe that failed."""
+    """Why the kubelet has ended it, if it has: a probe that failed. It says so before the container has its grace period."""
+    grace = timedelta(seconds=spec_of(pod).get("terminationGracePeriodSeconds") or 30)
     for event in case.events_of(pod):
-        message = str(event.get("message") or "")
-        when = moment(event_time(event))
-        if message.startswith(f"Container {container} failed ") and at and when and when > at - _KILL:
-            return f" ({message})"
+        message, when = str(event.get("message") or ""), moment(event_time(event))
+        if message.startswith(f"Container {container} failed ") and at and when:
+            return f" ({message})" if at - grace - _LATE <= when <= at + _LATE else ""
     return ""
 
 
@@ -150,8 +177,10 @@ def _starting(case: Case, pod: Object) -> Cause | None:
     placed = since(pod, "PodScheduled")
     if not statuses(pod):
         return _cause(pod, f"waiting for node {spec_of(pod).get('nodeName')} to take it up", placed)
-    newest = next(iter(case.events_of(pod)), {})
-    pulls = newest.get("reason") == "Pulling"
+    images = (
+        event.get("reason") for event in case.events_of(pod) if event.get("reason") in {"Pulling", "Pulled"}
+    )
+    pulls = next(images, "") == "Pulling"
     return _cause(pod, "its image is being pulled" if pulls else "its containers are being made", placed)
 
 
@@ -173,6 +202,10 @@ def _preparing(case: Case, pod: Object) -> Cause | None:
 def _unready(case: Case, pod: Object) -> Cause | None:
     if holds(pod, "Ready") or not any(state_of(one, "running") for one in statuses(pod)):
         return None
+    running = [one["name"] for one in statuses(pod) if state_of(one, "running")]
+    if done := [one["name"] for one in statuses(pod) if state_of(one, "terminated")]:
+        text = f"container {', '.join(done)} is done, and {', '.join(running)} still runs, which keeps the pod from ending"
+        return _cause(pod, text, since(pod, "Ready"))
     told = _newest_warning(case, pod) or condition(pod, "Ready").get("message")
     return _cause(
         pod, f"running, and not ready: {told}" if told else "running, and not ready", since(pod, "Ready")
@@ -181,12 +214,12 @@ def _unready(case: Case, pod: Object) -> Cause | None:
 
 def _restarted(case: Case, pod: Object) -> Cause | None:
     """It goes on, which is worth knowing."""
-    for one in (*init_statuses(pod), *statuses(pod)):
+    for one in every_status(pod):
         last = (one.get("lastState") or {}).get("terminated")
         if last and one.get("restartCount"):
             at = moment(last.get("finishedAt"))
-            why = f"{spell(last)}{_killed(case, pod, one['name'], at)}"
-            text = f"container {one['name']} ended {times(one['restartCount'])} and was started again, last after {why}"
+            ended = again_and_again(one, one["restartCount"], last)
+            text = f"{ended}{_killed(case, pod, one['name'], at)}, and was started again"
             return replace(_cause(pod, text, at), blocks=False)
     return None
 
@@ -212,5 +245,5 @@ def _quote(case: Case, pod: Object, container: str, said: str = "") -> str:
 
 
 _RULES: Sequence[Rule] = (
-    _ending, _on_lost_node, _unplaced, _unstartable, _crashing, _failed, _starting, _preparing, _unready, _restarted,
+    _ending, _on_lost_node, _unplaced, _unplaced_gang, _unstartable, _crashing, _failed, _starting, _preparing, _unready, _restarted,
 )  # fmt: skip

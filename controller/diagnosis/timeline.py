@@ -94,7 +94,8 @@ def _started(pod: Object) -> datetime | None:
     found: list[datetime] = []
     for one in statuses(pod):
         state = state_of(one, "running") or state_of(one, "terminated")
-        if (at := moment(state.get("startedAt"))) is None:
+        at, made = moment(state.get("startedAt")), _made(pod)
+        if at is None or (made and at < made):  # of one that could not be started, 1970 is written
             return None
         found.append(at)
     return max(found, default=None)

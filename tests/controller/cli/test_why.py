@@ -1,5 +1,6 @@
 """How logs are read for ``rallypoint why``, and how what it found is shown."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -16,16 +17,14 @@ TIME = "2026-01-01T11:59:00.123456789Z"
     [
         pytest.param(f"{TIME} one\n{TIME} two\n", ("one", "two"), id="lines"),
         pytest.param(f"{TIME} 50%\r60%\r100%\r\n", ("100%",), id="a progress bar"),
-        pytest.param(
-            f"{TIME} a\fb\u2028c\x85d\n", ("ab\u2028cd",), id="what only looks like the end of a line"
-        ),
+        pytest.param(f"{TIME} a\fb\u2028c\x85d\n", ("abcd",), id="what only looks like the end of a line"),
         pytest.param(f"{TIME} \x1b[31mred\x1b[0m\x07\n", ("[31mred[0m",), id="commands to the terminal"),
         pytest.param(f"{TIME} last\n{TIME} \n{TIME}   \n", ("last",), id="empty lines"),
         pytest.param(f"{TIME} {'x' * 1000}\n", (f"{'x' * 300}…",), id="a long line"),
     ],
 )
 def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
-    words = why.words_of(log)
+    words = why.words_of(log, 10)
 
     assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
 
@@ -35,18 +34,18 @@ def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
     ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],
 )
 def test_a_log_that_says_nothing(log: str) -> None:
-    assert why.words_of(log) is None
+    assert why.words_of(log, 1) is None
 
 
 def shown(
-    *causes: Cause, state: str = "Running", pods_known: bool = True, phases: tuple[Phase, ...] = ()
+    *causes: Cause, state: str = "Running", unseen: Sequence[str] = (), phases: tuple[Phase, ...] = ()
 ) -> str:
     job = {
         "kind": "JAXJob",
         "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
     }
-    case = Case(job, NOW, pods_known=pods_known)
-    return why.text(why.Told(case, Diagnosis(state, NOW - timedelta(minutes=5), causes, phases), ()))
+    case = Case(job, NOW)
+    return why.text(why.Told(case, Diagnosis(state, NOW - timedelta(minutes=5), causes, phases), unseen))
 
 
 def test_many_causes_are_counted() -> None:
@@ -68,9 +67,9 @@ def test_messages_are_kept_from_the_terminal() -> None:
     assert "several lines[2J; it last said: word\n" in found
 
 
-def test_a_job_is_not_called_well_when_its_pods_may_not_be_seen() -> None:
+def test_a_job_is_not_called_well_when_not_all_of_it_may_be_seen() -> None:
     assert "Nothing that the cluster knows of" in shown()
-    assert "Nothing that the cluster knows of" not in shown(pods_known=False)
+    assert "Nothing that the cluster knows of" not in shown(unseen=["pods"])
     assert "Nothing that the cluster knows of" not in shown(state="Succeeded")
 
 

@@ -119,7 +119,7 @@ WORKER = ("j-worker-0",)
                     container(waiting={"reason": "CrashLoopBackOff"}, last=ended(137), restarts=3)
                 ],
             ),
-            "CrashLoopBackOff: container pytorch ended 3 times, last with exit code 137, killed by SIGKILL",
+            "CrashLoopBackOff: container pytorch ended 4 times, last with exit code 137, killed by SIGKILL",
             id="ends again and again",
         ),
         pytest.param(
@@ -133,7 +133,7 @@ WORKER = ("j-worker-0",)
                     {"name": "prepare", "state": {"terminated": ended(4)}, "restartCount": 0}
                 ]
             ),
-            "container prepare ended once, last with exit code 4",
+            "container prepare ended once with exit code 4",
             id="its init container has ended and is to be started again",
         ),
         pytest.param(
@@ -191,7 +191,7 @@ def test_gates_of_a_pod() -> None:
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
 
     assert told(gated) == [
-        (WORKER, "not to be scheduled as long as there is the scheduling gate kueue.x-k8s.io/topology")
+        (WORKER, "not to be scheduled while it has scheduling gates: kueue.x-k8s.io/topology")
     ]
 
 
@@ -220,7 +220,7 @@ def test_what_a_container_said_is_quoted() -> None:
 
 
 def test_a_sidecar_that_runs_is_no_preparation() -> None:
-    beside = {"name": "sidecar", "state": {"running": {"startedAt": at(40)}}}
+    beside = {"name": "sidecar", "started": True, "state": {"running": {"startedAt": at(40)}}}
     found = pod(
         "j-worker-0",
         "Running",
@@ -332,7 +332,7 @@ def test_a_restart_is_told_and_holds_nothing_up() -> None:
 
     assert not diagnosis.blocked
     assert [cause.text for cause in diagnosis.causes] == [
-        "container pytorch ended once and was started again, last after exit code 139, killed by SIGSEGV"
+        "container pytorch ended once with exit code 139, killed by SIGSEGV, and was started again"
     ]
 
 
@@ -484,7 +484,7 @@ def test_a_refusal_that_is_over() -> None:
 def test_what_the_status_says_of_missing_pods() -> None:
     waits = job(CREATED, false("Running", reason="MPIJobWaitsForPods", message="worker 1 does not answer"))
 
-    assert causes_of(waits)[0] == ((), "2 of 2 pods do not exist: worker 1 does not answer")
+    assert causes_of(waits)[0] == ((), "worker 1 does not answer")
 
 
 def test_missing_pods_follow_from_what_holds_the_others_up() -> None:
@@ -565,7 +565,7 @@ def test_pods_that_have_been_cleaned_up_are_told_by_the_operators_events() -> No
 
     assert causes_of(failed_job, events=events) == [
         SAID,
-        (("j-worker-1",), "ended once with exit code 1; that pod is gone"),
+        (("j-worker-1",), "ended with exit code 1, told once; that pod is gone"),
     ]
 
 
@@ -582,13 +582,14 @@ def test_restarts_by_the_operator_are_worth_knowing() -> None:
     events = [exited(restarting, "j-worker-0", 137, count=2), exited(restarting, "j-worker-0", 137, ago=4)]
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(1)})])
 
+    running["metadata"]["creationTimestamp"] = at(2)
     found = diagnose(Case(restarting, NOW, pods=[running, master()], events=events))
 
     assert [(cause.about, cause.text, cause.blocks) for cause in found.causes] == [
         ((), "R: is restarting", True),
         (
             WORKER,
-            "ended 3 times, last with exit code 137, killed by SIGKILL; that pod is gone",
+            "ended with exit code 137, killed by SIGKILL, told 3 times; that pod is gone",
             False,
         ),
     ]
@@ -754,6 +755,235 @@ def test_objects_that_lack_what_the_api_calls_optional() -> None:
     assert causes_of(job(CREATED, true("Failed")), pods=[bare], events=[odd, of_job])[0] == ((), "")
 
 
+def looping(
+    name: str = "j-worker-0", *, restarts: int = 1, code: int = 1, ago: float = 20, phase: str = "Running"
+) -> Object:
+    loop = container(waiting={"reason": "CrashLoopBackOff"}, last=ended(code, ago=ago), restarts=restarts)
+    return pod(name, phase, containerStatuses=[loop])
+
+
+def test_what_the_operator_told_of_a_pod_that_is_there_is_seen_in_that() -> None:
+    """A container that the kubelet starts again is told of each time; the Go operators tell it in each pass, and of exit code 0."""
+    of = job(CREATED)
+    events = [exited(of, "j-worker-0", 1, ago=number) for number in (30, 20, 10)]
+    events.append(exited(of, "j-master-0", 0, count=7))
+
+    assert [
+        cause.blocks for cause in diagnose(Case(of, NOW, pods=[looping(), master()], events=events)).causes
+    ] == [True]
+
+
+def test_pods_that_may_not_be_read_are_not_called_gone() -> None:
+    of = job(CREATED, FAILED)
+    events = [exited(of, "j-worker-0", 1), event(pod("j-worker-1"), "BackOff", "x", ago=20)]
+
+    assert causes_of(of, events=events, pods_known=False)[1:] == [
+        (WORKER, "ended with exit code 1, told once")
+    ]
+
+
+def test_workloads_that_may_not_be_read_are_not_called_missing() -> None:
+    held = job(CREATED, SUSPENDED, suspend=True)
+    held["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+
+    assert causes_of(held, workloads_known=False) == [((), "suspended by its run policy (suspend: true)")]
+
+
+def test_a_refusal_before_the_last_pod_was_made_is_over() -> None:
+    of = job(CREATED, workers=2)
+    refused = event(of, "FailedCreatePod", "exceeded quota", kind="PyTorchJob", ago=56)
+    lacks = pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
+
+    assert causes_of(of, pods=[lacks], events=[refused]) == [(WORKER, "Unschedulable: no room")]
+
+
+@pytest.mark.parametrize(
+    "ago", [pytest.param(2, id="the run that goes on"), pytest.param(90, id="an earlier run")]
+)
+def test_a_probe_that_killed_another_run(ago: float) -> None:
+    found = pod(
+        "j-worker-0",
+        "Running",
+        containerStatuses=[container(running={"startedAt": at(19)}, last=ended(1), restarts=1)],
+    )
+    killing = event(
+        found, "Killing", "Container pytorch failed liveness probe, will be restarted", "Normal", ago=ago
+    )
+
+    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[found, master()], events=[killing])).causes
+
+    assert cause.text == "container pytorch ended once with exit code 1, and was started again"
+
+
+def test_a_container_that_the_kubelet_has_not_found_was_not_killed_by_a_signal() -> None:
+    pods = [failed("j-worker-0", 137, ago=20, reason="ContainerStatusUnknown")]
+
+    assert causes_of(job(CREATED, FAILED), pods=pods)[1][1].endswith("exit code 137 (ContainerStatusUnknown)")
+
+
+def test_a_container_that_could_not_be_started_has_not_started() -> None:
+    never = pod(containerStatuses=[container(terminated={**ended(128), "startedAt": "1970-01-01T00:00:00Z"})])
+
+    assert diagnose(Case(job(CREATED), NOW, pods=[never])).timeline[-1] == Phase("started", None, 0, 2)
+
+
+def test_who_failed_of_pods_that_the_kubelet_would_have_started_again() -> None:
+    """The job has reached its limit of restarts, and its pods are kept."""
+    assert causes_of(job(CREATED, FAILED), pods=[looping(), master()]) == [
+        SAID,
+        (WORKER, "was the first to fail, on a: container pytorch ended with exit code 1"),
+    ]
+
+
+def test_when_a_pod_was_evicted() -> None:
+    """Its containers have no time, and it has had no part in being Ready since."""
+    pods = [
+        pod(
+            "j-worker-0",
+            "Failed",
+            reason="Evicted",
+            conditions=[false("Ready", since=50), true("DisruptionTarget", since=20)],
+        ),
+        failed("j-master-0", 1, ago=30),
+        failed("j-worker-1", 1, ago=10),
+    ]
+
+    assert [about for about, _ in causes_of(job(CREATED, FAILED), pods=pods)[1:]] == [
+        ("j-master-0",),
+        WORKER,
+        ("j-worker-1",),
+    ]
+
+
+def test_a_pod_that_was_taken_away_before_others_failed() -> None:
+    events = [
+        event(
+            {"metadata": {"name": "j-worker-0", "uid": "earlier"}},
+            "Preempted",
+            "by another",
+            "Normal",
+            ago=30,
+        ),
+        event(pod("j-worker-1"), "Killing", "Stopping", "Normal", ago=30),
+    ]
+    again = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(15)})])
+
+    assert causes_of(job(CREATED, FAILED), pods=[failed("j-master-0", 1, ago=20), again], events=events)[
+        1:
+    ] == [
+        (WORKER, "gone: Preempted: by another"),
+        (("j-master-0",), "was the first to fail, on a: container pytorch ended with exit code 1"),
+    ]
+
+
+def test_those_that_the_operator_has_told_of_come_in_their_order() -> None:
+    of = job(CREATED, FAILED)
+    events = [exited(of, "j-worker-1", 1, ago=17), exited(of, "j-worker-2", 137, ago=30)]
+
+    found = causes_of(of, pods=[failed("j-master-0", 1, ago=20)], events=events)
+
+    assert [(about[0], text.partition(",")[0]) for about, text in found[1:]] == [
+        ("j-worker-2", "ended with exit code 137"),
+        ("j-master-0", "was the first to fail of which that is known"),
+        ("j-worker-1", "ended with exit code 1"),
+    ]
+
+
+def test_who_had_failed_before_it_was_told_to_go() -> None:
+    early, late = failed("j-worker-0", 1, ago=20), failed("j-worker-1", 143, ago=15)
+    for one in (early, late):
+        one["metadata"] |= {"deletionTimestamp": at(-12), "deletionGracePeriodSeconds": 30}
+
+    assert causes_of(job(CREATED, FAILED), pods=[early, late])[1:] == [
+        (WORKER, "was the first to fail, on a: container pytorch ended with exit code 1"),
+        (
+            ("j-worker-1",),
+            "ended after it was told to go: container pytorch ended with exit code 143, killed by SIGTERM",
+        ),
+    ]
+
+
+def test_who_takes_a_pod_away() -> None:
+    going = pod(
+        conditions=[true("Ready"), true("DisruptionTarget", message="preempted by a pod of high priority")]
+    )
+    going["metadata"] |= {"deletionTimestamp": at(-10), "deletionGracePeriodSeconds": 30}
+
+    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[going, master()])).causes
+
+    assert cause.text == "told to go, within its grace period: preempted by a pod of high priority"
+    assert cause.since == NOW - timedelta(seconds=20)
+
+
+def unplaced(name: str, message: str) -> Object:
+    return pod(name, node="", conditions=[false("PodScheduled", reason="Unschedulable", message=message)])
+
+
+@pytest.mark.parametrize(
+    "waits", ["rejected by an optimistic rejection in PostFilter", "pod group is not ready, 3 minAvailable"]
+)
+def test_a_pod_that_waits_for_its_gang_comes_after_the_one_that_has_no_place(waits: str) -> None:
+    gang = {"metadata": {"name": "j"}, "status": {"phase": "Scheduling"}}
+    pods = [unplaced("j-master-0", waits), unplaced("j-worker-0", "Insufficient nvidia.com/gpu")]
+
+    whole = [about[0] for about, _ in causes_of(job(CREATED), pods=pods, gangs=[gang])]
+    waiting = [about[0] for about, _ in causes_of(job(CREATED), pods=pods[:1], gangs=[gang])]
+
+    assert whole == ["j-worker-0", "j-master-0", "j"]
+    assert waiting == ["j", "j-master-0"]
+
+
+def test_what_the_scheduler_said_last_of_a_gang() -> None:
+    said = [
+        true("Scheduled", since=50, message="ready to be scheduled"),
+        true("Unschedulable", since=20, message="3/4 tasks"),
+    ]
+    gang = {"metadata": {"name": "j"}, "status": {"phase": "Inqueue", "conditions": said[::-1]}}
+
+    assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), "PodGroup Inqueue: 3/4 tasks")
+
+
+def test_why_an_image_cannot_be_pulled_when_the_kubelet_only_says_that_it_waits() -> None:
+    backs_off = pod(
+        containerStatuses=[
+            container(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'})
+        ]
+    )
+    events = [
+        event(backs_off, "Failed", 'Failed to pull image "x": not found', ago=20),
+        event(backs_off, "BackOff", 'Back-off pulling image "x"', "Normal", ago=2),
+    ]
+
+    assert told(backs_off, events=events) == [
+        (WORKER, 'ImagePullBackOff: Back-off pulling image "x": Failed to pull image "x": not found')
+    ]
+
+
+def test_a_container_that_keeps_a_pod_from_ending() -> None:
+    mesh = {"name": "istio-proxy", "state": {"running": {"startedAt": at(40)}}}
+    found = pod(
+        "j-worker-0",
+        "Running",
+        conditions=[false("Ready")],
+        containerStatuses=[container(terminated=ended(0)), mesh],
+    )
+
+    assert told(found) == [
+        (WORKER, "container pytorch is done, and istio-proxy still runs, which keeps the pod from ending")
+    ]
+
+
+def test_a_sidecar_that_does_not_come_up() -> None:
+    side = {"name": "side", "started": False, "state": {"running": {"startedAt": at(40)}}}
+    found = pod(
+        initContainerStatuses=[side], containerStatuses=[container(waiting={"reason": "PodInitializing"})]
+    )
+    found["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
+
+    assert told(found) == [(WORKER, "in init container side")]
+    assert questions(job(CREATED), [found]) == [Question("j-worker-0", "side")]
+
+
 def test_a_job_that_has_succeeded() -> None:
     done = job(CREATED, true("Succeeded", since=5))
     done["status"]["completionTime"] = at(5)
@@ -807,7 +1037,7 @@ def test_whose_words_are_asked_for() -> None:
 
     assert questions(job(CREATED), pods) == [
         Question("j-worker-0", "pytorch", 10),
-        Question("j-worker-9", "pytorch", previous=True),
+        Question("j-worker-9", "pytorch", 10, previous=True),
         Question("j-worker-2", "init"),
         Question("j-master-0", "pytorch"),
     ]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from api.children import Trouble
+from controller.diagnosis.exits import EXITED
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
@@ -289,7 +290,11 @@ def test_exit_codes_are_told_once(code: int, events: list[str]) -> None:
     life.settle()
     life.settle()
 
-    assert [one.message for one in life.events if one.reason == "ExitedWithCode"] == events
+    told = [one.message for one in life.events if one.reason == "ExitedWithCode"]
+    assert told == events
+    assert [match.groups() for one in told if (match := EXITED.match(one))] == [
+        ("train-worker-0", "3")
+    ] * len(told)
 
 
 @pytest.mark.parametrize(
