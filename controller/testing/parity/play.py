@@ -73,9 +73,35 @@ class Play:
 
     async def _create(self, _: None) -> None:
         for manifest in self.case.manifests:
+            if manifest is self.case.job:
+                await self._until_priorities_are_known()
             made = await self._client.create(resource_of(manifest), NAMESPACE, orjson.dumps(manifest))
             if manifest is self.case.job:
                 self._uid = orjson.loads(made)["metadata"]["uid"]
+
+    async def _until_priorities_are_known(self) -> None:
+        """The API server refuses pods of a PriorityClass for some milliseconds after it has been made."""
+        names = [one["metadata"]["name"] for one in self.case.manifests if one["kind"] == "PriorityClass"]
+        async with asyncio.timeout(POD_SECONDS):
+            for name in names:
+                while True:
+                    if await self._is_known(name):
+                        break
+                    await asyncio.sleep(LOOK_SECONDS)
+
+    async def _is_known(self, priority_class: str) -> bool:
+        container = {"name": "probe", "image": "none"}
+        body = {
+            "metadata": {"name": "probe"},
+            "spec": {"containers": [container], "priorityClassName": priority_class},
+        }
+        try:
+            await self._client.request(
+                "POST", PODS.path(NAMESPACE), params={"dryRun": "All"}, body=orjson.dumps(body)
+            )
+        except errors.Forbidden:
+            return False
+        return True
 
     async def _wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
