@@ -91,7 +91,8 @@ def _causes(case: Case, state: str) -> Iterator[Cause]:
     elif state != ConditionType.SUCCEEDED:
         gangs, of_pods = list(jobs.of_gangs(case)), list(pods.causes(case))
         refused = any(map(pods.is_refused_by_nodes, case.pods))
-        found = [*jobs.of_waiting(case), *(of_pods + gangs if refused else gangs + of_pods)]
+        in_turn = of_pods + gangs if refused else gangs + of_pods
+        found = [*jobs.of_waiting(case), *in_turn, *jobs.of_restarting(case)]
         yield from found
         if not any(cause.blocks for cause in found):
             yield from jobs.of_missing(case)

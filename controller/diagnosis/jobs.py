@@ -116,6 +116,10 @@ def of_waiting(case: Case) -> Iterator[Cause]:
     yield from _left_to_others(case) or _untouched(case)
     yield from _suspended(case)
     yield from _unmade(case)
+
+
+def of_restarting(case: Case) -> Iterator[Cause]:
+    """What the operator says of it; what it does that for is seen in the pods."""
     if holds(case.job, ConditionType.RESTARTING):
         told = condition(case.job, ConditionType.RESTARTING)
         yield Cause((), reason_and_message(told), since(case.job, ConditionType.RESTARTING))

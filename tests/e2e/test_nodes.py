@@ -145,7 +145,7 @@ def test_a_worker_is_made_anew_when_its_node_comes_back_after_a_power_cut(
     with without_power(cluster, workloads):
         assert uid(workloads.pods("patient"), POD_NAMES[1]) == uid(before, POD_NAMES[1])
         workloads.wait_for("PyTorchJob", "patient", "Restarting")
-        (cause,) = workloads.why("PyTorchJob", "patient")["causes"]
+        cause = workloads.why("PyTorchJob", "patient")["causes"][0]
         assert cause["about"] == [POD_NAMES[1]]
         assert "node node-2 is not Ready: Kubelet stopped posting node status." in cause["text"]
     workloads.wait(

@@ -596,6 +596,20 @@ def test_restarts_by_the_operator_are_worth_knowing() -> None:
     assert found.causes[1].since == NOW - timedelta(seconds=4)
 
 
+def test_a_restart_comes_after_what_it_is_for() -> None:
+    restarting = job(CREATED, true("Restarting", since=3, reason="R", message="is restarting"))
+    going = pod("j-worker-0", "Running", "b")
+    going["metadata"]["deletionTimestamp"] = at(5)
+    lost = node("b", false("Ready", reason="NodeStatusUnknown"))
+
+    found = causes_of(restarting, pods=[going, master()], nodes=lost)
+
+    assert found == [
+        (WORKER, "told to go, and still there: node b is not Ready: NodeStatusUnknown"),
+        ((), "R: is restarting"),
+    ]
+
+
 def test_those_that_fail_in_the_same_second() -> None:
     pods = [failed("j-worker-0", 1, ago=20), failed("j-worker-1", 2, ago=20), failed("j-worker-2", 1, ago=19)]
 
