@@ -11,6 +11,8 @@ JOB_ROLE = "training.kubeflow.org/job-role"
 
 MANAGED_BY_US = "kubeflow.org/training-operator"
 """Value of ``runPolicy.managedBy`` that means this operator; unset means the same."""
+MANAGED_BY_MPI_OPERATOR = "kubeflow.org/mpi-operator"
+"""The same of MPIJobs of the versions that mpi-operator has."""
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 """The only other value that ``runPolicy.managedBy`` may have."""
 

@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from controller.diagnosis.objects import holds
 from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.images import BASE
-from controller.testing.cluster.workloads import Workloads, job
+from controller.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 
-TOLERATED_SECONDS = 5
-"""How long the pod may stay on a node that is unreachable; a pod that says nothing of that has 300."""
 PATIENCE_SECONDS = 180.0
 LABELS = {
     "not_ready_s": "off → node NotReady, pod not Ready, s",
@@ -22,12 +21,6 @@ LABELS = {
 }
 _LOST = "cut-worker-0"
 _NODE = "node-2"
-_LEAVES = {
-    "key": "node.kubernetes.io/unreachable",
-    "operator": "Exists",
-    "effect": "NoExecute",
-    "tolerationSeconds": TOLERATED_SECONDS,
-}
 
 
 def power_cut(cluster: Cluster) -> dict[str, float]:
@@ -73,8 +66,8 @@ def _first_seen(
     seen: dict[str, float] = {}
 
     def look() -> bool:
-        for figure, holds in figures.items():
-            if figure not in seen and holds():
+        for figure, is_so in figures.items():
+            if figure not in seen and is_so():
                 seen[figure] = time.monotonic() - since
         return seen.keys() == figures.keys()
 
@@ -88,7 +81,7 @@ def _job() -> dict[str, Any]:
         node: {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1}
         for node in ("node-1", _NODE)
     }
-    worker = {**container, "pod": {**pods[_NODE], "tolerations": [_LEAVES]}}
+    worker = {**container, "pod": {**pods[_NODE], "tolerations": [LEAVES_SOON]}}
     return job("PyTorchJob", "cut", {"Master": {**container, "pod": pods["node-1"]}, "Worker": worker})
 
 
@@ -107,18 +100,13 @@ def _runs(workloads: Workloads) -> bool:
 
 
 def _pod_ready(workloads: Workloads) -> bool:
-    return _holds(_pod(workloads), "Ready")
+    return holds(_pod(workloads), "Ready")
 
 
 def _node_ready(cluster: Cluster) -> bool:
-    return _holds(cluster.plane.request("GET", f"/api/v1/nodes/{_NODE}"), "Ready")
+    return holds(cluster.plane.request("GET", f"/api/v1/nodes/{_NODE}"), "Ready")
 
 
 def _condition(workloads: Workloads, type_: str) -> bool:
     path = f"/apis/kubeflow.org/v1/namespaces/{workloads.namespace}/pytorchjobs/cut"
-    return _holds(workloads.cluster.plane.request("GET", path), type_)
-
-
-def _holds(found: Mapping[str, Any], type_: str) -> bool:
-    conditions = found.get("status", {}).get("conditions", [])
-    return any(one["type"] == type_ and one["status"] == "True" for one in conditions)
+    return holds(workloads.cluster.plane.request("GET", path), type_)

@@ -12,7 +12,7 @@ from api.meta import EVENTS, PODS
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object
 from controller.cli.columns import NONE, Columns, age, indented
-from controller.diagnosis.objects import event_time, roles
+from controller.diagnosis.objects import event_time, every_status, roles, statuses
 from controller.runtime import clock
 
 JOBS = "kubeflow.org"
@@ -119,7 +119,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
         [
             pod["metadata"]["name"],
             (pod.get("status") or {}).get("phase", "Unknown"),
-            str(sum(one.get("restartCount", 0) for one in _statuses(pod, "containerStatuses"))),
+            str(sum(one.get("restartCount", 0) for one in statuses(pod))),
             pod["spec"].get("nodeName") or NONE,
         ]
         for pod in pods
@@ -129,10 +129,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
 
 
 def _containers(obj: Object) -> Iterator[str]:
-    found = [
-        *_statuses(obj, "initContainerStatuses"),
-        *_statuses(obj, "containerStatuses"),
-    ]
+    found = every_status(obj)
     if not found:
         return
     rows = [
@@ -141,10 +138,6 @@ def _containers(obj: Object) -> Iterator[str]:
     ]
     yield "Containers:\n"
     yield indented(rows, ["Name", "State", "Reason", "Restarts", "Before"])
-
-
-def _statuses(obj: Object, name: str) -> Sequence[Mapping[str, Any]]:
-    return (obj.get("status") or {}).get(name) or ()
 
 
 def _spell(state: Mapping[str, Any]) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
-from controller.diagnosis.objects import Object, event_time, moment
+from controller.diagnosis.objects import Object, event_time, moment, superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ class Case:
         """The last line that it wrote; empty when it is not known."""
         words = self.words.get((pod, container))
         return words.lines[-1] if words and words.lines else ""
+
+    @cached_property
+    def superseded(self) -> set[str]:
+        """UIDs of pods that have a successor."""
+        return superseded(self.pods)
 
     @cached_property
     def newest_events(self) -> Sequence[Object]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from api.job import ConditionType
-from api.labels import MANAGED_BY_US
+from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from controller.diagnosis import exits
 from controller.diagnosis.case import Case, Cause, together
 from controller.diagnosis.exits import Failure, failures
@@ -24,13 +24,12 @@ from controller.diagnosis.objects import (
     run_policy,
     since,
     status_of,
-    superseded,
     wanted_pods,
 )
 
 _SOON = timedelta(seconds=10)
 """What takes no longer than this needs no explanation."""
-_OPERATORS = (MANAGED_BY_US, "kubeflow.org/mpi-operator")
+_OPERATORS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 """Whom the run policy may name without leaving the job to somebody else: of MPIJobs each version has its own."""
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _EVICTED = "Evicted"
@@ -52,15 +51,16 @@ def of_failed(case: Case) -> Iterator[Cause]:
     first = [one for one in found if one.is_own and one.at and one.at == found[0].at]
     began = first[0].at if first else failed
     before = [one for one in told if first and one.since and began and one.since < began]
-    gone = list(_gone(case, began or case.now)) if case.pods_known else []
-    yield from (one for one in gone if one.since and (first or told) and _is_root(one))
+    gone = _gone(case, began or case.now) if case.pods_known else []
+    if first or told:
+        yield from (_told_of_gone(one) for one in gone if one.get("reason") in _TAKEN)
     yield from (replace(one, blocks=True) for one in before)
     ways = _ways(first, unsure=bool(before) or any(one.is_own and not one.at for one in found))
     yield from (Cause((name_of(one.pod),), f"{ways}, on {one.node}: {one.text}", one.at) for one in first)
     yield from (replace(one, blocks=not first) for one in told if one not in before)
-    yield from together(_later(one, began) for one in found[len(first) :])
+    yield from together(map(_later, found[len(first) :]))
     if not first and not told:
-        yield from gone
+        yield from map(_told_of_gone, gone)
 
 
 def _ways(first: Sequence[Failure], *, unsure: bool) -> str:
@@ -70,18 +70,16 @@ def _ways(first: Sequence[Failure], *, unsure: bool) -> str:
     return "was the first to fail of which that is known" if unsure else "was the first to fail"
 
 
-def _later(failure: Failure, began: datetime | None) -> Cause:
+def _later(failure: Failure) -> Cause:
     if not failure.is_own:
         how = "ended after it was told to go"
-    elif not failure.at:
-        how = "failed at an unknown time"
     else:
-        how = "failed after that" if began else "failed"
+        how = "failed after that" if failure.at else "failed at an unknown time"
     return Cause((name_of(failure.pod),), f"{how}: {failure.text}", failure.at)
 
 
-def _gone(case: Case, until: datetime) -> Iterator[Cause]:
-    """What events still tell of pods that are gone: the last of each before then; after that the operator cleans up."""
+def _gone(case: Case, until: datetime) -> list[Object]:
+    """Events of pods that are gone: the last of each before then; after that the operator cleans up."""
     there = {pod["metadata"]["uid"] for pod in case.pods}
     newest: dict[str, Object] = {}
     for event in reversed(case.newest_events):
@@ -89,13 +87,12 @@ def _gone(case: Case, until: datetime) -> Iterator[Cause]:
         at = moment(event_time(event))
         if is_gone and _ends(event) and at and case.created <= at < until:
             newest[str(event["involvedObject"]["name"])] = event
-    for name, event in newest.items():
-        yield Cause((name,), f"gone: {reason_and_message(event)}", moment(event_time(event)))
+    return list(newest.values())
 
 
-def _is_root(cause: Cause) -> bool:
-    """Whether somebody took the pod away, so that others failed for want of it."""
-    return any(cause.text.startswith(f"gone: {reason}") for reason in _TAKEN)
+def _told_of_gone(event: Object) -> Cause:
+    name = str(event["involvedObject"]["name"])
+    return Cause((name,), f"gone: {reason_and_message(event)}", moment(event_time(event)))
 
 
 def _is_of_pod(event: Object, job: Object) -> bool:
@@ -226,7 +223,7 @@ def of_missing(case: Case) -> Iterator[Cause]:
 
 
 def _missing(case: Case) -> str:
-    wanted, made = wanted_pods(case.job), len(case.pods) - len(superseded(case.pods))
+    wanted, made = wanted_pods(case.job), len(case.pods) - len(case.superseded)
     if made >= wanted or not case.pods_known or is_suspended(case.job):
         return ""
     return f"{wanted - made} of {wanted} pods do not exist"
@@ -234,13 +231,13 @@ def _missing(case: Case) -> str:
 
 def _creation_warnings(case: Case) -> list[Object]:
     """The newest first; also those of the batch Jobs that make pods of a job. What was said before the last pod was made is over."""
-    made = (str(pod["metadata"].get("creationTimestamp") or "") for pod in case.pods)
-    last = moment(max(made, default=""))
-    found = []
-    for one in case.newest_events:
-        at = moment(event_time(one))
-        is_over = last is not None and at is not None and at < last
-        of_pod = one["involvedObject"].get("kind") == "Pod"
-        if one.get("type") == "Warning" and not of_pod and not is_over:
-            found.append(one)
-    return [one for one in found if str(one.get("reason", "")).startswith(_CREATION)]
+    times = (moment(pod["metadata"].get("creationTimestamp")) for pod in case.pods)
+    last = max(filter(None, times), default=None)
+    return [
+        one
+        for one in case.newest_events
+        if one.get("type") == "Warning"
+        and one["involvedObject"].get("kind") != "Pod"
+        and str(one.get("reason", "")).startswith(_CREATION)
+        and (last is None or (moment(event_time(one)) or case.now) >= last)
+    ]

@@ -8,6 +8,8 @@ from api.job import ConditionType
 
 Object: TypeAlias = Mapping[str, Any]
 
+CRASH_LOOP = "CrashLoopBackOff"
+"""Why a container waits that has ended again and again."""
 FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
@@ -115,13 +117,17 @@ def every_status(pod: Object) -> Sequence[Object]:
 
 
 def is_crash_looping(status: Object) -> bool:
-    return state_of(status, "waiting").get("reason") == "CrashLoopBackOff"
+    return state_of(status, "waiting").get("reason") == CRASH_LOOP
+
+
+def end_before(status: Object) -> Object:
+    """How the run before this one ended; empty when there was none."""
+    return (status.get("lastState") or {}).get("terminated") or {}
 
 
 def end_of(status: Object) -> Object:
     """How a container has failed that does not run now; empty when it has not."""
-    before = (status.get("lastState") or {}).get("terminated") or {}
-    end = before if is_crash_looping(status) else state_of(status, "terminated")
+    end = end_before(status) if is_crash_looping(status) else state_of(status, "terminated")
     return end if end.get("exitCode") else {}
 
 

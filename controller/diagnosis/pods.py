@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from controller.diagnosis.case import Case, Cause, together
 from controller.diagnosis.exits import again_and_again, failure_of
 from controller.diagnosis.objects import (
+    CRASH_LOOP,
     Object,
     condition,
+    end_before,
     end_of,
     event_time,
     every_status,
@@ -25,11 +27,9 @@ from controller.diagnosis.objects import (
     state_of,
     status_of,
     statuses,
-    superseded,
     told_to_go_at,
 )
 
-_CRASHED = "CrashLoopBackOff"
 _STARTING = {"ContainerCreating", "PodInitializing"}
 _LATE = timedelta(seconds=2)
 """How far the times of an event and of what it is of may lie apart."""
@@ -42,11 +42,10 @@ Rule = Callable[[Case, Object], Cause | None]
 def causes(case: Case) -> Iterator[Cause]:
     """The nearest to the root first; pods of which the same is to be said are named together."""
     found: list[list[Cause]] = [[] for _ in _RULES]
-    old = superseded(case.pods)
     for pod in case.pods:
         for place, rule in enumerate(_RULES):
             if cause := rule(case, pod):
-                is_old = pod["metadata"]["uid"] in old
+                is_old = pod["metadata"]["uid"] in case.superseded
                 found[place].append(replace(cause, blocks=False) if is_old else cause)
                 break
     for group in found:
@@ -96,7 +95,7 @@ def _lost_node(case: Case, pod: Object) -> str:
 def _unplaced(case: Case, pod: Object) -> Cause | None:
     """No node takes it, or nobody looks for one."""
     spec = spec_of(pod)
-    if spec.get("nodeName") or is_over(pod):
+    if not _has_no_node(pod):
         return None
     made = moment(pod["metadata"]["creationTimestamp"])
     if gates := ", ".join(one["name"] for one in spec.get("schedulingGates") or ()):
@@ -110,8 +109,12 @@ def _unplaced(case: Case, pod: Object) -> Cause | None:
 
 def _unplaced_gang(case: Case, pod: Object) -> Cause | None:
     """It waits for others of its gang."""
-    is_waiting = not spec_of(pod).get("nodeName") and not is_over(pod)
-    return _refusal(pod) if is_waiting and condition(pod, "PodScheduled").get("status") == "False" else None
+    is_refused = condition(pod, "PodScheduled").get("status") == "False"
+    return _refusal(pod) if is_refused and _has_no_node(pod) else None
+
+
+def _has_no_node(pod: Object) -> bool:
+    return not spec_of(pod).get("nodeName") and not is_over(pod)
 
 
 def _refusal(pod: Object) -> Cause:
@@ -123,7 +126,7 @@ def _unstartable(case: Case, pod: Object) -> Cause | None:
     """A container that cannot be started as it is asked for, or one that something is missing for, such as a volume."""
     for one in every_status(pod):
         waiting = state_of(one, "waiting")
-        if waiting.get("reason") not in {None, _CRASHED, *_STARTING}:
+        if waiting.get("reason") not in {None, CRASH_LOOP, *_STARTING}:
             told = [reason_and_message(waiting), _pull(case, pod, waiting)]
             return _cause(pod, ": ".join(filter(None, told)), since(pod, "PodScheduled"))
     if _is_starting(pod) and (warning := _newest_warning(case, pod)):
@@ -146,7 +149,7 @@ def _crashing(case: Case, pod: Object) -> Cause | None:
         if end and not is_over(pod):
             at = moment(end.get("finishedAt"))
             ended = again_and_again(one, (one.get("restartCount") or 0) + 1, end)
-            text = f"{f'{_CRASHED}: ' if is_crash_looping(one) else ''}{ended}{_killed(case, pod, one['name'], at)}"
+            text = f"{f'{CRASH_LOOP}: ' if is_crash_looping(one) else ''}{ended}{_killed(case, pod, one['name'], at)}"
             return _cause(pod, text, at, _quote(case, pod, one["name"], text))
     return None
 
@@ -215,7 +218,7 @@ def _unready(case: Case, pod: Object) -> Cause | None:
 def _restarted(case: Case, pod: Object) -> Cause | None:
     """It goes on, which is worth knowing."""
     for one in every_status(pod):
-        last = (one.get("lastState") or {}).get("terminated")
+        last = end_before(one)
         if last and one.get("restartCount"):
             at = moment(last.get("finishedAt"))
             ended = again_and_again(one, one["restartCount"], last)

@@ -17,7 +17,6 @@ from controller.diagnosis.objects import (
     state_of,
     status_of,
     statuses,
-    superseded,
     wanted_pods,
 )
 
@@ -55,8 +54,7 @@ def _phases(case: Case) -> Iterator[Phase]:
 
 
 def _of_pods(case: Case) -> Iterator[Phase]:
-    old = superseded(case.pods)
-    pods = [pod for pod in case.pods if pod["metadata"]["uid"] not in old]
+    pods = [pod for pod in case.pods if pod["metadata"]["uid"] not in case.superseded]
     if not pods:
         return
     wanted = len(pods) if is_finished(case.job) else max(wanted_pods(case.job), len(pods))

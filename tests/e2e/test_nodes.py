@@ -11,14 +11,8 @@ import pytest
 from controller.testing.cluster.cluster import Cluster
 from controller.testing.cluster.images import BASE
 from controller.testing.cluster.installation import spread
-from controller.testing.cluster.workloads import Workloads, job
+from controller.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 
-LEAVES_SOON = {
-    "key": "node.kubernetes.io/unreachable",
-    "operator": "Exists",
-    "effect": "NoExecute",
-    "tolerationSeconds": 5,
-}
 PATIENT: dict[str, Any] = {
     "image": BASE,
     "command": ["sh", "-c", "until [ -e /tmp/go ]; do sleep 0.2; done"],

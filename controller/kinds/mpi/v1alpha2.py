@@ -175,7 +175,7 @@ def _taken(_kind: str, name: str) -> Event:
 V1ALPHA2: Final = LaunchedKind(
     resource=OWNER,
     controller_name=CONTROLLER,
-    managed_by="kubeflow.org/mpi-operator",
+    managed_by=labels.MANAGED_BY_MPI_OPERATOR,
     voice=Voice(done=lambda *_: None, taken=_taken, lacks=access.lacks),
     roles=roles,
     check=v1spec.problems,

@@ -193,7 +193,7 @@ def _failed(verb: str, kind: str, words: str) -> Event | None:
 V2BETA1: Final = LaunchedKind(
     resource=OWNER,
     controller_name=CONTROLLER,
-    managed_by="kubeflow.org/mpi-operator",
+    managed_by=labels.MANAGED_BY_MPI_OPERATOR,
     voice=Voice(done=lambda *_: None, failed=_failed, taken=_taken, source="mpi-job-controller"),
     roles=roles,
     check=lambda job, options: problems(job, roles, options),

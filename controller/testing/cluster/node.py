@@ -72,11 +72,6 @@ class Node:
             self._process = None
             cgroups.remove(self.name)
 
-    def check(self) -> None:
-        """Raises ``ProcessFailed`` unless the node is on."""
-        if self._process is not None:
-            self._process.check()
-
     def kill(self, program: str) -> None:
         """One of its programs, which is started again a second later."""
         self.run("sh", "-c", f"kill -9 $(cat /run/pids/{program})")

@@ -33,6 +33,15 @@ _SPECS = {
 }
 
 
+LEAVES_SOON = {
+    "key": "node.kubernetes.io/unreachable",
+    "operator": "Exists",
+    "effect": "NoExecute",
+    "tolerationSeconds": 5,
+}
+"""A toleration: how long a pod may stay on a node that is unreachable; one that says nothing of that has 300 s."""
+
+
 class Workloads:
     """Jobs in a namespace of their own, until the end of the block."""
 
