@@ -49,16 +49,18 @@ def _unpack(folder: Path) -> None:
             ) from error
         (root / "bin").mkdir(exist_ok=True)
         for name in PROGRAMS:
-            _wrap(root, name, folder)
+            wrap(root, name)
         root.rename(folder)
 
 
-def _wrap(root: Path, name: str, folder: Path) -> None:
-    """A program that finds its libraries, by a script."""
+def wrap(root: Path, name: str) -> None:
+    """A program that finds its libraries, by a script; wherever it is moved, since caches are copied between machines."""
     (libraries,) = {path.parent for path in root.rglob("libseccomp.so.2")}
-    place = folder / libraries.relative_to(root)
     script = root / "bin" / name
-    script.write_text(f'#!/bin/sh\nexec env LD_LIBRARY_PATH={place} {folder}/usr/sbin/{name} "$@"\n')
+    script.write_text(
+        f"#!/bin/sh\nhere=${{0%/bin/*}}\n"
+        f'exec env LD_LIBRARY_PATH="$here/{libraries.relative_to(root)}" "$here/usr/sbin/{name}" "$@"\n'
+    )
     script.chmod(0o755)
 
 
