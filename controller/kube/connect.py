@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from controller.kube.tls import client_context
+
 T = TypeVar("T")
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -205,14 +207,12 @@ def _trusting(authorities: str) -> ssl.SSLContext:
     """
     if not authorities.strip():
         raise ValueError("the file of authorities is empty")
-    return ssl.create_default_context(cadata=authorities.encode("ascii", "ignore").decode())
+    return client_context(cadata=authorities.encode("ascii", "ignore").decode())
 
 
 def _tls(configuration: object) -> ssl.SSLContext:
     verify = bool(getattr(configuration, "verify_ssl", True))
-    context = ssl.create_default_context(
-        cafile=getattr(configuration, "ssl_ca_cert", None) if verify else None
-    )
+    context = client_context(cafile=getattr(configuration, "ssl_ca_cert", None) if verify else None)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

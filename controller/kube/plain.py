@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from controller.kube.connect import Connection
+from controller.kube.tls import client_context
 
 CLUSTER = {"server", "certificate-authority-data"}
 USER = {"token"}
@@ -54,4 +55,4 @@ def _tls(cluster: Mapping[str, Any]) -> ssl.SSLContext | None:
     authority = base64.b64decode(cluster["certificate-authority-data"], validate=True).decode()
     if not authority.strip():
         raise ValueError("an empty authority would mean the system's own")
-    return ssl.create_default_context(cadata=authority)
+    return client_context(cadata=authority)

@@ -17,6 +17,8 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
+from controller.kube.tls import client_context
+
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -72,7 +74,7 @@ class Wire:
         authority = cluster.get("certificate-authority-data")
         tls = None
         if authority:
-            tls = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
+            tls = client_context(cadata=base64.b64decode(authority).decode())
         return cls(cluster["server"], user["token"], tls)
 
     async def __aenter__(self) -> Self:

@@ -7,7 +7,6 @@ import asyncio
 import os
 import re
 import shlex
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import yaml
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection
+from controller.kube.tls import client_context
 from controller.local.apiserver import ApiServer
 from controller.local.apiserver.certificates import identity
 from controller.local.batch.jobs import Jobs
@@ -90,7 +90,7 @@ async def embedded(tmp_path: Path, folder: Path, namespace: str) -> AsyncIterato
     await server.start(tls=shown.tls, authority=shown.authority)
     path = tmp_path / "embedded.yaml"
     path.write_text(yaml.safe_dump(server.kubeconfig()))
-    trusting = ssl.create_default_context(cadata=shown.authority.decode())
+    trusting = client_context(cadata=shown.authority.decode())
     connection = Connection(server=server.url, token=lambda: server.token, tls=lambda: trusting)
     async with Client(connection) as client:
         jobs = asyncio.create_task(Jobs(client).run())

@@ -26,13 +26,25 @@ Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 class Authority:
-    """Signs certificates that are valid from ``now`` on for ``lifetime``. Its key never leaves this object."""
+    """Signs certificates that are valid from ``now`` on for ``lifetime``. Its key never leaves this object.
 
-    def __init__(self, name: str, now: datetime.datetime, lifetime: datetime.timedelta) -> None:
+    Args:
+        key_identifiers: whether certificates identify their own key and their issuer's, as strict clients require. The
+            authorities of some managed clusters do not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        now: datetime.datetime,
+        lifetime: datetime.timedelta,
+        *,
+        key_identifiers: bool = True,
+    ) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
         self._lifetime = lifetime
-        self._key_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        self._key_identifiers = key_identifiers
         certificate = (
             self._builder(self._name, self._key, now)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -52,20 +64,21 @@ class Authority:
         """A certificate of that name for servers on loopback and those that are ``also`` named, and whatever else the
         usages say."""
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = (
+        builder = (
             self._builder(_name(name), key, now)
-            .add_extension(self._key_id, critical=False)
             .add_extension(x509.SubjectAlternativeName([*NAMES, *also]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(_usage(signs=False), critical=True)
-            .sign(self._key, hashes.SHA256())
         )
-        return certificate, key
+        if self._key_identifiers:
+            issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+            builder = builder.add_extension(issuer, critical=False)
+        return builder.sign(self._key, hashes.SHA256()), key
 
     def _builder(
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime.datetime
     ) -> x509.CertificateBuilder:
-        return (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(self._name)
@@ -73,8 +86,11 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - CLOCK_SKEW)
             .not_valid_after(now + self._lifetime)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         )
+        if self._key_identifiers:
+            own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+            builder = builder.add_extension(own, critical=False)
+        return builder
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,11 @@ class Pair:
 class Authority:
     """A certificate authority whose certificates live in one folder and for one control plane."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, key_identifiers: bool = True) -> None:
         self._directory = directory
-        self._signer = certificates.Authority("rallypoint-controlplane", _now(), _LIFETIME)
+        self._signer = certificates.Authority(
+            "rallypoint-controlplane", _now(), _LIFETIME, key_identifiers=key_identifiers
+        )
         self.pem = self._signer.pem
         self.path = write_private(directory / "ca.crt", self.pem)
 

@@ -40,6 +40,7 @@ class ControlPlane:
         scheduler: whether kube-scheduler runs; without it a pod stays where ``spec.nodeName`` puts it.
         api_server_flags: passed on to kube-apiserver.
         address: of this machine, where requests are served. Another than loopback can be reached from real nodes.
+        key_identifiers: whether certificates have key identifiers; those of some managed clusters have none.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ControlPlane:
         scheduler: bool = False,
         api_server_flags: Sequence[str] = (),
         address: str = flags.LOOPBACK,
+        key_identifiers: bool = True,
         say: binaries.Say = binaries.say_on_stderr,
     ) -> None:
         components = {name: administrator(f"rallypoint:{name}") for name in _COMPONENTS}
@@ -70,6 +72,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._api_server_flags = tuple(api_server_flags)
         self._address = address
+        self._key_identifiers = key_identifiers
         self._say = say
         self._cleanup = ExitStack()
 
@@ -198,7 +201,7 @@ class ControlPlane:
         for name in ("pki", "logs", "kubeconfigs"):
             (self.directory / name).mkdir()
         pki = self.directory / "pki"
-        self.authority = Authority(pki)
+        self.authority = Authority(pki, key_identifiers=self._key_identifiers)
         users = [*self.users.values(), *self._components.values()]
         self._files = flags.Files(
             ca=self.authority.path,

@@ -8,6 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from controller.kube.tls import client_context
+
 _TIMEOUT_SECONDS = 30.0
 _APPLY = "fieldManager=rallypoint-testing&force=true"
 
@@ -72,7 +74,7 @@ class Requests:
 
 @functools.cache
 def _context(ca: Path) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(ca))
+    return client_context(cafile=str(ca))
 
 
 def _decode(raw: bytes) -> Any:
