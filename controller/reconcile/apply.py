@@ -22,10 +22,11 @@ from controller.kube.client import Client
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.patience import Patience
 from controller.reconcile.telling import Teller
+from controller.reconcile.triggers import is_same
 from controller.reconcile.unwatched import Unwatched
 from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer
 from controller.runtime.recorder import Subject
-from controller.runtime.store import Store
+from controller.runtime.store import Change, Store
 
 MOST_PER_PASS = 1000
 """Creates of one pass, which is 500 pods with their Services; a larger job takes several passes, so that others get their turn.
@@ -72,9 +73,11 @@ class Applier:
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
         self._patience = Patience()
+        self._overtaken: set[str] = set()
+        """UIDs of jobs whose children others had changed before an answer put them into the store: their watch reports that no more."""
 
     async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
-        """Delete, then create. The seconds after which the rest is due, None if everything was done.
+        """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
 
         After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile.
 
@@ -84,6 +87,7 @@ class Applier:
         """
         job = parent.subject
         self._unwatched.begins(parent)
+        self._overtaken.discard(job.uid)
         create = [one for one in create if not self._unwatched.is_kept(parent, one)]
         wait = self._patience.left(job.uid, parent.generation)
         if wait and (create or delete):
@@ -100,7 +104,7 @@ class Applier:
         if not done:
             return 0
         self._teller.sum_up(job)
-        return None
+        return 0 if job.uid in self._overtaken else None
 
     def pause_seconds(self, uid: str, generation: int) -> float:
         """How long nothing is tried after a failure."""
@@ -136,6 +140,7 @@ class Applier:
         """There is no such job any more."""
         self._unwatched.forget(namespace, name, uid)
         self._patience.forget(uid)
+        self._overtaken.discard(uid)
         self._teller.forget(uid)
 
     async def _create_each(self, parent: Parent, children: Sequence[Child]) -> bool:
@@ -200,7 +205,7 @@ class Applier:
     async def _change(self, parent: Parent, child: Child) -> None:
         """Patch a watched child; that it has gone meanwhile will be heard of."""
         with contextlib.suppress(errors.NotFound):
-            self._remember(child.resource, await self._writer.patch(parent, child, child.body()))
+            self._take_in(parent, child, await self._writer.patch(parent, child, child.body()))
 
     async def _create_watched(self, parent: Parent, child: Child) -> bool:
         """Whether it was made now; False if the job had it already."""
@@ -210,7 +215,7 @@ class Applier:
             # A create whose answer was lost has been done: then the object of that name is the job's own. Any other is not touched.
             answer = await self._writer.get(parent, child)
             self._writer.check_owner(parent, child, answer, error)
-            self._remember(child.resource, answer)
+            self._take_in(parent, child, answer)
             return False
         self._remember(child.resource, answer)
         return True
@@ -230,10 +235,16 @@ class Applier:
         if cache and row is not None and row.uid == doomed.uid:
             cache.store.amend(msgspec.structs.replace(row, deleting=True))
 
-    def _remember(self, resource: Resource, answer: bytes) -> None:
+    def _take_in(self, parent: Parent, child: Child, answer: bytes) -> None:
+        """Remember a child that others may have changed since it was last seen; then the job needs another reconcile."""
+        change = self._remember(child.resource, answer)
+        if change and not is_same(*change):
+            self._overtaken.add(parent.subject.uid)
+
+    def _remember(self, resource: Resource, answer: bytes) -> Change[Owned] | None:
+        """What that has changed in the store, if anything."""
         cache = self._caches.get(resource)
-        if cache is not None:
-            cache.store.put(cache.decode(answer))
+        return cache.store.put(cache.decode(answer)) if cache is not None else None
 
 
 def _gravest(failures: Sequence[Exception]) -> Exception:

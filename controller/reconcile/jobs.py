@@ -44,6 +44,7 @@ class _Applied(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(_Wire).decode
+_decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_applied = msgspec.json.Decoder(_Applied).decode
 
 
@@ -83,6 +84,15 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
         spec=bytes(wire.spec),
         status=bytes(wire.status),
     )
+
+
+def differs_beside_status(before: JobRow, after: JobRow) -> bool:
+    """Whether anything but the status and the version differs: somebody else has changed the job in between."""
+    return before.spec != after.spec or _without_version(before) != _without_version(after)
+
+
+def _without_version(row: JobRow) -> _Meta:
+    return msgspec.structs.replace(_decode_meta(row.metadata), resource_version="")
 
 
 def _shorten(annotations: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.coalesce import Coalescer, may_wait
 from controller.reconcile.expectations import Expectations
-from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.reconcile.jobs import JobRow, differs_beside_status, job_from_json, parse
 from controller.reconcile.observe import Sources, observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.reconcile.suspensions import Suspensions
@@ -208,7 +208,7 @@ class Reconciler:
         return Outcome(0 if just_finished or is_freed else _earliest(due, children))
 
     async def _write_status(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> float | None:
-        """Write the status, then tell of it. The seconds after which it is due if it may wait."""
+        """Write the status, then record its events. The seconds until the next reconcile is due, None if this one has seen to everything."""
         wait = self._may_wait_for(row, job, plan.status)
         if wait:
             self._tell_of(kind, row, plan)
@@ -224,6 +224,9 @@ class Reconciler:
         self._untold.pop(row.uid, None)
         self._waiting.forget(row.uid)
         self._tell_of(kind, row, plan)
+        latest = self._jobs.get(row.namespace, row.name)
+        if latest is not None and latest is not row and differs_beside_status(row, latest):
+            return 0  # the writer has met a newer version of the job, and put it into the store: its watch reports no change any more
         return None
 
     def _may_wait_for(self, row: JobRow, job: Job, status: JobStatus | None) -> float:

@@ -44,7 +44,7 @@ def on_child(
     One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
     ``parents`` knows owners that are children themselves: what becomes of theirs is news to the job as well.
     """
-    if _is_same(before, after):
+    if is_same(before, after):
         return
     level = Level.BACKLOG if before is None else Level.NEWS
     for row in (before, after):
@@ -58,7 +58,8 @@ def _had_passes(row: JobRow) -> bool:
     return b'"conditions"' in row.status
 
 
-def _is_same(before: C | None, after: C | None) -> bool:
+def is_same(before: C | None, after: C | None) -> bool:
+    """Whether two versions of a child differ in nothing that a decision reads."""
     if before is None or after is None:
         return False
     return msgspec.structs.replace(after, resource_version=before.resource_version) == before

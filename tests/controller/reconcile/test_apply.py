@@ -230,10 +230,11 @@ async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> No
 
 
 async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
-    """Its creation was answered, and the answer lost."""
+    """Its creation was answered, and the answer lost; what has become of it since is looked at once."""
     async with applying() as it:
         before = await it.on.create(PODS, it.pod("a"))
 
+        assert await it.create("a") == 0
         assert await it.create("a") is None
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
@@ -311,6 +312,21 @@ async def test_a_change_of_a_child_is_remembered() -> None:
         assert after is not None
         assert after.resource_version > row.resource_version
         assert (await it.on.get(PODS, "a"))["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "due"), [pytest.param("Running", 0, id="somebody's"), pytest.param("", None, id="nobody's")]
+)
+async def test_a_change_that_only_the_answer_to_a_patch_tells_of(phase: str, due: float | None) -> None:
+    """The watch reports no change once the store has it, so the job asks for another reconcile."""
+    async with applying() as it:
+        row = await it.known("a")
+        if phase:
+            await it.on.become(phase, "a")
+        patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
+
+        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE)) == due
+        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE)) is None
 
 
 async def test_a_change_of_another_object_of_that_name_is_refused() -> None:

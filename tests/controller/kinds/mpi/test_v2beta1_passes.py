@@ -15,9 +15,10 @@ from api.batch import BATCH_JOBS
 from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE, Flavour
 from api.nodes import NODES
+from controller.kinds.mpi.hosts import WAIT
 from controller.local.batch.jobs import Jobs
 from controller.runtime import clock
-from controller.testing.faults import Cut, Refuse, Reset, Rule
+from controller.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
 from controller.testing.mpi import container
 from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 
@@ -33,10 +34,16 @@ class Play:
         self.watched = {one.plural for one in on.calls if one.verb == "watch"}
         """What the controller has begun to watch."""
 
-    async def submit(self, workers: int = 2, **spec: Any) -> dict[str, Any]:
+    async def submit(
+        self, workers: int = 2, metadata: Mapping[str, Any] | None = None, **spec: Any
+    ) -> dict[str, Any]:
         template = {"spec": {"containers": [container()]}}
         roles = {"Launcher": {"template": template}, "Worker": {"replicas": workers, "template": template}}
-        body = {"apiVersion": JOB.api_version, "kind": JOB.kind, "metadata": {"name": "pi"}}
+        body = {
+            "apiVersion": JOB.api_version,
+            "kind": JOB.kind,
+            "metadata": {"name": "pi", **(metadata or {})},
+        }
         made = await self.on.create(JOB, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
         await self.on.settled(2)
         return made
@@ -496,3 +503,16 @@ async def test_a_worker_of_an_older_operator_s_launcher_is_counted() -> None:
 
             assert (await on.get(BATCH_JOBS, "pi-launcher"))["metadata"]["uid"] == job["metadata"]["uid"]
             assert await on.names(PODS) == ["pi-worker-0", "pi-worker-1"]
+
+
+async def test_an_annotation_that_only_a_status_conflict_tells_of_has_its_effect() -> None:
+    """The annotation changes while a status patch is under way, and the watch does not report the change."""
+    delay = Rule(Delay(5), verb="patch", plural=RESOURCE.plural, subresource="status", times=1)
+    lost = Rule(Drop(), verb="watch", plural=RESOURCE.plural, containing=b'"false"')
+    async with playing(delay, lost) as it:
+        await it.submit(metadata={"annotations": {WAIT: "true"}})
+        await it.on.change(JOB, "pi", {"metadata": {"annotations": {WAIT: "false"}}})
+        await it.on.settled(10)
+
+        assert delay.met == 1
+        assert "pi-launcher" in await it.on.names(BATCH_JOBS)
