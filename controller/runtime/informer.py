@@ -2,10 +2,10 @@
 
 The rules are those of client-go's reflector. Everything that is there comes as the begin of the watch itself; from a server that
 refuses this, it is listed in pages. A broken watch is resumed where it stopped, and only when that place is of no use any more is
-everything asked for anew: the server has forgotten it, or has been set back behind it, or fails at it again and again.
+everything asked for anew: the server has forgotten it, or has been set back behind it, or fails at it again and again, or was away.
 
-Source: client-go, tools/cache/reflector.go. Differs: a watch that stays silent from its begin is not resumed, because that is how a
-server answers that was restored from a backup older than the place; client-go waits.
+Source: client-go, tools/cache/reflector.go. Differs: after a server was away, a watch is not resumed. The server may have been restored
+from a backup that is older than the place and may have passed it since, and then nothing that it says shows this; client-go goes on.
 """
 
 import asyncio
@@ -28,7 +28,12 @@ from controller.runtime.store import Change, R, Store
 
 TRIES = 3
 """How often a watch may fail at one place, by what the server says, before everything is asked for anew."""
+AWAY_SECONDS = 5.0
+"""A server that has not answered for so long was away. One that is restored from a backup takes longer, a blip of the network or the
+restart of one of several API servers is over sooner. Counted from the begin of the first request without an answer."""
 UNAVAILABLE = 503
+_NO_ANSWER = frozenset({502, 503, 504})
+"""The answers of whoever stands in front of a server that gives none."""
 
 log = structlog.get_logger()
 
@@ -109,6 +114,10 @@ class Informer(Generic[R]):
         """Whether a watch may go on from the store's horizon."""
         self._vain = 0
         """How often the watch has failed since it last came on."""
+        self._unanswered_since: float | None = None
+        """Loop time when the first request began that the server has not answered, of those since it last did."""
+        self._is_answered = False
+        """Whether the server has answered the request that is under way, or was last."""
         self._log = log.bind(resource=resource.plural)
 
     def silent_seconds(self) -> float:
@@ -124,9 +133,13 @@ class Informer(Generic[R]):
     async def run(self) -> None:
         """Until cancelled. Errors of the server and of the network are waited out."""
         self._heard()
-        reconnect = Reconnect(asyncio.get_running_loop().time)
+        time = asyncio.get_running_loop().time
+        reconnect = Reconnect(time)
         while True:
-            shortest_pause = 0.0
+            shortest_pause, began = 0.0, time()
+            self._is_answered = False
+            if self._unanswered_since is not None and began - self._unanswered_since >= AWAY_SECONDS:
+                self._in_place = False
             try:
                 if not self._in_place:
                     await self._fill()
@@ -138,6 +151,8 @@ class Informer(Generic[R]):
                 ending = Ending.LOST
             except errors.ApiError as error:
                 self._tell_refused(error)
+                if error.code not in _NO_ANSWER:
+                    self._answered()
                 self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
                 shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
                 ending = Ending.REFUSED
@@ -146,6 +161,8 @@ class Informer(Generic[R]):
                 self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
                 ending = Ending.BROKEN
             self.endings[ending] += 1
+            if not self._is_answered and self._unanswered_since is None:
+                self._unanswered_since = began
             self._in_place = self._in_place and self._vain < TRIES
             # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
             at_once = ending is Ending.LOST and reconnect.is_calm
@@ -181,6 +198,7 @@ class Informer(Generic[R]):
         The answer's bytes are free when this returns.
         """
         page = await self._source.page(rest)
+        self._answered()
         self._heard()
         for count, raw in enumerate(page.items, 1):
             if (row := self._row(raw)) is not None:
@@ -192,6 +210,7 @@ class Informer(Generic[R]):
     async def _watch(self, begin: Mapping[str, str]) -> None:
         """Follow one watch to its end."""
         async with self._source.watch(begin, self._heard) as events:
+            self._answered()
             try:
                 if not self._in_place:
                     await self._take_begin(events)
@@ -200,9 +219,7 @@ class Informer(Generic[R]):
             except TimeoutError as error:
                 if not self._in_place:
                     raise _NotWhole("silence before the last of it") from error
-                if not events.count:
-                    raise _Lost("silence from the begin, without a single bookmark") from error
-                raise
+                raise _Lost("silence, without a single bookmark") from error
         self.endings[Ending.DONE] += 1
 
     async def _take_begin(self, events: Events) -> None:
@@ -275,6 +292,9 @@ class Informer(Generic[R]):
             )
         else:
             self._log.warning("watch refused", code=error.code, error=error.message)
+
+    def _answered(self) -> None:
+        self._is_answered, self._unanswered_since = True, None
 
     def _heard(self) -> None:
         self._last_heard = asyncio.get_running_loop().time()

@@ -117,7 +117,7 @@ async def test_jobs_of_before_are_taken_up() -> None:
 
 
 async def test_the_server_goes_and_comes_back() -> None:
-    """Watches are resumed where they stopped: nothing is listed anew, nothing is lost, nothing is made twice."""
+    """What is there is asked for anew, as the server may be another by then: nothing is lost, nothing is made twice."""
     async with stage() as on, controlling(on):
         await on.submit()
         await on.settled()

@@ -18,7 +18,7 @@ from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.local.apiserver import ApiServer
 from controller.runtime.backoff import Reconnect
-from controller.runtime.informer import TRIES, Ending, Fill, Informer
+from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
 from controller.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
 from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
@@ -502,6 +502,53 @@ async def test_a_server_that_was_set_back(answer: Answer) -> None:
     assert "the server has been set back" in [one["event"] for one in logs]
 
 
+async def unanswered(request: web.Request) -> web.StreamResponse:
+    """The connection is refused, or breaks before a word."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        pytest.param(unanswered, id="no answer at all"),
+        pytest.param(refusing(502, "BadGateway"), id="502 of a load balancer"),
+        pytest.param(refusing(503, "ServiceUnavailable"), id="503"),
+        pytest.param(refusing(504, "GatewayTimeout"), id="504"),
+    ],
+)
+async def test_after_a_server_was_away_everything_is_asked_for(away: Answer) -> None:
+    """It may have been restored from a backup and have passed the place since: then nothing it says shows that."""
+    script = Script(
+        [
+            {"metadata": {"resourceVersion": "10"}, "items": [pod("lost", 9)]},
+            {"metadata": {"resourceVersion": "20"}, "items": [pod("new", 11)]},
+        ],
+        [saying(cut=True), *[away] * 100],
+    )
+
+    async with informing(script) as running:
+        await running.informer.synced.wait()
+        await asyncio.sleep(4 * AWAY_SECONDS)
+        script.watches.clear()
+        await minutes(2)
+
+        assert running.names == {"new"}
+        assert ("lost", None) in running.changes
+
+
+async def test_a_blip_of_the_connection_asks_for_nothing_anew() -> None:
+    """As when one of several API servers is restarted, and the next one answers."""
+    script = Script(watches=[saying(cut=True), unanswered, saying(event("ADDED", "a", 11))])
+
+    async with informing(script) as running:
+        await minutes(1)
+
+        assert running.names == {"a"}
+        assert len(running.lists) == 1
+
+
 async def test_pauses_start_small() -> None:
     async with informing(Script(watches=[saying(), quiet])) as running:
         await minutes(1)
@@ -511,12 +558,13 @@ async def test_pauses_start_small() -> None:
 
 
 async def test_silence_is_a_broken_watch() -> None:
-    """A half-open connection says nothing for ever; a living one sends bookmarks."""
+    """A half-open connection says nothing for ever; a living one sends bookmarks. The server was out of reach, then."""
     script = Script(
-        watches=[
-            saying(event("ADDED", "a", 11), silence_seconds=1e9),
-            saying(event("ADDED", "b", 12), silence_seconds=1e9),
-        ]
+        [
+            {"metadata": {"resourceVersion": "10"}, "items": []},
+            {"metadata": {"resourceVersion": "20"}, "items": [pod("b", 12)]},
+        ],
+        watches=[saying(event("ADDED", "a", 11), silence_seconds=1e9)],
     )
 
     async with informing(script) as running:
@@ -524,8 +572,8 @@ async def test_silence_is_a_broken_watch() -> None:
         assert len(running.watches) == 1
         await asyncio.sleep(1 + 2 * Reconnect.FIRST_SECONDS)
 
-        assert running.names == {"a", "b"}
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "11"]
+        assert running.names == {"b"}
+        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "20"]
 
 
 @pytest.mark.parametrize(
@@ -555,7 +603,7 @@ async def test_garbage_breaks_the_watch_and_nothing_else(garbage: bytes) -> None
     )
 
     async with informing(script) as running:
-        await minutes(2)
+        await minutes(1)
 
         assert running.names == {"a", "b"}
         assert len(running.lists) == 1
