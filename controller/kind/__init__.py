@@ -120,6 +120,11 @@ class Replicas(JobKind[J], Protocol):
         """How the reasons of events begin that tell of a template's own settings."""
         ...
 
+    @property
+    def warns_of_unnamed_scheduler(self) -> bool:
+        """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
+        ...
+
     def roles(self, job: J) -> Roles:
         """The roles of a job with their defaults; empty where the spec has none."""
         ...

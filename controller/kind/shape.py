@@ -59,6 +59,8 @@ def nothing(*_: object) -> tuple[()]:
 class Quiet:
     """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers, nor to other operators."""
 
+    warns_of_unnamed_scheduler: bool = False
+
     @property
     def lease(self) -> str:
         return ""

@@ -6,7 +6,7 @@ Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.g
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,24 @@ from controller.domain import Child, Doomed, Role, Snapshot, Upkeep
 from controller.kind import Roles
 
 VOLCANO = "volcano"
-DEFAULT_QUEUE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """What the two originals do differently with a PodGroup."""
+
+    default_queue: str
+    """Of a job that names none; empty leaves it to Volcano."""
+    follows_queue: bool
+    """Whether a group that is there moves to another queue with its job; training-operator's API keeps the queue as it is."""
+    copies_annotations: bool
+    """Whether a new group has the annotations of its job."""
+
+
+TRAINING_OPERATOR = GroupRules("default", follows_queue=False, copies_annotations=True)
+MPI_OPERATOR = GroupRules("", follows_queue=True, copies_annotations=False)
+"""Source: mpi-operator 0.8, pkg/controller/podgroup.go."""
+
 _FIELDS = {
     VOLCANO_POD_GROUPS: ("minMember", "minResources", "queue", "priorityClassName"),
     COSCHEDULING_POD_GROUPS: ("minMember", "minResources", "scheduleTimeoutSeconds"),
@@ -55,7 +72,7 @@ def group(
     job: Job,
     roles: Roles,
     snapshot: Snapshot,
-    default_queue: str = DEFAULT_QUEUE,
+    rules: GroupRules = TRAINING_OPERATOR,
 ) -> Iterator[Child]:
     """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
 
@@ -64,11 +81,12 @@ def group(
     """
     resource, there = groups_of(scheduler), snapshot.group
     if there is None:
-        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}, default_queue))
+        annotations = job.metadata.annotations if rules.copies_annotations else None
+        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}, rules), annotations)
         yield Child(resource, job.metadata.name, body, first=1)
     elif not there.deleting:
         said = msgspec.json.decode(there.spec) or {}
-        change = _change(said, _spec(resource, job, roles, said, default_queue), _FIELDS[resource])
+        change = _change(said, _spec(resource, job, roles, said, rules), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
             yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=1)
@@ -106,6 +124,11 @@ def is_elsewhere(scheduler: str, role: Role) -> bool:
     return bool(asked) and asked != scheduler
 
 
+def is_named(scheduler: str, roles: Roles) -> bool:
+    """Whether a template asks for that scheduler."""
+    return any((role.template.get("spec") or {}).get("schedulerName") == scheduler for role in roles.values())
+
+
 def _member_body(scheduler: str, job: str, role: str, pod: Child) -> dict[str, Any]:
     body = pod.body()
     if scheduler == VOLCANO:
@@ -117,17 +140,23 @@ def _member_body(scheduler: str, job: str, role: str, pod: Child) -> dict[str, A
     return {**body, "metadata": metadata, "spec": {**body["spec"], "schedulerName": name}}
 
 
-def _body(resource: Resource, owner: Resource, job: Job, spec: dict[str, Any]) -> dict[str, Any]:
+def _body(
+    resource: Resource,
+    owner: Resource,
+    job: Job,
+    spec: dict[str, Any],
+    annotations: Mapping[str, str] | None,
+) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": job.metadata.name, "ownerReferences": [owner_reference(owner, job)]}
-    if job.metadata.annotations:
-        metadata["annotations"] = job.metadata.annotations
+    if annotations:
+        metadata["annotations"] = annotations
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
 def _spec(
-    resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any], default_queue: str
+    resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any], rules: GroupRules
 ) -> dict[str, Any]:
-    """What the group's spec shall say, of what we say at all; ``said`` is what it says now. The queue is given once."""
+    """What the group's spec shall say, of what we say at all; ``said`` is what it says now."""
     policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
     members = policy.min_available
     if members is None:
@@ -139,7 +168,9 @@ def _spec(
     if resources:
         spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
-        if queue := said.get("queue") or policy.queue or default_queue:
+        before = said.get("queue")
+        asked = (policy.queue or before) if rules.follows_queue else (before or policy.queue)
+        if queue := asked or rules.default_queue:
             spec["queue"] = queue
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class

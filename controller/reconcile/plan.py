@@ -299,7 +299,7 @@ def _missing(
         if (child.resource.kind, child.name) in there or role.name not in makeable:
             continue
         if child.resource == PODS:
-            _tell_of_template(kind, role, draft, options)
+            _tell_of_template(kind, role, roles, draft, options)
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
         missing.append(child)
@@ -421,9 +421,10 @@ def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
         )
 
 
-def _tell_of_template(kind: Replicas[Any], role: Role, draft: Draft, options: Options) -> None:
-    word = kind.settings_word
-    if options.gang_scheduler and gang.is_elsewhere(options.gang_scheduler, role):
+def _tell_of_template(kind: Replicas[Any], role: Role, roles: Roles, draft: Draft, options: Options) -> None:
+    word, scheduler = kind.settings_word, options.gang_scheduler
+    is_unnamed = kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, roles)
+    if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
         text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
         draft.tell(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
     spec: Mapping[str, Any] = role.template.get("spec") or {}

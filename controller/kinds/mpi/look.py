@@ -65,13 +65,16 @@ class Look:
         launched, before = self.launcher, self.story.before(WORKER) or ReplicaStatus()
         # A launcher whose pod is another one may have fewer tries behind it than workers were replaced for.
         replaced_for = min(before.restarts or 0, self.attempts) or None
+        # The end of the Job may be known before that of its pod, and a job that is over is not counted again.
+        has_ended = launched is not None and launched.is_finished
+        active = 0 if has_ended else sum(pod.phase == "Running" for pod in self.snapshot.batch_pods)
         launchers = ReplicaStatus(
-            active=sum(pod.phase == "Running" for pod in self.snapshot.batch_pods) or None,
+            active=active or None,
             succeeded=1 if launched and launched.completed_at else None,
             failed=(launched.failures if launched else 0) or None,
         )
         workers = ReplicaStatus(restarts=replaced_for)
-        if not (launched and launched.is_finished):
+        if not has_ended:
             phases = [pod.phase for pod in self.workers if pod.phase != "Running" or not pod.deleting]
             workers = ReplicaStatus(
                 active=phases.count("Running") or None,
@@ -219,7 +222,7 @@ class Look:
         scheduler = self.options.gang_scheduler
         if scheduler:
             yield from gang.group(
-                scheduler, self.kind.resource, self.job, self.roles, self.snapshot, default_queue=""
+                scheduler, self.kind.resource, self.job, self.roles, self.snapshot, gang.MPI_OPERATOR
             )
 
     def _belongings(self) -> Iterable[Child]:

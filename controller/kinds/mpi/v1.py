@@ -52,6 +52,8 @@ class V1Kind(Quiet):
     children = (PODS,)
     voice = Voice(done=_done, taken=_taken, lacks=access.lacks)
     settings_word = "Setted"
+    warns_of_unnamed_scheduler = True
+    """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
     flow = None
 
     @property

@@ -572,6 +572,74 @@ def test_gangs(scheduler: str, spec: dict[str, Any], place: tuple[str, str]) -> 
     assert life.group is None
 
 
+@pytest.mark.parametrize("scheduler", ["volcano", "other"])
+def test_a_group_has_none_of_the_job_s_annotations(scheduler: str) -> None:
+    """As mpi-operator makes it: they may be meant for whoever looks at the job alone."""
+    life = Life(
+        mpi_job(annotations={"example.com/a": "b"}),
+        kind=V2BETA1,  # type: ignore[arg-type]
+        options=Options(gang_scheduler=scheduler),
+    )
+    (group,) = [child for child in life.decide().create if child.resource.kind == "PodGroup"]
+
+    assert "annotations" not in group.body()["metadata"]
+
+
+def queue(life: Life) -> str | None:
+    """The queue that the group of the job is in."""
+    assert life.group is not None
+    spec: dict[str, str] = msgspec.json.decode(life.group.spec)
+    return spec.get("queue")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param({"runPolicy": {"schedulingPolicy": {"queue": "night"}}}, id="the policy says so"),
+        pytest.param({"annotations": {"scheduling.volcano.sh/queue-name": "night"}}, id="an annotation does"),
+    ],
+)
+def test_a_group_moves_to_another_queue_with_its_job(later: dict[str, Any]) -> None:
+    life = running(
+        options=Options(gang_scheduler="volcano"), runPolicy={"schedulingPolicy": {"queue": "day"}}
+    )
+    assert queue(life) == "day"
+
+    life.respecify(mpi_job(**later))
+    life.settle()
+
+    assert queue(life) == "night"
+
+
+def test_a_group_stays_in_its_queue_where_the_job_names_none() -> None:
+    """Volcano may have chosen it."""
+    life = running(
+        options=Options(gang_scheduler="volcano"), runPolicy={"schedulingPolicy": {"queue": "day"}}
+    )
+    life.respecify(mpi_job())
+
+    assert life.settle() == []
+    assert queue(life) == "day"
+
+
+@pytest.mark.parametrize(
+    ("result", "counters"),
+    [("Complete", {"succeeded": 1}), ("Failed", {"failed": 1})],
+)
+def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
+    result: str, counters: dict[str, int]
+) -> None:
+    """Its Job's end may be seen before that of its pod, and nobody counts a job that is over."""
+    life = running()
+    ((name, job),) = life.batch_jobs.items()
+    ended = {"type": result, "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    failed = {"failed": 1} if result == "Failed" else {}
+    life.batch_jobs[name] = {**job, "status": {**job.get("status", {}), "conditions": [ended], **failed}}
+    life.settle()
+
+    assert life.counters["Launcher"] == counters
+
+
 def test_a_template_s_restart_policy_is_said_to_be_overridden() -> None:
     life = life_of(launcher={"spec": {"containers": [container()], "restartPolicy": "Always"}})
 

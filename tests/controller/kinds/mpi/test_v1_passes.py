@@ -13,7 +13,7 @@ from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS
 from controller.kinds.mpi.v1 import V1
 from controller.testing.life import Life
-from controller.testing.mpi import mpi_job
+from controller.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
 BINDING = "RoleBinding/pi-launcher"
@@ -168,6 +168,28 @@ def test_a_gang_that_waits_has_nothing() -> None:
     life.settle()
     assert life.made == [*WORKERS, "pi-launcher"]
     assert life.group is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "warned"),
+    [
+        pytest.param(("", ""), True, id="no template names a scheduler"),
+        pytest.param(("mine", ""), True, id="one names another"),
+        pytest.param(("volcano", ""), False, id="one names that of gangs"),
+        pytest.param(("volcano", "mine"), True, id="one names that of gangs, one another"),
+    ],
+)
+def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str, str], warned: bool) -> None:
+    """As by the original, whose test is whether a template names the scheduler of gangs; and where a pod will run elsewhere."""
+    specs = [
+        {"spec": {"containers": [container()], **({"schedulerName": one} if one else {})}} for one in asked
+    ]
+    options = Options(gang_scheduler="volcano")
+    life = life_of(options=options, launcher=specs[0], worker=specs[1])
+    life.admit()
+    life.settle()
+
+    assert ("SettedPodTemplateSchedulerName" in life.reasons) is warned
 
 
 def test_a_start_writes_the_list_of_hosts_twice() -> None:
