@@ -14,7 +14,7 @@ MANAGED_BY_US = "kubeflow.org/training-operator"
 MANAGED_BY_MPI_OPERATOR = "kubeflow.org/mpi-operator"
 """The same of MPIJobs of the versions that mpi-operator has."""
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-"""The only other value that ``runPolicy.managedBy`` may have."""
+"""The only other value that ``runPolicy.managedBy`` may have; of an MPIJob it may be any text."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation: the manifest that client-side ``kubectl apply`` has applied last, as JSON."""

@@ -15,9 +15,10 @@ from structlog.contextvars import bind_contextvars
 from api import conditions
 from api.batch import BATCH_JOBS
 from api.job import ConditionType, Job, JobStatus
+from api.labels import MANAGED_BY_MULTIKUEUE
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
-from controller.domain import Count, Event, Key, Knock, Plan, Severity, Upkeep
+from controller.domain import Count, Event, Key, Knock, Plan, Severity, Upkeep, shortened
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
@@ -36,6 +37,9 @@ from controller.runtime import clock
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 from controller.runtime.workers import Outcome, Terminal
+
+LONGEST_MANAGER = 128
+"""Characters of ``managedBy`` that an event quotes."""
 
 Counter = Callable[[JobKind[Any], str, Count], None]
 """Told of what the contract's counters count: whose job, namespace, what."""
@@ -124,7 +128,7 @@ class Reconciler:
         self._uids[key] = row.uid
         kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
         if job.spec.policy.managed_by not in {None, kind.managed_by}:
-            return await self._leave(row, job)
+            return await self._leave(kind, row, job)
         self._tell_late(kind, row, job)
         if not conditions.is_finished(job.status):
             asides = self._kind.asides(job, self._sources.of(row.uid, key.namespace))
@@ -144,8 +148,19 @@ class Reconciler:
             self._ask(key, one)
         return await self._carry_out(kind, row, job, plan)
 
-    async def _leave(self, row: JobRow, job: Job) -> Outcome:
-        """The job is another controller's; what the kind wants that one to know is written into its annotations."""
+    async def _leave(self, kind: JobKind[Any], row: JobRow, job: Job) -> Outcome:
+        """The job is another controller's; what the kind wants that one to know is written into its annotations.
+
+        A name that is not MultiKueue's may be a slip that leaves the job to nobody. An event says so: its status is not ours to write.
+
+        Differs: the originals say nothing. See docs/decisions/0012-defects-of-the-originals.md.
+        """
+        manager = job.spec.policy.managed_by
+        if manager != MANAGED_BY_MULTIKUEUE:
+            shown = shortened(str(manager), LONGEST_MANAGER)
+            text = f'spec.runPolicy.managedBy is "{shown}": the job is left to that controller; this one is "{kind.managed_by}"'
+            event = Event(Severity.NORMAL, f"{kind.resource.kind}LeftToAnother", text, once=text)
+            self._teller.happened(_subject(kind, row), [event])
         there = job.metadata.annotations or {}
         missing = {key: value for key, value in self._kind.marks(job).items() if key not in there}
         if not missing:

@@ -43,6 +43,38 @@ async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavour) -> Non
         assert await on.names(PODS) == []
 
 
+@pytest.mark.parametrize("version", Flavour)
+async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version: Flavour) -> None:
+    """In an event: the status is that controller's to write. MultiKueue is known, and has its own ways to tell."""
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, version, runPolicy={"managedBy": "example.com/typo"})
+        await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
+        await on.settled(60)
+        events = await on.items(EVENTS)
+        operator = "training-operator" if version is Flavour.V1 else "mpi-operator"
+        text = (
+            'spec.runPolicy.managedBy is "example.com/typo": the job is left to that controller; this one is '
+        )
+
+        assert [(one["type"], one["reason"], one["message"], one["count"]) for one in events] == [
+            (
+                "Normal",
+                "MPIJobLeftToAnother",
+                f'{text}"kubeflow.org/{operator}"',
+                1,
+            )
+        ]
+        assert "status" not in await on.get(RESOURCE, "pi")
+
+
+@pytest.mark.parametrize("version", Flavour)
+async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavour) -> None:
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, version, **MULTIKUEUE)
+
+        assert await on.items(EVENTS) == []
+
+
 async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told_once() -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, Flavour.V1)
