@@ -1,6 +1,6 @@
 """Which workers may be told of as hosts, and when: not each time one comes up, so that a start costs two writes and not one a worker."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final
@@ -9,7 +9,7 @@ from api import conditions
 from api.children import Pod
 from api.job import ConditionType, JobStatus
 from api.mpijob import MPIJob
-from controller.domain import shortened
+from controller.domain import Problem, shortened
 from controller.kind import Options
 from controller.kinds.mpi.names import worker_name
 
@@ -21,6 +21,13 @@ WAIT: Final = "kubeflow.org/mpi-wait-for-workers"
 
 LATE_SECONDS = 30.0
 """How long workers may take to come up before the status names one that is missing."""
+MOST_BYTES: Final = 1024 * 1024
+"""What the API server takes of a ConfigMap's data.
+
+Source: Kubernetes, pkg/apis/core/validation, ValidateConfigMap.
+"""
+AROUND_NAMES: Final = 64
+"""More characters than each worker takes beside its name in the two lists of hosts."""
 NAMED = 3
 """Missing workers that are named, and init containers that fail."""
 
@@ -109,6 +116,22 @@ def more_in(pods: Sequence[Pod], wanted: int, now: datetime, running: datetime |
         return None
     newest = max(_since(pod, now) for pod in there)
     return max((newest + QUIET - now).total_seconds(), 0.0)
+
+
+def size_problems(
+    longest_name: str, workers: int, data: Callable[[], Mapping[str, str]], path: str
+) -> Iterator[Problem]:
+    """Lists of hosts that no ConfigMap holds are refused before there is a pod. ``data`` is all of them, built only if it may be too much."""
+    if workers * (2 * len(longest_name) + AROUND_NAMES) <= MOST_BYTES:
+        return
+    size = sum(len(text) for text in data().values())
+    if size > MOST_BYTES:
+        fitting = workers * MOST_BYTES // size
+        text = (
+            f"Invalid value: {workers}: the lists of hosts of {workers} workers take {size} bytes, and a ConfigMap holds {MOST_BYTES}: "
+            f"ask for no more than about {fitting}, or give the job a shorter name"
+        )
+        yield Problem(path, text)
 
 
 def _since(pod: Pod, now: datetime) -> datetime:

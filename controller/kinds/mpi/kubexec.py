@@ -12,15 +12,12 @@ from typing import Any, Final
 from api.job import owner_reference
 from api.meta import CONFIG_MAPS, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Problem, Role, Upkeep
+from controller.domain import Child, Role, Upkeep
 from controller.kinds.mpi.names import config_name, launcher_name, slots, worker_name
 
 HOSTFILE: Final = "hostfile"
 AGENT: Final = "kubexec.sh"
 DISCOVERY: Final = "discover_hosts.sh"
-
-MOST_BYTES: Final = 1024 * 1024
-"""What the API server takes of a ConfigMap's data."""
 
 _HYDRA_AGENT = """\
 #!/bin/sh
@@ -84,14 +81,6 @@ def config_map(owner: Resource, job: MPIJob, data: Callable[[], Mapping[str, str
     """The job's ConfigMap, kept equal to that; another version says other things."""
     body = partial(_config_map, owner, job, data)
     return Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
-
-
-def too_large(data: Mapping[str, str], path: str) -> Iterator[Problem]:
-    """A list of hosts that no ConfigMap holds is told before there is a pod."""
-    size = sum(len(text) for text in data.values())
-    if size > MOST_BYTES:
-        text = f"Invalid value: the lists of hosts take {size} bytes: must be no more than {MOST_BYTES}"
-        yield Problem(path, text)
 
 
 def _container(job: MPIJob) -> str:

@@ -5,6 +5,7 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_defaults.go and mpi_
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from api.job import RestartPolicy, RunPolicy
@@ -13,11 +14,9 @@ from api.names import LONGEST_NAME
 from controller.domain import Problem, Role, shortened
 from controller.kind import Options, Roles
 from controller.kind.checks import container_problems, restart_policy_problems
-from controller.kinds.mpi import kubexec
+from controller.kinds.mpi import hosts, kubexec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, slots, worker_name
 
-_AROUND_NAMES = 64
-"""More characters than each worker takes beside its name in the two lists of hosts."""
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -90,9 +89,8 @@ def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Ite
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
         return
     wanted = workers(given)
-    if wanted * (2 * len(worker_name(job, wanted)) + _AROUND_NAMES) > kubexec.MOST_BYTES:
-        whole = data(job, given[LAUNCHER], range(wanted), range(wanted))
-        yield from kubexec.too_large(whole, f"{path}[{WORKER}].replicas")
+    whole = partial(data, job, given[LAUNCHER], range(wanted), range(wanted))
+    yield from hosts.size_problems(worker_name(job, wanted), wanted, whole, f"{path}[{WORKER}].replicas")
 
 
 def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[int]) -> dict[str, str]:

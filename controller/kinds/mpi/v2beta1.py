@@ -4,7 +4,7 @@ Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go and pkg/apis/kube
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -14,7 +14,7 @@ from api.children import Pod
 from api.job import RestartPolicy, RunPolicy, SchedulingPolicy, owner_reference
 from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Event, Knock, Role, Snapshot, Upkeep, Voice
+from controller.domain import Child, Event, Knock, Problem, Role, Snapshot, Upkeep, Voice
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
@@ -67,6 +67,17 @@ def normal(job: MPIJob) -> MPIJob:
     )
     run_policy = run_policy.model_copy(update={"scheduling_policy": policy})
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": run_policy})})
+
+
+def check(job: MPIJob, options: Options) -> Iterator[Problem]:
+    """Why the job cannot be run: what mpi-operator refuses, and lists of hosts that no ConfigMap holds."""
+    yield from problems(job, roles, options)
+    given = roles(job)
+    workers = given[WORKER].replicas if WORKER in given else 0
+    if workers <= options.max_replicas:
+        longest = address(job, worker_name(job, workers), options)
+        whole = partial(lists, job, options, range(workers), range(workers))
+        yield from hosts.size_problems(longest, workers, whole, f"spec.mpiReplicaSpecs[{WORKER}].replicas")
 
 
 def waits(job: MPIJob, options: Options) -> bool:
@@ -138,16 +149,21 @@ def config(job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     wanted = given[WORKER].replicas if WORKER in given else 0
-    between = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
-    first = [launcher_name(job)] if job.spec.run_launcher_as_worker else []
     running = [pod for pod in snapshot.pods if pod.index < wanted]
     told_of = {pod.index for pod in hosts.told(running, wanted, now, hosts.running_since(job))}
     order = hosts.ordered(running, wanted, snapshot.places)
-    everyone = [*first, *(worker_name(job, index) for index in order)]
-    up = [*first, *(worker_name(job, index) for index in order if index in told_of)]
+    return lists(job, options, order, [index for index in order if index in told_of])
+
+
+def lists(job: MPIJob, options: Options, order: Iterable[int], up: Iterable[int]) -> dict[str, str]:
+    """What the ConfigMap holds with the workers in that order, while those of them are up."""
+    between = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
+    first = [launcher_name(job)] if job.spec.run_launcher_as_worker else []
+    hostfile = (*first, *(worker_name(job, index) for index in order))
+    discovered = (*first, *(worker_name(job, index) for index in up))
     return {
-        HOSTFILE: "".join(f"{address(job, one, options)}{between}\n" for one in everyone),
-        DISCOVERY: "".join(["#!/bin/sh\n", *(f"echo {address(job, one, options)}\n" for one in up)]),
+        HOSTFILE: "".join(f"{address(job, one, options)}{between}\n" for one in hostfile),
+        DISCOVERY: "".join(["#!/bin/sh\n", *(f"echo {address(job, one, options)}\n" for one in discovered)]),
     }
 
 
@@ -196,7 +212,7 @@ V2BETA1: Final = LaunchedKind(
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
     voice=Voice(done=lambda *_: None, failed=_failed, taken=_taken, source="mpi-job-controller"),
     roles=roles,
-    check=lambda job, options: problems(job, roles, options),
+    check=check,
     belongings=belongings,
     worker=worker,
     launcher=launcher,

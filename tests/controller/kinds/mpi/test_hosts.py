@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from api.children import Pod
+from controller.kinds.mpi import hosts
 from controller.kinds.mpi.hosts import more_in, ordered, told
 from controller.testing.builders import NOON, pod
 
@@ -88,3 +89,31 @@ def test_neighbours(nodes: str, order: list[int]) -> None:
 
 def test_without_places_hosts_are_in_order() -> None:
     assert ordered([pod(index=1, node="a"), pod(index=0, node="b")], 2, {}) == [0, 1]
+
+
+PATH = "spec.mpiReplicaSpecs[Worker].replicas"
+NAME = "n" * 200
+
+
+def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
+    large = {"hostfile": "x" * hosts.MOST_BYTES, "discover_hosts.sh": "x"}
+
+    (problem,) = hosts.size_problems(NAME, 4000, lambda: large, PATH)
+
+    assert str(problem) == (
+        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the lists of hosts of 4000 workers take 1048577 bytes, and a "
+        "ConfigMap holds 1048576: ask for no more than about 3999, or give the job a shorter name"
+    )
+
+
+def test_lists_that_a_config_map_just_holds_are_fine() -> None:
+    full = {"hostfile": "x" * hosts.MOST_BYTES}
+
+    assert list(hosts.size_problems(NAME, 4000, lambda: full, PATH)) == []
+
+
+def test_lists_that_cannot_be_too_large_are_not_built() -> None:
+    def build() -> dict[str, str]:
+        raise AssertionError("built")
+
+    assert list(hosts.size_problems(NAME, 2000, build, PATH)) == []

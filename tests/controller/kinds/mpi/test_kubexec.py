@@ -95,12 +95,3 @@ def test_a_launcher_has_gpus_by_the_names_of_its_limits(limits: dict[str, Any], 
 
 def test_requests_without_limits_are_no_gpus() -> None:
     assert not kubexec.has_gpus(launcher({"requests": {"nvidia.com/gpu": 1}}))
-
-
-def test_a_list_that_no_config_map_holds_is_told() -> None:
-    large = {"hostfile": "x" * kubexec.MOST_BYTES, "kubexec.sh": "x"}
-
-    (problem,) = kubexec.too_large(large, "spec.mpiReplicaSpecs[Worker].replicas")
-
-    assert "1048577 bytes: must be no more than 1048576" in problem.text
-    assert not list(kubexec.too_large({"hostfile": "x" * kubexec.MOST_BYTES}, "p"))

@@ -146,4 +146,6 @@ def test_too_many_workers() -> None:
         "spec.mpiReplicaSpecs: Invalid value: 3 replicas: must be at most 2"
     ]
     (problem,) = problems(v1_job(worker={"replicas": 60_000}), max_replicas=100_000)
-    assert problem.startswith("spec.mpiReplicaSpecs[Worker].replicas: Invalid value: the lists of hosts take")
+    assert problem.startswith(
+        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 60000: the lists of hosts of 60000 workers take"
+    )

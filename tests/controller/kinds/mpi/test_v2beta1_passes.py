@@ -382,6 +382,18 @@ async def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(policy: st
         assert await it.on.names(PODS) == []
 
 
+async def test_a_list_of_hosts_that_no_config_map_holds_is_refused_before_anything_is_made() -> None:
+    """Each worker is in it twice, by a name that says its job, namespace and domain."""
+    async with playing(settings=replace(SETTINGS, cluster_domain=f"{'long-' * 20}domain.example.com")) as it:
+        await it.submit(4000)
+
+        assert await it.conditions() == "Created T, Failed T"
+        assert (
+            "take 1241790 bytes, and a ConfigMap holds 1048576" in (await it.condition("Failed"))["message"]
+        )
+        assert {key for key in it.counts() if key[0] == "create"} == {("create", "events")}
+
+
 async def test_no_secret_is_listed_or_watched() -> None:
     async with playing() as it:
         await it.submit()
