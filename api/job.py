@@ -6,6 +6,7 @@ and never written back.
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """
 
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -135,12 +136,18 @@ class Job(Wire):
     spec: JobSpec = Field(default_factory=JobSpec)
     status: JobStatus | None = None
 
+    @property
+    def owner_version(self) -> str:
+        """The API version in which children name the job as their owner; empty is that of its resource."""
+        return ""
+
 
 def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:
     """What every child of a job carries: the job as its one owner and controller."""
+    named = replace(resource, version=job.owner_version or resource.version)
     return OwnerReference(
-        api_version=resource.api_version,
-        kind=resource.kind,
+        api_version=named.api_version,
+        kind=named.kind,
         name=job.metadata.name,
         uid=job.metadata.uid,
         controller=True,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from pydantic import Field
+from typing_extensions import override
 
 from api.job import Job, JobSpec, ReplicaSpec
 from api.meta import Resource
@@ -30,7 +31,7 @@ class Flavour(StrEnum):
 
     @property
     def resource(self) -> Resource:
-        """MPIJob in the version of that name, which children name as their owner's."""
+        """MPIJob in the version of that name, which events are of."""
         return replace(RESOURCE, version=self.value)
 
 
@@ -69,6 +70,17 @@ class MPIJob(Job):
     any_name = True
 
     spec: MPIJobSpec = Field(default_factory=MPIJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read
+
+    @property
+    @override
+    def owner_version(self) -> str:
+        """v2beta1 whichever version the job was created in: the only one in which Kueue knows that pods belong to an MPIJob.
+
+        Where training-operator's definition is installed there is no v2beta1, and no stamp either.
+
+        Differs: training-operator names v1. See docs/decisions/0017-mpijob-versions.md.
+        """
+        return Flavour.V2BETA1.value if self.spec.flavour else ""
 
 
 def flavour(job: MPIJob) -> Flavour:

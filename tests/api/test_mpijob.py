@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from api.job import owner_reference
 from api.mpijob import FLAVOUR, Flavour, MPIJob, flavour
 
 SPEC: dict[str, Any] = {
@@ -56,6 +57,21 @@ def test_the_annotation_decides_then_the_spec(marked: str | None, stamped: str |
 
 
 @pytest.mark.parametrize("one", Flavour)
-def test_children_name_their_owner_in_the_version_of_the_flavour(one: Flavour) -> None:
+def test_events_are_of_the_job_in_the_version_of_its_flavour(one: Flavour) -> None:
     assert one.resource.api_version == f"kubeflow.org/{one}"
     assert one.resource.path("ns", "pi") == f"/apis/kubeflow.org/{one}/namespaces/ns/mpijobs/pi"
+
+
+@pytest.mark.parametrize("one", Flavour)
+def test_children_name_their_owner_in_the_version_that_kueue_knows(one: Flavour) -> None:
+    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}, "spec": {"flavour": one}})
+
+    owner = owner_reference(one.resource, job)
+
+    assert (owner["apiVersion"], owner["uid"]) == ("kubeflow.org/v2beta1", "pi-uid")
+
+
+def test_children_name_their_owner_in_v1_under_a_definition_that_has_no_other_version() -> None:
+    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}})
+
+    assert owner_reference(Flavour.V1.resource, job)["apiVersion"] == "kubeflow.org/v1"

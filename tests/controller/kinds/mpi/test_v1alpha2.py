@@ -139,7 +139,7 @@ def test_labels_of_then_and_now() -> None:
         "training.kubeflow.org/replica-type": "worker",
         "training.kubeflow.org/replica-index": "1",
     }
-    assert worker(old_job())["metadata"]["ownerReferences"][0]["apiVersion"] == "kubeflow.org/v1alpha2"
+    assert worker(old_job())["metadata"]["ownerReferences"][0]["apiVersion"] == "kubeflow.org/v2beta1"
 
 
 def test_the_launcher_runs_as_its_own_account() -> None:
