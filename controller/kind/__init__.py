@@ -5,7 +5,7 @@ A replica kind is a value (``replica``, ``shape``): data and a few functions. Wh
 refuse), ``autoscaler``. ``draft`` is a status being rewritten, for any flow of decisions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -33,7 +33,7 @@ class JobKind(Protocol[J]):
 
     @property
     def resource(self) -> Resource:
-        """The version that is watched; of a variant, the version that children name as their owner's."""
+        """The version that is watched; of a variant, the version that its events are of."""
         ...
 
     @property
@@ -139,6 +139,10 @@ class Replicas(JobKind[J], Protocol):
 
     def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options) -> bool:
         """Whether the pods of a role may be made already, as far as the kind knows."""
+        ...
+
+    def later(self, job: J, snapshot: Snapshot, options: Options) -> Collection[str]:
+        """The roles that have no pods because those of the others are not up; a gang is without them meanwhile."""
         ...
 
     def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:

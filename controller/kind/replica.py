@@ -1,6 +1,6 @@
 """A replica kind: its shape, together with what the engine asks of every kind."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,9 @@ class ReplicaKind(Shape[J]):
 
     def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options) -> bool:
         return True
+
+    def later(self, job: J, snapshot: Snapshot, options: Options) -> Collection[str]:
+        return ()
 
     def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
         return None

@@ -5,7 +5,7 @@ With Volcano pods are made once the group has its turn; with the coscheduling of
 Source: training-operator 1.9, pkg/controller.v1/common/scheduling.go and util.go, pkg/controller.v1/control/podgroup_control.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -73,8 +73,11 @@ def group(
     roles: Roles,
     snapshot: Snapshot,
     rules: GroupRules = TRAINING_OPERATOR,
+    later: Collection[str] = (),
 ) -> Iterator[Child]:
     """The job's PodGroup if it has to be made or changed; nothing if it is as it should be.
+
+    Roles that come ``later``, when the others are up, are no members yet: schedulers would wait for them, and they for the others.
 
     Differs: compared by meaning, where the original writes it in each pass; what others say in its spec stays. See
     docs/decisions/0015-gang-scheduling.md.
@@ -82,11 +85,13 @@ def group(
     resource, there = groups_of(scheduler), snapshot.group
     if there is None:
         annotations = job.metadata.annotations if rules.copies_annotations else None
-        body = partial(_body, resource, owner, job, _spec(resource, job, roles, {}, rules), annotations)
+        body = partial(
+            _body, resource, owner, job, _spec(resource, job, roles, {}, rules, later), annotations
+        )
         yield Child(resource, job.metadata.name, body, first=1)
     elif not there.deleting:
         said = msgspec.json.decode(there.spec) or {}
-        change = _change(said, _spec(resource, job, roles, said, rules), _FIELDS[resource])
+        change = _change(said, _spec(resource, job, roles, said, rules, later), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
             yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=1)
@@ -154,17 +159,23 @@ def _body(
 
 
 def _spec(
-    resource: Resource, job: Job, roles: Roles, said: Mapping[str, Any], rules: GroupRules
+    resource: Resource,
+    job: Job,
+    roles: Roles,
+    said: Mapping[str, Any],
+    rules: GroupRules,
+    later: Collection[str],
 ) -> dict[str, Any]:
     """What the group's spec shall say, of what we say at all; ``said`` is what it says now."""
     policy = job.spec.policy.scheduling_policy or SchedulingPolicy()
-    members = policy.min_available
-    if members is None:
-        members = sum(role.replicas for role in roles.values())
+    present = {name: role for name, role in roles.items() if name not in later}
+    total, count = _pods(roles), _pods(present)
+    members = total if policy.min_available is None else policy.min_available
+    members = max(min(members, count), members - (total - count)) if later else members
     spec: dict[str, Any] = {"minMember": members}
     resources = policy.min_resources
     if resources is None:
-        resources = {name: str(one) for name, one in _least(roles, members).items()}
+        resources = {name: str(one) for name, one in _least(present, members).items()}
     if resources:
         spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
@@ -177,6 +188,10 @@ def _spec(
     elif policy.schedule_timeout_seconds is not None:
         spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds
     return spec
+
+
+def _pods(roles: Roles) -> int:
+    return sum(role.replicas for role in roles.values())
 
 
 def _least(roles: Roles, members: int) -> Amounts:

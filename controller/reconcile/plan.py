@@ -271,8 +271,11 @@ def _whole(
 ) -> tuple[Child, ...]:
     """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
     scheduler = options.gang_scheduler
-    group = gang.group(scheduler, kind.resource, job, roles, snapshot) if scheduler else ()
-    return (*group, *kind.extras(job, snapshot, draft.now, options))
+    extras = kind.extras(job, snapshot, draft.now, options)
+    if not scheduler:
+        return tuple(extras)
+    later = kind.later(job, snapshot, options)
+    return (*gang.group(scheduler, kind.resource, job, roles, snapshot, later=later), *extras)
 
 
 def _missing(

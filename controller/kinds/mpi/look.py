@@ -222,7 +222,13 @@ class Look:
         scheduler = self.options.gang_scheduler
         if scheduler:
             yield from gang.group(
-                scheduler, self.kind.resource, self.job, self.roles, self.snapshot, gang.MPI_OPERATOR
+                scheduler,
+                self.kind.resource,
+                self.job,
+                self.roles,
+                self.snapshot,
+                gang.MPI_OPERATOR,
+                later=(LAUNCHER,) if self._is_to_wait(self.launcher) else (),
             )
 
     def _belongings(self) -> Iterable[Child]:

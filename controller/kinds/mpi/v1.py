@@ -6,7 +6,7 @@ worker is known to be the job's own. What the spec says is read in ``v1spec``, t
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -96,6 +96,10 @@ class V1Kind(Quiet):
             there = hosts.up(there)
         return len(there) == v1spec.workers(self.roles(job))
 
+    def later(self, job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:
+        is_there = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+        return () if is_there or not hosts.waits(job, options) else (LAUNCHER,)
+
     def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
         """What a launcher needs. A gang that waits for its turn has none of it."""
         if gang.is_waiting(options.gang_scheduler, snapshot):
@@ -130,7 +134,7 @@ class V1Kind(Quiet):
 
     def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
         """The workers that the launcher waits for, if it does."""
-        if not hosts.waits(job, options) or any(pod.role == LAUNCHER.lower() for pod in snapshot.pods):
+        if not self.later(job, snapshot, options):
             return ""
         up = {pod.index for pod in hosts.up(self._workers(job, snapshot))}
         return hosts.missing(job, up, v1spec.workers(self.roles(job)))

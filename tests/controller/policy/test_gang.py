@@ -131,6 +131,29 @@ def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: 
     assert spec(job).get("minResources", {}) == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, 2, id="by default"),
+        pytest.param({"minAvailable": 3}, 2, id="all of them asked for"),
+        pytest.param({"minAvailable": 1}, 1, id="fewer than there are"),
+        pytest.param({"minAvailable": 10}, 9, id="more than there ever are, who stay too many"),
+    ],
+)
+def test_a_role_that_waits_for_the_others_is_no_member_before(fields: dict[str, Any], expected: int) -> None:
+    job = pytorch_job(master=TWO_CORES, worker=ONE_GPU, run_policy=policy(**fields))
+    roles = PYTORCH.roles(job)
+
+    (child,) = gang.group(gang.VOLCANO, PYTORCH.resource, job, roles, Snapshot(), later=["Master"])
+
+    gpus = str(min(expected, 2))
+    assert child.body()["spec"] == {
+        "minMember": expected,
+        "minResources": {"cpu": f"{500 * int(gpus)}m" if gpus == "1" else "1", "nvidia.com/gpu": gpus},
+        "queue": "default",
+    }
+
+
 def test_a_template_with_an_amount_that_is_none_does_not_stop_the_pass() -> None:
     broken = {"template": template(resources={"requests": {"cpu": "many"}})}
 

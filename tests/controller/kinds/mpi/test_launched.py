@@ -1,5 +1,6 @@
 """The life of a job whose launcher is a batch Job, decision by decision: Life stands for the API server and all controllers but ours."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from api.children import Exit
 from api.job import JobCondition
 from controller.domain import Count
 from controller.kind import Options
-from controller.kinds.mpi.hosts import LATE_SECONDS
+from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT
 from controller.kinds.mpi.v2beta1 import V2BETA1
 from controller.testing.life import Life
 from controller.testing.mpi import container, mpi_job
@@ -53,6 +54,12 @@ def launcher(life: Life) -> dict[str, Any]:
     ((_, job),) = life.batch_jobs.items()
     spec: dict[str, Any] = job["spec"]
     return spec
+
+
+def members(life: Life) -> int:
+    """How many pods the gang is of."""
+    assert life.group is not None
+    return int(msgspec.json.decode(life.group.spec)["minMember"])
 
 
 def waiting(life: Life) -> JobCondition:
@@ -638,6 +645,42 @@ def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
     life.settle()
 
     assert life.counters["Launcher"] == counters
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        pytest.param(Options(), {"launcherCreationPolicy": "WaitForWorkersReady"}, id="by the policy"),
+        pytest.param(Options(), {"annotations": {WAIT: "true"}}, id="by the annotation"),
+        pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
+        pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["volcano", "other"])
+def test_a_launcher_that_waits_for_its_workers_is_a_member_from_when_it_starts(
+    scheduler: str, options: Options, fields: dict[str, Any]
+) -> None:
+    """Or no scheduler would start the workers, without which there is no launcher."""
+    life = life_of(options=replace(options, gang_scheduler=scheduler, mpi_ssh_check=False), **fields)
+    assert (sorted(life.pods), life.batch_jobs) == (WORKERS, {})
+    assert members(life) == 2
+
+    up(life)
+
+    assert list(life.batch_jobs) == ["pi-launcher"]
+    assert members(life) == 3
+
+
+def test_a_launcher_that_waits_again_after_a_suspension_is_no_member() -> None:
+    options = Options(gang_scheduler="volcano", mpi_ssh_check=False)
+    waits: dict[str, Any] = {"launcherCreationPolicy": "WaitForWorkersReady"}
+    life = running(options=options, **waits)
+    suspended(life, **waits)
+    assert life.group is None
+
+    suspended(life, False, **waits)
+
+    assert members(life) == 2
 
 
 def test_a_template_s_restart_policy_is_said_to_be_overridden() -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.children import Exit
@@ -10,7 +11,7 @@ from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import Count
 from controller.kind import Options
-from controller.kinds.mpi.hosts import LATE_SECONDS
+from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT
 from controller.kinds.mpi.v1 import V1
 from controller.testing.life import Life
 from controller.testing.mpi import container, mpi_job
@@ -51,6 +52,12 @@ def named(life: Life) -> list[str]:
 
 def hosts(life: Life) -> str:
     return str(life.extras["pi-config"]["data"]["discover_hosts.sh"])
+
+
+def members(life: Life) -> int:
+    """How many pods the gang is of."""
+    assert life.group is not None
+    return int(msgspec.json.decode(life.group.spec)["minMember"])
 
 
 def test_first_the_workers_then_the_right_and_the_launcher() -> None:
@@ -190,6 +197,35 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
     life.settle()
 
     assert ("SettedPodTemplateSchedulerName" in life.reasons) is warned
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        pytest.param(Options(), {"annotations": {WAIT: "true"}}, id="by the annotation"),
+        pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
+        pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
+    ],
+)
+def test_a_launcher_that_waits_for_its_workers_is_a_member_of_their_gang_from_when_it_is_made(
+    options: Options, fields: dict[str, Any]
+) -> None:
+    life = life_of(options=replace(options, gang_scheduler="other"), **fields)
+    assert (life.made, members(life)) == (WORKERS, 2)
+
+    life.become("Running", ready=True)
+    life.settle()
+
+    assert life.made == [*WORKERS, "pi-launcher"]
+    assert members(life) == 3
+
+
+def test_a_launcher_that_waits_for_nobody_is_a_member_from_the_start() -> None:
+    life = Life(v1_job(), kind=V1, options=Options(gang_scheduler="other"))
+
+    life.step()
+
+    assert (life.made, members(life)) == (WORKERS, 3)
 
 
 def test_a_start_writes_the_list_of_hosts_twice() -> None:
