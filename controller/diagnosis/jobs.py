@@ -17,6 +17,7 @@ from controller.diagnosis.objects import (
     holds,
     is_suspended,
     is_told_to_go,
+    missing_pods,
     moment,
     name_of,
     reason_and_message,
@@ -39,6 +40,8 @@ _CREATION = ("FailedCreate", "RightsMissing", "ErrResourceExists")
 """How the reasons of events begin that say why an object is not made."""
 _TAKEN = ("Preempted", "TaintManagerEviction", "Evicted")
 """Reasons of events of pods that somebody took away."""
+_NAMED = 3
+"""Members of a gang that are named."""
 _GATHERED = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
 """Phases of a PodGroup that waits for nothing: Volcano's and those of scheduler-plugins."""
 
@@ -196,7 +199,20 @@ def of_gangs(case: Case) -> Iterator[Cause]:
             last = sorted(said, key=lambda one: str(one.get("lastTransitionTime")))[-1:]
             text = f"PodGroup {phase or 'not seen by its scheduler'}"
             told = ": ".join([text, *(str(one["message"]) for one in last)])
+            told = "; ".join(filter(None, (told, _members_missing(case, gang))))
             yield Cause((name_of(gang),), told, moment(gang["metadata"].get("creationTimestamp")))
+
+
+def _members_missing(case: Case, gang: Object) -> str:
+    """Who of a gang does not exist, if others of it do: no scheduler starts them before it is complete."""
+    least = (gang.get("spec") or {}).get("minMember") or 0
+    there = [pod for pod in case.pods if pod["metadata"]["uid"] not in case.superseded]
+    if not case.pods_known or not 0 < len(there) < least:
+        return ""
+    names = missing_pods(case.job, there)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    who = f", without {', '.join(names[:_NAMED])}{more}" if names else ""
+    return f"it is of {least} pods, and {len(there)} exist{who}"
 
 
 def _unmade(case: Case) -> Iterator[Cause]:

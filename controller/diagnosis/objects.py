@@ -1,10 +1,11 @@
 """How objects of the API are read; what is missing or null is taken for empty."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from api.job import ConditionType
+from api.names import child_name
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -82,6 +83,21 @@ def wanted_pods(job: Object) -> int:
     """How many the spec asks for."""
     counts = (role.get("replicas") for role in roles(job).values())
     return sum(1 if count is None else count for count in counts)
+
+
+def missing_pods(job: Object, pods: Iterable[Object]) -> list[str]:
+    """The names of the pods that the spec asks for and that are not there; a launcher's may go on behind its name."""
+    names = [name_of(pod) for pod in pods]
+    there = {*names, *(name.rpartition("-")[0] for name in names)}
+    missing: list[str] = []
+    for role, spec in roles(job).items():
+        if role.lower() == "launcher":
+            wanted = [f"{name_of(job)}-launcher"]
+        else:
+            count = 1 if spec.get("replicas") is None else spec["replicas"]
+            wanted = [child_name(name_of(job), role.lower(), index) for index in range(count)]
+        missing += [name for name in wanted if name not in there]
+    return missing
 
 
 def run_policy(job: Object, name: str) -> Any:

@@ -452,6 +452,39 @@ def test_a_gang_that_does_not_gather(status: Object, text: str) -> None:
     assert causes_of(job(CREATED), gangs=[gang])[0] == (("j",), text)
 
 
+@pytest.mark.parametrize(
+    ("least", "workers", "pods", "text"),
+    [
+        pytest.param(
+            3, 2, ["j-worker-0", "j-worker-1"], "; it is of 3 pods, and 2 exist, without j-launcher",
+            id="a launcher that waits for its workers",
+        ),
+        pytest.param(
+            3, 2, ["j-worker-1", "j-launcher-x7k2p"], "; it is of 3 pods, and 2 exist, without j-worker-0",
+            id="a worker",
+        ),
+        pytest.param(
+            6, 5, ["j-worker-4"], "; it is of 6 pods, and 1 exist, without j-launcher, j-worker-0, j-worker-1 and 2 more",
+            id="most of them",
+        ),
+        pytest.param(
+            10, 1, ["j-launcher", "j-worker-0"], "; it is of 10 pods, and 2 exist",
+            id="more than the job has",
+        ),
+        pytest.param(2, 1, [], "", id="nobody, as while Volcano has not let it in"),
+        pytest.param(2, 2, ["j-worker-0", "j-worker-1"], "", id="enough"),
+    ],
+)  # fmt: skip
+def test_who_is_missing_in_a_gang(least: int, workers: int, pods: list[str], text: str) -> None:
+    roles = {"Launcher": {}, "Worker": {"replicas": workers}}
+    waiting = {**job(CREATED), "spec": {"mpiReplicaSpecs": roles}}
+    gang = {"metadata": {"name": "j"}, "spec": {"minMember": least}, "status": {"phase": "Scheduling"}}
+
+    causes = causes_of(waiting, pods=[pod(name) for name in pods], gangs=[gang])
+
+    assert causes[0] == (("j",), f"PodGroup Scheduling{text}")
+
+
 def test_a_gang_that_runs() -> None:
     gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": {"phase": "Running"}}
 
