@@ -3,7 +3,8 @@
     python3 tools/steps.py "make lint" "environment! python3 tools/venv.py .venv requirements/dev.txt" "lint: ruff check"
 
 A step whose name ends with ``!`` is needed by those after it: if it fails, they are not run. All others run whatever
-the ones before them did. The exit status is that of the first step that failed.
+the ones before them did. In parentheses after the name stands what a failure costs, ``"mpi (tests of MPI fail): ..."``;
+failed steps are named again at the end, with that. The exit status is that of the first step that failed.
 
 Standard library only, and nothing that a Python too old for the project could not read.
 """
@@ -19,19 +20,21 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One command; ``needed`` tells whether the following ones make sense without it."""
+    """One command; ``needed`` tells whether the following ones make sense without it, ``cost`` what its failure means."""
 
     name: str
     needed: bool
     command: list[str]
+    cost: str = ""
 
 
 def parse(text: str) -> Step:
     """Raises ``ValueError`` for a step without name or command."""
-    match = re.match(r"\s*([^:!]+)([:!])\s*(\S.*)$", text, re.DOTALL)
+    match = re.match(r"\s*([^:!(]*[^:!(\s])\s*(?:\(([^)]*)\))?([:!])\s*(\S.*)$", text, re.DOTALL)
     if match is None:
         raise ValueError(f"not a step: {text!r}")
-    return Step(match.group(1), match.group(2) == "!", shlex.split(match.group(3)))
+    name, cost, mark, command = match.groups()
+    return Step(name, mark == "!", shlex.split(command), cost or "")
 
 
 def run(step: Step) -> int:
@@ -50,16 +53,21 @@ def run(step: Step) -> int:
 
 def main(title: str, steps: list[Step]) -> int:
     started = time.monotonic()
-    failed: dict[str, int] = {}
+    failed: list[tuple[Step, int]] = []
     for step in steps:
         status = run(step)
         if status:
-            failed[step.name] = status
+            failed.append((step, status))
             if step.needed:
                 break
-    outcome = f"FAILED in {', '.join(failed)}" if failed else "ok"
+    for step, status in failed:
+        if step.needed and step is not steps[-1]:
+            print(f"{step.name} FAILED ({status}): no later step was run")
+        elif step.cost:
+            print(f"{step.name} FAILED ({status}): {step.cost}")
+    outcome = f"FAILED in {', '.join(step.name for step, _ in failed)}" if failed else "ok"
     print(f"{title}: {outcome} after {time.monotonic() - started:.0f} s", flush=True)
-    return next(iter(failed.values()), 0)
+    return failed[0][1] if failed else 0
 
 
 if __name__ == "__main__":

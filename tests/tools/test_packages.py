@@ -1,53 +1,112 @@
-"""What is installed, and what is said where nothing may be installed. Nothing is installed here."""
+"""What is installed, what is said where nothing may be installed, and that held locks are waited for.
+
+Nothing is installed here.
+"""
+
+from collections.abc import Sequence
 
 import pytest
 
 from tools import packages
 
+LISTS_LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)\n"
+
+
+class Apt:
+    """Records commands, and answers them: with these results first, then with success."""
+
+    def __init__(self) -> None:
+        self.commands: list[list[str]] = []
+        self.results: list[tuple[int, str]] = []
+        self.slept_seconds = 0.0
+
+    def run(self, command: Sequence[str]) -> tuple[int, str]:
+        self.commands.append(list(command))
+        return self.results.pop(0) if self.results else (0, "")
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_seconds += seconds
+
 
 @pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What would be run; of the packages, ``there`` is installed."""
-    recorded: list[list[str]] = []
+def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
+    """Of the packages, ``there`` is installed. This process is root."""
+    apt = Apt()
     monkeypatch.setattr(packages, "is_installed", lambda name: name == "there")
+    monkeypatch.setattr(packages, "run", apt.run)
     monkeypatch.setattr("tools.packages.shutil.which", lambda name: f"/usr/bin/{name}")
-
-    def call(command: list[str], **_: object) -> int:
-        recorded.append(command)
-        return 0
-
-    monkeypatch.setattr("tools.packages.subprocess.call", call)
-    return recorded
-
-
-def test_nothing_is_done_when_all_are_there(commands: list[list[str]]) -> None:
-    assert packages.main(["there"]) == 0
-    assert commands == []
-
-
-def test_root_installs_what_is_missing(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.packages.os.geteuid", lambda: 0)
+    monkeypatch.setattr("tools.packages.time.sleep", apt.sleep)
+    return apt
 
+
+def test_nothing_is_done_when_all_are_there(apt: Apt) -> None:
+    assert packages.main(["there"]) == 0
+    assert apt.commands == []
+
+
+def test_root_installs_what_is_missing(apt: Apt) -> None:
     assert packages.main(["there", "mpich"]) == 0
-    assert commands == [["apt-get", "update", "--quiet"], [*packages.INSTALL, "mpich"]]
+    assert apt.commands == [[*packages.UPDATE], [*packages.INSTALL, "mpich"]]
 
 
-def test_a_user_with_sudo_does_as_well(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_sudo_does_as_well(apt: Apt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools.packages.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("tools.packages.subprocess.call", lambda *_, **__: 0)
 
     assert packages.main(["mpich"]) == 0
-    assert commands[-1] == ["sudo", "--non-interactive", *packages.INSTALL, "mpich"]
+    assert apt.commands[-1] == ["sudo", "--non-interactive", *packages.INSTALL, "mpich"]
+
+
+@pytest.mark.parametrize(
+    "locked",
+    [
+        pytest.param(LISTS_LOCKED, id="that of the lists"),
+        pytest.param(
+            "E: Could not get lock /var/cache/apt/archives/lock. It is held by process 7 (apt-get)\n",
+            id="that of the archives",
+        ),
+        pytest.param("E: Unable to lock the administration directory (/var/lib/dpkg/)\n", id="dpkg's"),
+    ],
+)
+def test_a_lock_that_another_program_holds_is_waited_for(
+    apt: Apt, locked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apt.results = [(100, locked), (100, locked), (0, "")]
+
+    assert packages.main(["mpich"]) == 0
+    assert apt.commands == [[*packages.UPDATE]] * 3 + [[*packages.INSTALL, "mpich"]]
+    assert capsys.readouterr().out.count("waiting up to 900 s") == 1
+
+
+def test_a_lock_that_is_never_released_is_a_failure(apt: Apt) -> None:
+    apt.results = [(0, "")] + [(100, LISTS_LOCKED)] * 1000
+
+    assert packages.main(["mpich"]) == 100
+    assert apt.slept_seconds == packages.LOCK_SECONDS
+
+
+def test_another_failure_is_one_at_once(apt: Apt) -> None:
+    apt.results = [(0, ""), (100, "E: Unable to locate package mpich\n")]
+
+    assert packages.main(["mpich"]) == 100
+    assert apt.slept_seconds == 0
+
+
+def test_what_apt_says_is_kept_and_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    status, errors = packages.run(["sh", "-c", "echo out; echo E: no >&2; exit 3"])
+
+    assert (status, errors) == (3, "E: no\n")
+    assert capfd.readouterr().out.splitlines() == ["out", "E: no"]
 
 
 def test_others_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(packages, "is_installed", lambda _: False)
-    monkeypatch.setattr(packages, "installer", lambda: None)
+    monkeypatch.setattr(packages, "as_root", lambda: None)
     monkeypatch.setattr("tools.packages.shutil.which", lambda _: "/usr/bin/dpkg-query")
 
     assert packages.main(["a", "b"]) == 1
-    assert capsys.readouterr().out == (
-        "error: missing: a b; as root: apt-get install --yes --no-install-recommends a b\n"
-    )
+    assert capsys.readouterr().out == "error: missing: a b; as root: apt-get install a b\n"
 
 
 def test_elsewhere_it_is_said_that_nothing_can_be_looked_up(

@@ -21,13 +21,18 @@ def fail(status: int) -> list[str]:
         pytest.param(
             "types, again: x a:b!", Step("types, again", False, ["x", "a:b!"]), id="marks in the command"
         ),
+        pytest.param(
+            "mpi (tests of MPI fail): x (y)",
+            Step("mpi", False, ["x", "(y)"], "tests of MPI fail"),
+            id="a step with a cost",
+        ),
     ],
 )
 def test_parse(text: str, step: Step) -> None:
     assert parse(text) == step
 
 
-@pytest.mark.parametrize("text", ["", "ruff check", "lint:", ": ruff"])
+@pytest.mark.parametrize("text", ["", "ruff check", "lint:", ": ruff", "(cost): ruff"])
 def test_what_is_no_step_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a step"):
         parse(text)
@@ -50,6 +55,22 @@ def test_nothing_follows_a_failed_step_that_is_needed(capfd: pytest.CaptureFixtu
 
     assert status == 2
     assert "lint" not in capfd.readouterr().out
+
+
+def test_what_a_failure_costs_is_said_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    main(
+        "make test", [Step("mpi", False, fail(3), "tests of MPI fail"), Step("tests", False, PASS, "nothing")]
+    )
+
+    *_, cost, outcome = capfd.readouterr().out.splitlines()
+    assert cost == "mpi FAILED (3): tests of MPI fail"
+    assert outcome.startswith("make test: FAILED in mpi after")
+
+
+def test_a_failed_step_that_is_needed_is_named_at_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    main("make test", [Step("env", True, fail(2)), Step("lint", False, PASS)])
+
+    assert capfd.readouterr().out.splitlines()[-2] == "env FAILED (2): no later step was run"
 
 
 def test_success(capfd: pytest.CaptureFixture[str]) -> None:
