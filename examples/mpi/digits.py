@@ -90,7 +90,10 @@ def main() -> int:
     args = parser.parse_args()
 
     comm = MPI.COMM_WORLD
-    print(f"rank {comm.rank} of {comm.size} runs on {MPI.Get_processor_name()}", flush=True)
+    hosts = comm.gather(MPI.Get_processor_name())
+    # Only rank 0 prints: mpirun may mix the lines of several.
+    for rank, host in enumerate(hosts or ()):
+        print(f"rank {rank} of {comm.size} runs on {host}", flush=True)
     data = load_digits()
     train_x, held_out_x, train_y, held_out_y = train_test_split(
         data.data / 16, data.target, test_size=0.2, random_state=0, stratify=data.target

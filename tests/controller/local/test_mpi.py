@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from api.meta import PODS
 from controller.local.node.choice import Wanted
 from controller.local.site import Site, site
+from controller.testing.mpicc import mpicc
 from controller.testing.mpipods import (
     Implementation,
     MpiJob,
@@ -76,10 +77,7 @@ TOGETHER = "ranks 6 sum 15 on pi-worker-0 pi-worker-0 pi-worker-1 pi-worker-1 pi
 
 
 def compiled(folder: Path, implementation: Implementation) -> Path:
-    compiler = shutil.which(f"mpicc.{implementation}")
-    assert compiler, (
-        f"there is no mpicc.{implementation} here; python tools/packages.py says how to install it"
-    )
+    compiler = mpicc(implementation)
     (folder / "program.c").write_text(PROGRAM)
     program = folder / f"program-{implementation}"
     subprocess.run([compiler, "-o", program, folder / "program.c"], check=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from controller.testing.mpicc import PACKAGES, mpicc
+
 ROOT = Path(__file__).parents[3]
 RALLYPOINT = "import sys; from controller.cli import main; sys.exit(main())"
 EXAMPLES = ROOT / "examples" / "mpi"
@@ -20,6 +22,13 @@ LONG = '/opt/pi/pi, "100000000000"]'
 """Slices enough that nobody sees the end."""
 
 pytestmark = pytest.mark.looptime(False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilers() -> None:
+    """The examples compile themselves; what is missing is said here, and not in the log of a container."""
+    for implementation in PACKAGES:
+        mpicc(implementation)
 
 
 @pytest.fixture(scope="session")
