@@ -2,6 +2,7 @@
 #
 #   make test      lint, types, layers, and every test, the real control plane and real MPI among them
 #   make coverage  the tests again, and which lines of api and controller they pass
+#   make test-python   the tests on another Python: that of the image, or PYTHON_VERSION=3.14; TESTS="tests/api" chooses
 #   make test-oldest   the tests on a real control plane, on one of the oldest Kubernetes that is supported
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
@@ -22,31 +23,41 @@
 
 PYTHON ?= python3
 SHELL := /bin/sh
-BIN := .venv/bin
+# The Dockerfile is the one place that says what Python the image has.
+PYTHON_VERSION ?= $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
+VENV = .venv
+BIN = $(VENV)/bin
 STEPS := @$(PYTHON) tools/steps.py
 
-ENVIRONMENT := "environment! $(PYTHON) tools/venv.py .venv requirements/dev.txt"
-CONTROLPLANE := "control plane! $(BIN)/python -m controller.testing.controlplane build"
-CRDS := "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
-MPI := "mpi: $(BIN)/python tools/packages.py gcc libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
-BROWSER := "browser: $(BIN)/python tools/packages.py chromium-headless-shell"
-MACHINE := "machine! $(BIN)/python -m controller.testing.cluster check"
-NODES := "nodes! $(BIN)/python -m controller.testing.cluster build"
+ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VERSION)"
+CONTROLPLANE = "control plane! $(BIN)/python -m controller.testing.controlplane build"
+CRDS = "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
+MPI = "mpi (tests/controller/local/test_mpi.py, tests/controller/local/test_mpi_examples.py and tests/e2e/test_mpi.py need what is missing): \
+	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
+BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
+	$(BIN)/python tools/packages.py chromium-headless-shell"
+MACHINE = "machine! $(BIN)/python -m controller.testing.cluster check"
+NODES = "nodes! $(BIN)/python -m controller.testing.cluster build"
 # Two processes, as on a machine of two cores; more would leave what is tested in real time too little of it.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
-LINT := "lint: $(BIN)/ruff check" \
+PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+LINT = "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
 	"types: $(BIN)/mypy" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(PYTEST)"
 
 coverage:
 	$(STEPS) "make coverage" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) --cov"
+
+test-python: VENV = .venv-$(PYTHON_VERSION)
+test-python: VERSION = $(PYTHON_VERSION)
+test-python:
+	$(STEPS) "make test-python" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) "tests: $(PYTEST) $(TESTS)"
 
 test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
@@ -87,7 +98,7 @@ cluster:
 cluster-down:
 	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m controller.testing.cluster down"
 
-E2E := $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
+E2E = $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
 
 e2e:
 	$(STEPS) "make e2e" $(E2E) -m 'not full'"
@@ -96,7 +107,7 @@ e2e-full:
 	$(STEPS) "make e2e-full" $(E2E)"
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
 lock:

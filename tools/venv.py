@@ -1,6 +1,7 @@
 """Makes a virtual environment of exactly what a lock file says, with this project in it.
 
     python3 tools/venv.py .venv requirements/dev.txt
+    python3 tools/venv.py .venv-3.13 requirements/dev.txt 3.13     # of this Python version: see tools/python.py
 
 Nothing is done when the environment already follows the lock and the project's description. Everything is installed
 by hash; the project itself comes last, editable, with the build backend of the lock.
@@ -33,20 +34,20 @@ NO_VENV = (
 
 
 def main(directory: Path, lock: Path) -> int:
-    wanted = fingerprint(lock)
-    stamp = directory / STAMP
-    if stamp.is_file() and stamp.read_text() == wanted and usable(directory / "bin" / "python"):
+    python, stamp = directory / "bin" / "python", directory / STAMP
+    # What counts is the environment's own Python: environments that several Pythons share are left alone.
+    if stamp.is_file() and usable(python) and stamp.read_text() == fingerprint(lock, version_of(python)):
         print(f"{directory} follows {lock}")
         return 0
     create(directory)
-    install(directory / "bin" / "python", lock)
-    stamp.write_text(wanted)
+    install(python, lock)
+    stamp.write_text(fingerprint(lock, version_of(python)))
     return 0
 
 
-def fingerprint(lock: Path) -> str:
+def fingerprint(lock: Path, version: str = sys.version) -> str:
     """Changes with whatever decides what is installed."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(version.encode())
     for path in (lock, Path("pyproject.toml"), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -58,6 +59,12 @@ def usable(python: Path) -> bool:
         return subprocess.call([str(python), "-c", f"import sys; sys.exit(sys.version_info < {OLDEST})"]) == 0
     except OSError:
         return False
+
+
+def version_of(python: Path) -> str:
+    """``sys.version`` of an interpreter."""
+    command = [str(python), "-c", "import sys; sys.stdout.write(sys.version)"]
+    return subprocess.check_output(command).decode()
 
 
 def create(directory: Path) -> None:
@@ -110,12 +117,24 @@ def newer_python() -> str | None:
     return None
 
 
+def interpreter(version: str) -> str:
+    """Ends this process where there is none."""
+    command = [sys.executable, str(Path(__file__).with_name("python.py")), version]
+    done = subprocess.run(command, stdout=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout.decode().strip()
+
+
 if __name__ == "__main__":
     if sys.version_info < OLDEST:
         other = newer_python()
         if other is None:
             sys.exit(TOO_OLD.format(name=sys.executable, version=sys.version.split()[0], oldest=OLDEST))
         os.execv(other, [other, *sys.argv])
+    if len(sys.argv) > 3:
+        other = interpreter(sys.argv[3])
+        os.execv(other, [other, *sys.argv[:3]])
     try:
         sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
     except KeyboardInterrupt:

@@ -1,18 +1,21 @@
 """The targets of the Makefile: that each is a list of steps, and that its own set-up comes first."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tools.python import image_version
 from tools.steps import Step, parse
 
 ROOT = Path(__file__).parents[2]
 TARGETS = (
     "test",
     "coverage",
+    "test-python",
     "test-oldest",
     "demo",
     "examples",
@@ -50,7 +53,7 @@ def steps(target: str) -> list[Step]:
 def test_a_target_makes_its_environment_first(target: str) -> None:
     first, *rest = steps(target)
 
-    folder, lock = first.command[2:]
+    folder, lock = first.command[2:4]
     assert (first.name, first.needed) == ("environment", True)
     assert (ROOT / lock).is_file()
     assert rest
@@ -61,6 +64,22 @@ def test_the_tests_come_last_and_run_whatever_the_checks_say() -> None:
     checks = [step.name for step in steps("test") if not step.needed]
 
     assert checks == ["mpi", "browser", "lint", "format", "types", "layers", "types, second opinion", "tests"]
+
+
+@pytest.mark.parametrize("target", ["test", "test-python"])
+def test_what_an_optional_step_costs_names_tests_that_exist(target: str) -> None:
+    costs = [step.cost for step in steps(target) if step.name in ("mpi", "browser")]
+
+    for cost in costs:
+        named = re.findall(r"tests/\S+\.py", cost)
+        assert named
+        assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_the_other_python_is_that_of_the_image() -> None:
+    first, *_ = steps("test-python")
+
+    assert first.command[2:] == [f".venv-{image_version()}", "requirements/dev.txt", image_version()]
 
 
 def test_only_these_targets_are_offered() -> None:

@@ -72,6 +72,30 @@ def test_a_changed_lock_is_installed_into_the_environment_that_is_there(
     assert [what for what, _ in commands] == [f"installing 1 packages from {lock}", "installing this project"]
 
 
+def test_an_environment_that_another_python_shares_is_left_alone(
+    lock: Path, commands: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.main(Path("env"), lock)
+    commands.clear()
+    monkeypatch.setattr(sys, "version", "of another")
+
+    venv.main(Path("env"), lock)
+
+    assert commands == []
+
+
+def test_an_environment_whose_own_python_has_changed_is_brought_in_line(
+    lock: Path, commands: list[tuple[str, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.main(Path("env"), lock)
+    commands.clear()
+    monkeypatch.setattr(venv, "version_of", lambda python: "another")
+
+    venv.main(Path("env"), lock)
+
+    assert len(commands) == 2
+
+
 def test_an_environment_whose_python_is_gone_is_made_anew(
     lock: Path, commands: list[tuple[str, list[str]]]
 ) -> None:
