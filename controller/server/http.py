@@ -11,6 +11,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from controller.server.listener import BoundedServer
+
+MAX_CONNECTIONS = 64
+"""Per address: far more than a kubelet and a few Prometheus servers keep."""
+IDLE_SECONDS = 30.0
+
 Check = Callable[[], str]
 """What is wrong, empty if nothing is."""
 
@@ -72,13 +78,13 @@ async def _site(address: str, routes: list[web.RouteDef]) -> AsyncGenerator[None
     host, port = parse_address(address)
     app = web.Application()
     app.add_routes(routes)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    server = BoundedServer(app, max_connections=MAX_CONNECTIONS, idle_seconds=IDLE_SECONDS)
+    await server.start()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await server.listen(host, port)
         yield
     finally:
-        await runner.cleanup()
+        await server.stop()
 
 
 def _metrics(registry: CollectorRegistry) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:

@@ -1,6 +1,7 @@
 """Server-side apply: what a manager wants, no longer wants, and may not take from another."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
@@ -49,7 +50,22 @@ def pod(image: str, *env: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
 
 
+ALIASES = b"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: c, labels: &labels {x: z}, annotations: *labels}
+"""
+LAUGHS = (
+    ALIASES
+    + b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    + b"".join(b"a%d: &a%d [%s]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 12))
+)
+"""Nine to the power of twelve values in half a kilobyte."""
+
+
 EXCHANGES: dict[str, list[Step]] = {
+    "YAML with aliases": [replace(apply(C, {}, 201), raw=ALIASES)],
+    "YAML with aliases that multiply": [replace(apply(C, {}, 400), raw=LAUGHS)],
     "creates": [apply(C, configmap({"a": "1"}), 201), Step("GET", C)],
     "the same again writes nothing": [apply(C, configmap({"a": "1"}), 201), apply(C, configmap({"a": "1"}))],
     "changes": [apply(C, configmap({"a": "1"}), 201), apply(C, configmap({"a": "2", "b": "3"}))],

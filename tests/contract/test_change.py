@@ -105,6 +105,10 @@ EXCHANGES: dict[str, list[Step]] = {
     "json: add and replace": [CONFIGMAP, operations(C, op("add", "/data/c", "3"), op("replace", "/data/a", "9"))],
     "json: remove": [CONFIGMAP, operations(C, op("remove", "/data/a"))],
     "json: move and copy": [CONFIGMAP, operations(C, op("move", "/data/x", **{"from": "/data/a"}), op("copy", "/data/y", **{"from": "/data/b"}))],
+    "json: copies that double each other": [
+        CONFIGMAP,
+        operations(C, *(op("copy", f"/metadata/c{i}", **{"from": "/metadata"}) for i in range(30)), code=422),
+    ],
     "json: escaped names": [POD, operations(P, op("add", "/metadata/labels/x~1y", "z"))],
     "json: a test that holds": [CONFIGMAP, operations(C, op("test", "/metadata/uid", "$1.metadata.uid"), op("add", "/data/z", "1"))],
     "json: a test that fails": [CONFIGMAP, operations(C, op("test", "/metadata/uid", "x"), op("add", "/data/z", "1"), code=422)],

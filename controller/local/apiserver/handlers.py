@@ -1,5 +1,6 @@
 """HTTP in, HTTP out: who asks, for what, in which form; the work is done by the modules this one names."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -30,6 +31,7 @@ from controller.local.apiserver.store import Entry, Store
 from controller.local.apiserver.validation import json_type
 from controller.local.apiserver.watching import Watch
 from controller.local.apiserver.writing import Edit, Writer
+from controller.local.apiserver.yaml_document import yaml_document
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -40,6 +42,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 BODY_LIMIT = 3 * 1024 * 1024
+BODY_SECONDS = 60.0
+"""How long a client may take to send the body of a request."""
 
 Audit = Callable[[Json], None]
 
@@ -127,7 +131,11 @@ class Handlers:
     async def _body(self, request: web.Request) -> bytes:
         if not request.body_exists:
             return b""
-        body = await request.read()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await request.read()
+        except TimeoutError as error:
+            raise Refusal(408, "Timeout", f"no complete request body within {BODY_SECONDS:g} s") from error
         if len(body) > BODY_LIMIT:
             message = f"Request entity too large: limit is {BODY_LIMIT}"
             raise Refusal(413, "RequestEntityTooLarge", message)
@@ -359,7 +367,7 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
     if media not in (JSON, YAML, "*/*"):
         raise refusals.unknown_media_type((JSON, YAML, PROTOBUF))
     try:
-        return yaml.load(body, Loader=yaml.CSafeLoader) if media == YAML else orjson.loads(body)
+        return yaml_document(body) if media == YAML else orjson.loads(body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
@@ -382,7 +390,7 @@ def _parsed(body: bytes) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return yaml.load(body, Loader=yaml.CSafeLoader)
+        return yaml_document(body)
     except yaml.YAMLError as error:
         raise refusals.bad_request(f"error decoding YAML: {error}") from error
 

@@ -5,10 +5,17 @@ The patched document shares what it does not change with the original, which is 
 
 from typing import Any
 
+import orjson
+
 from controller.local.apiserver.refusals import Refusal, bad_request
 
 LIMIT = 10_000
 """Operations in one JSON patch, as in a real server."""
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""What all copy operations of one JSON patch may add, as JSON: each can double the document.
+
+Source: kube-apiserver 1.36, JSONPatchMaxCopyBytes.
+"""
 
 
 def unprocessable() -> Refusal:
@@ -35,9 +42,18 @@ def apply(document: Any, operations: list[Any]) -> Any:
     if len(operations) > LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {LIMIT}, got {len(operations)}"
         raise Refusal(413, "RequestEntityTooLarge", message)
+    copied = 0
     for operation in operations:
+        if isinstance(operation, dict) and operation.get("op") == "copy":
+            copied += _copied_bytes(document, operation)
+            if copied > MAX_COPIED_BYTES:
+                raise unprocessable()
         document = _one(document, operation)
     return document
+
+
+def _copied_bytes(document: Any, operation: Any) -> int:
+    return len(orjson.dumps(_read(document, _tokens(operation.get("from", "")))))
 
 
 def _one(document: Any, operation: Any) -> Any:

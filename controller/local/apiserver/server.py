@@ -24,10 +24,15 @@ from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.requests import Target, WriteOptions
 from controller.local.apiserver.store import Store
 from controller.local.apiserver.writing import Writer
+from controller.server.listener import BoundedServer
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 STOP_SECONDS = 2.0
+MAX_CONNECTIONS = 512
+"""Half of the 1,024 descriptors that a process usually has; the node's pods need the others."""
+IDLE_SECONDS = 90.0
+"""As kube-apiserver keeps an idle connection; clients close theirs earlier."""
 
 
 def _now() -> datetime:
@@ -67,7 +72,7 @@ class ApiServer:
         )
         self._collector = Collector(self._writer)
         self._handlers = Handlers(self._writer, self.token, clock, front)
-        self._runner: web.AppRunner | None = None
+        self._server: BoundedServer | None = None
         self._beside: list[asyncio.Task[None]] = []
         self._url = ""
         self._authority = b""
@@ -136,10 +141,14 @@ class ApiServer:
         """Serve, and listen at a first address."""
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handlers.handle)
-        self._runner = web.AppRunner(
-            app, access_log=None, handler_cancellation=True, shutdown_timeout=STOP_SECONDS
+        self._server = BoundedServer(
+            app,
+            max_connections=MAX_CONNECTIONS,
+            idle_seconds=IDLE_SECONDS,
+            handler_cancellation=True,
+            shutdown_timeout=STOP_SECONDS,
         )
-        await self._runner.setup()
+        await self._server.start()
         await self.listen(host, port, tls=tls, authority=authority)
         self._beside = [
             asyncio.create_task(self._collector.run(), name="garbage collector"),
@@ -159,16 +168,15 @@ class ApiServer:
         Over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for: kubectl sends no token without; the
         clients of this package do.
         """
-        assert self._runner is not None
-        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
-        bound = self._runner.addresses[-1]
-        self._url = f"{'https' if tls is not None else 'http'}://{bound[0]}:{bound[1]}"
+        assert self._server is not None
+        address, bound_port = await self._server.listen(host, port, tls=tls)
+        self._url = f"{'https' if tls is not None else 'http'}://{address}:{bound_port}"
         self._authority = authority
 
     async def listen_on(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Listen on one more socket, over TLS; the server's address stays what it is."""
-        assert self._runner is not None
-        await web.SockSite(self._runner, listener, ssl_context=tls).start()
+        assert self._server is not None
+        self._server.listen_on(listener, tls=tls)
 
     async def stop(self) -> None:
         """End all watches, then close the door."""
@@ -177,12 +185,12 @@ class ApiServer:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            await self._server.stop()
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close)
             self.store.keeper = self._journal = None
-        self._runner = None
+        self._server = None
         self._beside = []
         self._url = ""
 

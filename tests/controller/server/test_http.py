@@ -1,6 +1,7 @@
 """What Prometheus and the kubelet are answered."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from controller.server.http import BadAddress, check_address, parse_address, serving
+from controller.server.http import MAX_CONNECTIONS, BadAddress, check_address, parse_address, serving
 
 
 def free_port() -> int:
@@ -122,6 +123,19 @@ async def test_a_probe_says_what_is_wrong() -> None:
         assert (await get("/healthz").read())[0] == 200
         wrong = ""
         assert (await get("/readyz").read())[0] == 200
+
+
+async def test_probes_are_answered_beside_clients_that_complete_no_request() -> None:
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(serving("0", f"127.0.0.1:{port}", CollectorRegistry(), fine, fine))
+        for _ in range(2 * MAX_CONNECTIONS):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"GET /healthz HTTP/1.1\r\n")
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+
+        assert (await Answer(session, f"http://127.0.0.1:{port}/healthz").read())[0] == 200
 
 
 async def test_nothing_else_is_served() -> None:

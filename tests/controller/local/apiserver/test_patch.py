@@ -80,3 +80,16 @@ def test_merging_twice_is_merging_once(target: dict[str, Any], change: dict[str,
 @given(OBJECTS)
 def test_an_empty_merge_changes_nothing(target: dict[str, Any]) -> None:
     assert patch.merge(target, {}) == target
+
+
+def test_copies_are_refused_once_they_add_more_than_the_limit() -> None:
+    doubling = [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(64)]
+
+    with pytest.raises(Refusal):
+        patch.apply({"a": "x"}, doubling)
+
+
+def test_a_copy_within_the_limit_is_made() -> None:
+    value = "x" * (patch.MAX_COPIED_BYTES // 2)
+
+    assert patch.apply({"a": value}, [{"op": "copy", "from": "/a", "path": "/b"}]) == {"a": value, "b": value}

@@ -1,0 +1,159 @@
+"""Accepts connections for an aiohttp application, and bounds how many there are and how long each may be silent.
+
+aiohttp bounds neither: by default a connection that never completes a request stays open for an hour, and enough of them leave the
+process without file descriptors.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+HANDSHAKE_SECONDS = 10.0
+"""The longest TLS handshake."""
+ACCEPT_RETRY_SECONDS = 0.1
+"""The pause after an ``accept`` that failed for want of descriptors or memory."""
+_BACKLOG = 128
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class BoundedServer:
+    """An HTTP server with at most ``max_connections`` connections over all of its addresses.
+
+    A connection is closed when no complete request head arrives within ``idle_seconds`` of the last response, or of its start. Beyond
+    ``max_connections``, a new connection replaces the oldest one without a request in progress; if all have one, the new one is closed.
+    """
+
+    def __init__(
+        self, app: web.Application, *, max_connections: int, idle_seconds: float, **runner_options: Any
+    ) -> None:
+        self._max_connections = max_connections
+        app.middlewares.append(self._track_request)
+        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=idle_seconds, **runner_options)
+        self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        """Connections that no request handler has yet, the oldest first."""
+        self._busy: set[RequestHandler] = set()
+
+    async def start(self) -> None:
+        """Get ready to listen."""
+        await self._runner.setup()
+
+    async def listen(
+        self, host: str | None, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Listen at one more address; return it. A ``host`` of None means all addresses of this machine.
+
+        Raises:
+            OSError: the address is taken or unknown.
+        """
+        listener = await _bound(host, port)
+        self.listen_on(listener, tls=tls)
+        address = listener.getsockname()
+        return address[0], address[1]
+
+    def listen_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on one more socket, which this server closes in the end."""
+        listener.setblocking(False)
+        listener.listen(_BACKLOG)
+        self._listeners[listener] = asyncio.create_task(
+            self._accept(listener, tls), name="accept connections"
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, then close all connections."""
+        for listener, task in self._listeners.items():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            listener.close()
+        self._listeners.clear()
+        for task in list(self._handshakes):
+            task.cancel()
+        await self._runner.cleanup()
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            # A flood of connections must leave the other tasks their turn.
+            await asyncio.sleep(0)
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:
+                # Out of descriptors or memory, or the client has gone again.
+                self._close_oldest_idle()
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            if self._count() >= self._max_connections and not self._close_oldest_idle():
+                connection.close()
+                continue
+            task = asyncio.create_task(self._open(connection, tls), name="open a connection")
+            self._handshakes[task] = connection
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Hand a connection to a new request handler, after the TLS handshake if there is one."""
+        server = self._runner.server
+        assert server is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                server, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None
+            )
+        except OSError:
+            connection.close()  # no client of ours: it speaks no TLS, takes too long or has gone
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    def _count(self) -> int:
+        """How many connections are open and not about to be closed."""
+        return sum(not task.cancelling() for task in self._handshakes) + len(self._open_connections())
+
+    def _open_connections(self) -> dict[RequestHandler, asyncio.Transport]:
+        """The connections that have a request handler, the oldest first."""
+        assert self._runner.server is not None
+        transports = {handler: handler.transport for handler in self._runner.server.connections}
+        return {
+            handler: transport
+            for handler, transport in transports.items()
+            if isinstance(transport, asyncio.Transport) and not transport.is_closing()
+        }
+
+    def _close_oldest_idle(self) -> bool:
+        """Close the oldest connection without a request in progress; return whether there was one."""
+        for task in self._handshakes:
+            if not task.cancelling():
+                return task.cancel()
+        for handler, transport in self._open_connections().items():
+            if handler not in self._busy:
+                transport.abort()
+                return True
+        return False
+
+    @web.middleware
+    async def _track_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = request.protocol
+        self._busy.add(connection)
+        try:
+            return await handler(request)
+        finally:
+            self._busy.discard(connection)
+
+
+async def _bound(host: str | None, port: int) -> socket.socket:
+    if host is None:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", port))
+    family, _, _, _, address = (
+        await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    )[0]
+    return socket.create_server(address, family=family)
