@@ -20,8 +20,8 @@ from controller.local.apiserver import names
 from controller.local.node.addresses import NoAddresses
 from controller.local.node.choice import Wanted
 from controller.local.node.gpus import NoSuchGpu
+from controller.local.node.images import BadImage, Image, Images, named
 from controller.local.node.keeping import NoNamespaces
-from controller.local.node.namespaces import named
 from controller.local.site import Door, Offer, Site, site
 from controller.policy.gang import scheduler_of
 from controller.runtime import clock
@@ -52,8 +52,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=image,
         default={},
         dest="images",
-        metavar="NAME=DIR",
-        help="run containers of this image with DIR as their file system, in namespaces; may be given several times",
+        metavar="NAME=PATH",
+        help="run containers of this image with the folder PATH as their file system, in namespaces, and with the image config in "
+        "PATH.json; or with the image config in the file PATH and this machine's file system; may be given several times",
     )
     parser.add_argument(
         "--real-ssh",
@@ -107,7 +108,7 @@ def opened(
         folder,
         isolation=args.isolation,
         egress=args.egress,
-        images=args.images,
+        images=Images(args.images),
         real_ssh=args.real_ssh,
         door=door,
         offer=offer_of(args),
@@ -139,21 +140,22 @@ class _Image(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        name, folder = values
-        before: dict[str, Path] = getattr(namespace, self.dest)
+        name, image = values
+        before: dict[str, Image] = getattr(namespace, self.dest)
         if named(name) in map(named, before):
             parser.error(f"argument {option_string}: {name} is given twice")
-        setattr(namespace, self.dest, {**before, name: folder})
+        setattr(namespace, self.dest, {**before, name: image})
 
 
-def image(text: str) -> tuple[str, Path]:
-    """An image's name and the folder that stands for it."""
+def image(text: str) -> tuple[str, Image]:
+    """An image's name and what stands for it."""
     name, found, folder = text.partition("=")
     if not found or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=DIR")
-    if not Path(folder).is_dir():
-        raise argparse.ArgumentTypeError(f"{folder} is not a folder")
-    return name, Path(folder).resolve()
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    try:
+        return name, Image.read(Path(folder).resolve())
+    except BadImage as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run_folder(wanted: Path | None) -> Path:

@@ -19,9 +19,9 @@ from controller.local.node.access import Access
 from controller.local.node.addresses import PRIVATE, Addresses
 from controller.local.node.choice import Chosen, Wanted, choose
 from controller.local.node.gpus import CUDA, found, nvml, usable
+from controller.local.node.images import NO_IMAGES, Images
 from controller.local.node.isolation import Isolation
 from controller.local.node.machine import Machine, this_machine
-from controller.local.node.namespaces import NO_IMAGES
 from controller.local.node.node import Node
 from controller.runtime import clock
 
@@ -76,7 +76,7 @@ async def site(
     *,
     isolation: Wanted = "auto",
     egress: bool = False,
-    images: Mapping[str, Path] = NO_IMAGES,
+    images: Images = NO_IMAGES,
     real_ssh: bool = False,
     door: Door = Door(),
     offer: Offer = Offer(),
@@ -84,7 +84,7 @@ async def site(
 ) -> AsyncGenerator[Site]:
     """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
 
-    Containers of ``images`` have these folders as their file system. With ``real_ssh`` the sshd of MPI's workers is
+    ``images`` says what stands for images. With ``real_ssh`` the sshd of MPI's workers is
     one, and their launcher reaches it by the machine's ssh.
 
     With ``data``, a file, the objects outlive the site: pods that run when it is left go on in the next one, as after
@@ -112,6 +112,7 @@ async def site(
                 client,
                 folder,
                 isolation=chosen.isolation,
+                images=images,
                 access=told,
                 claims=claims,
                 machine=machine,
@@ -143,7 +144,7 @@ def _machine(folder: Path, offer: Offer) -> Machine:
 
 @asynccontextmanager
 async def _chosen(
-    wanted: Wanted, folder: Path, *, egress: bool, images: Mapping[str, Path], real_ssh: bool
+    wanted: Wanted, folder: Path, *, egress: bool, images: Images, real_ssh: bool
 ) -> AsyncGenerator[Chosen]:
     chosen = await choose(wanted, folder, egress=egress, images=images, real_ssh=real_ssh)
     try:

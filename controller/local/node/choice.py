@@ -2,15 +2,15 @@
 
 import secrets
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from controller.local.node.images import NO_IMAGES, Images
 from controller.local.node.isolation import Isolation
 from controller.local.node.keeping import NoNamespaces
 from controller.local.node.loopback import Loopback
-from controller.local.node.namespaces import NO_IMAGES, Namespaces
+from controller.local.node.namespaces import Namespaces
 
 Wanted: TypeAlias = Literal["auto", "namespaces", "loopback"]
 NOT_LINUX = "only Linux has them"
@@ -34,13 +34,13 @@ async def choose(
     folder: Path,
     *,
     egress: bool = False,
-    images: Mapping[str, Path] = NO_IMAGES,
+    images: Images = NO_IMAGES,
     real_ssh: bool = False,
 ) -> Chosen:
     """Begin the isolation; ``folder`` gets a folder for its volumes, of a name that no other one has.
 
-    ``egress`` is a way out of the machine, for pods that would not have one. ``images``, folders by the names of
-    images, cannot be had without namespaces, nor can ``real_ssh``, an sshd in each pod.
+    ``egress`` is a way out of the machine, for pods that would not have one. ``images`` with a root
+    file system of their own cannot be had without namespaces, nor can ``real_ssh``, an sshd in each pod.
 
     Raises:
         NoNamespaces: they are wanted, or needed for a flag, and this machine has none.
@@ -64,9 +64,9 @@ async def choose(
         return Chosen(await Loopback.open(own), why)
 
 
-def _needs(images: Mapping[str, Path], *, real_ssh: bool) -> list[tuple[str, str]]:
+def _needs(images: Images, *, real_ssh: bool) -> list[tuple[str, str]]:
     """The flags that cannot be had without namespaces, and why."""
-    flags = [(f"--image {name}=...", "a plain process has one root") for name in images]
+    flags = [(f"--image {name}=...", "a plain process has one root") for name, _ in images.roots()]
     return [*flags, *([("--real-ssh", "an sshd has one port and one key for all pods else")] * real_ssh)]
 
 

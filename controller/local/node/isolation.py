@@ -40,10 +40,6 @@ class Isolation(Protocol):
     @property
     def node_address(self) -> str: ...
 
-    def image(self, name: str) -> Path | None:
-        """The folder that stands for an image; None where containers run on the machine's own file system."""
-        ...
-
     def pod_address(self, pod: Manifest) -> str: ...
 
     def refusal(self, pod: Manifest) -> str:

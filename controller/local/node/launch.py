@@ -1,7 +1,7 @@
 """From a container's spec to the process that stands for it: environment, command line, working directory. Pure."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from controller.local.node.environment import Variable
 from controller.local.node.expansion import expand
 from controller.local.node.gpus import CUDA
 from controller.local.node.gpus import variables as gpu_variables
+from controller.local.node.images import Image, command_line
 from controller.local.node.isolation import Isolation
 from controller.local.node.process import Launch
 from controller.local.node.remote.tools import is_delivery
@@ -17,7 +18,6 @@ from controller.local.node.volumes import Mount
 
 KUBECONFIG = "KUBECONFIG"
 LONGEST_HOST_NAME = 63
-CONTAINER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ALLOW_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 """Without these, mpirun refuses to start for root."""
 
@@ -29,7 +29,7 @@ class Ground:
     env: Mapping[str, str]
     folder: str
     """The working directory when the manifest names none."""
-    image: Path | None = None
+    image: Image | None = None
 
 
 def launch(
@@ -44,19 +44,19 @@ def launch(
 ) -> Launch:
     """The process to start; the pod's variables (``found``) go over those of the ground."""
     values = isolation.variables(pod, found, mounts)
-    written = [*container["command"], *(container.get("args") or ())]
+    written = command_line(container, ground.image)
     argv = [expand(isolation.paths(part, mounts), values) for part in written]
     folder = isolation.paths(container.get("workingDir") or ground.folder, mounts)
     env = {**ground.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
-    return isolation.place(pod, Launch(argv, env, folder, mounts, ground.image))
+    return isolation.place(
+        pod, Launch(argv, env, folder, mounts, ground.image.folder if ground.image else None)
+    )
 
 
-def of_image(folder: Path, user: int) -> Ground:
-    """What an image without a config gives: a container's default variables, and nothing of the person's."""
-    users = folder / "etc" / "passwd"
-    lines = users.read_text(errors="replace").splitlines() if users.is_file() else []
-    homes = {fields[2]: fields[5] for fields in (line.split(":") for line in lines) if len(fields) > 5}
-    return Ground({"PATH": CONTAINER_PATH, "HOME": homes.get(str(user)) or "/"}, "/", folder)
+def of_image(image: Image, user: int, machine: Ground) -> Ground:
+    """What an image gives. One without a root file system of its own adds to what this machine gives."""
+    folder = machine.folder if image.folder is None else "/"
+    return Ground(image.environment(user, machine.env), image.working_dir or folder, image)
 
 
 def beside(pod: Manifest, begun: Launch, command: Sequence[str], isolation: Isolation) -> Launch:
@@ -74,17 +74,18 @@ def host_name(pod: Manifest) -> str:
     return name[:LONGEST_HOST_NAME].rstrip("-.")
 
 
-def refusal(pod: Manifest) -> str:
-    """Why no process can stand for one of the pod's containers; empty when all have a command.
-
-    An image's own command is unknown, because images are not pulled.
-    """
+def refusal(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
+    """Why no process can stand for one of the pod's containers; empty when all have a command."""
     for container in containers(pod):
-        if not container.get("command") and not is_delivery(container):
-            return (
-                f'container "{container["name"]}" has no command; the one of image {container.get("image", "")} is '
-                "unknown here, because images are not pulled"
-            )
+        name = container.get("image", "")
+        image = image_of(name)
+        if command_line(container, image) or is_delivery(container):
+            continue
+        if image is None or image.config is None:
+            why = f"the one of image {name} is unknown here, because images are not pulled"
+        else:
+            why = f"the config of image {name} gives none either"
+        return f'container "{container["name"]}" has no command; {why}'
     return ""
 
 

@@ -80,9 +80,6 @@ class Loopback:
     def node_address(self) -> str:
         return self._addresses.node
 
-    def image(self, name: str) -> Path | None:
-        return None
-
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 

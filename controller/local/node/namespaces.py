@@ -20,6 +20,7 @@ from controller.local.node.addresses import PRIVATE, Addresses
 from controller.local.node.egress import Egress
 from controller.local.node.environment import Variable
 from controller.local.node.hosts import Hosts
+from controller.local.node.images import NO_IMAGES, Images
 from controller.local.node.keeping import Keeper, Kept, NoNamespaces
 from controller.local.node.launch import host_name
 from controller.local.node.network import Network
@@ -30,7 +31,6 @@ from controller.local.node.volumes import Mount
 SHARED_MEMORY = "/dev/shm"
 ANYONE = "mode=1777"
 RESOLVER = "/etc/resolv.conf"
-NO_IMAGES: Mapping[str, Path] = {}
 
 
 class Namespaces:
@@ -43,10 +43,8 @@ class Namespaces:
         addresses: Addresses,
         folder: Path,
         egress: Egress | None,
-        images: Mapping[str, Path],
     ) -> None:
         self.folder = folder
-        self._images = {named(name): place for name, place in images.items()}
         self._egress = egress
         self.network = Network(addresses)
         self._keeper = keeper
@@ -56,9 +54,7 @@ class Namespaces:
         self._begun = itertools.count(1)
 
     @classmethod
-    async def open(
-        cls, folder: Path, *, egress: bool = False, images: Mapping[str, Path] = NO_IMAGES
-    ) -> Self:
+    async def open(cls, folder: Path, *, egress: bool = False, images: Images = NO_IMAGES) -> Self:
         """``egress``: give pods a way out of the machine. ``images``: the folders that stand for images.
 
         Raises:
@@ -75,14 +71,11 @@ class Namespaces:
         if egress:
             (listener,) = await keeper.call("socket")
             way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
-        return cls(keeper, addresses, folder, way_out, images)
+        return cls(keeper, addresses, folder, way_out)
 
     @property
     def node_address(self) -> str:
         return self._addresses.node
-
-    def image(self, name: str) -> Path | None:
-        return self._images.get(named(name)) if self._images else None
 
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
@@ -190,22 +183,16 @@ def _resolver() -> list[list[str]]:
     return [[RESOLVER, RESOLVER]] if Path(RESOLVER).exists() else []
 
 
-def named(image: str) -> str:
-    """An image's name with its tag."""
-    last = image.rpartition("/")[2]
-    return image if ":" in last or "@" in last else f"{image}:latest"
-
-
-async def _try(keeper: Keeper, folder: Path, images: Mapping[str, Path]) -> None:
+async def _try(keeper: Keeper, folder: Path, images: Images) -> None:
     staging = folder / ".try" / "root"
-    for number, (name, place) in enumerate(images.items()):
+    for number, (name, root) in enumerate(images.roots()):
         staging.mkdir(parents=True, exist_ok=True)
         try:
             await keeper.call(
-                "try", image=[str(place), str(folder / ".try" / str(number))], staging=str(staging)
+                "try", image=[str(root), str(folder / ".try" / str(number))], staging=str(staging)
             )
         except CannotStart as error:
-            raise NoNamespaces(f"{place} cannot be the file system of image {name}: {error}") from error
+            raise NoNamespaces(f"{root} cannot be the file system of image {name}: {error}") from error
 
 
 def _program(launch: Launch) -> dict[str, Any]:

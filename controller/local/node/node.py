@@ -23,6 +23,7 @@ from controller.local.node.access import Access
 from controller.local.node.admission import Rejection, rejection
 from controller.local.node.allotment import Allotment
 from controller.local.node.events import Events
+from controller.local.node.images import NO_IMAGES, Images
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import of_person
 from controller.local.node.logs import Logs
@@ -55,6 +56,7 @@ class Node:
         folder: Path,
         *,
         isolation: Isolation,
+        images: Images = NO_IMAGES,
         access: Access,
         claims: Path | None = None,
         machine: Machine,
@@ -67,6 +69,7 @@ class Node:
         self.name = name
         self.logs = Logs(folder / "logs")
         self.isolation = isolation
+        self._images = images
         self.network = self.isolation.network
         self._client = client
         self.machine = machine
@@ -256,6 +259,7 @@ class Node:
             name=self.name,
             folder=self.isolation.folder,
             isolation=self.isolation,
+            images=self._images,
             tools=tools,
             storage=self._storage,
             access=self._access,

@@ -85,19 +85,14 @@ class PodTask:
             self._node.forget(self._pod)
 
     async def _refuse(self, reason: str, message: str) -> None:
-        """Say why the pod does not run, and wait until it is deleted.
+        """End a pod that this node can never run, and say why.
 
-        It stays Pending, as a pod does whose image is not there: an operator would replace one that has failed by the
-        next one that fails.
+        Source: Kubernetes, pkg/kubelet/kubelet.go, rejectPod: such a pod is Failed, with the reason in its status.
         """
         self._node.tell(self._pod, reason, message, warning=True)
         waits = Waiting(reason, message)
         self._containers = {name: replace(one, state=waits) for name, one in self._containers.items()}
-        await self._report()
-        while self._deletion is None:
-            self._changed.clear()
-            await self._changed.wait()
-        await self._end(expired=False)
+        await self._report("Failed", reason, message)
 
     async def _live(self, tasks: asyncio.TaskGroup) -> None:
         await self._report()

@@ -25,6 +25,7 @@ from controller.local.node.downward import Place
 from controller.local.node.environment import Variable
 from controller.local.node.events import Events
 from controller.local.node.following import RESOURCES
+from controller.local.node.images import Images
 from controller.local.node.isolation import Isolation
 from controller.local.node.launch import Ground, beside, launch, of_image, refusal
 from controller.local.node.logs import Logs
@@ -56,6 +57,7 @@ class Workplace:
         name: str,
         folder: Path,
         isolation: Isolation,
+        images: Images,
         tools: Tools,
         storage: Storage,
         access: Access,
@@ -72,6 +74,7 @@ class Workplace:
         self._client = client
         self._name = name
         self._tools = tools
+        self._images = images
         self._access = access
         self._provisions = Provisions(
             client,
@@ -104,7 +107,7 @@ class Workplace:
         self._provisions.see_pod(pod)
 
     def refusal(self, pod: Manifest) -> str:
-        return refusal(pod) or self.isolation.refusal(pod)
+        return refusal(pod, self._images.get) or self.isolation.refusal(pod)
 
     async def prepare(self, pod: Manifest) -> None:
         self._tools.equip(pod)
@@ -226,12 +229,13 @@ class Workplace:
         return replace(launched, env=self._tools.on_path(pod, launched.env))
 
     def _ground(self, container: Manifest) -> Ground:
-        image = self.isolation.image(container.get("image", ""))
-        return self._machine if image is None else of_image(image, os.geteuid())
+        image = self._images.get(container.get("image", ""))
+        return self._machine if image is None else of_image(image, os.geteuid(), self._machine)
 
     def _mounts(self, pod: Manifest, container: Manifest, found: Mapping[str, Variable]) -> list[Mount]:
         mounts = [*self._provisions.mounts(pod, container, found), *self._tools.mounts(pod)]
-        if is_equipped(pod) and self.isolation.image(container.get("image", "")) is not None:
+        image = self._images.get(container.get("image", ""))
+        if is_equipped(pod) and image is not None and image.folder is not None:
             mounts.append(Mount("", str(self._tools.folder), self._tools.folder))
         return mounts
 

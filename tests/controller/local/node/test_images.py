@@ -1,5 +1,6 @@
 """A folder in the place of an image: what a container sees, and what stays as it was."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,15 @@ import pytest
 
 from controller.local.node.choice import Wanted, choose
 from controller.local.node.following import CONFIG_MAPS
+from controller.local.node.images import BadImage, Image, Images, command_line, named
 from controller.local.node.keeping import NoNamespaces
-from controller.local.node.launch import of_image
-from controller.local.node.namespaces import named
+from controller.local.node.launch import Ground, of_image
 from controller.local.node.process import Captured
 from controller.testing.bench import Bench, opened, phase
 from controller.testing.rootfs import build
+
+PERSON = {"A": "person"}
+MACHINE = Ground(PERSON, "/home/person")
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -27,7 +31,7 @@ def image(tmp_path: Path) -> Path:
 async def bench(tmp_path: Path, image: Path, isolations: list[Wanted]) -> AsyncIterator[Bench]:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
-    async with opened(tmp_path, "namespaces", images={"small": image}) as bench:
+    async with opened(tmp_path, "namespaces", images=Images({"small": Image.read(image)})) as bench:
         yield bench
 
 
@@ -145,7 +149,7 @@ async def test_a_program_that_the_image_does_not_have(bench: Bench) -> None:
 
 async def test_plain_processes_have_no_images(tmp_path: Path, image: Path) -> None:
     with pytest.raises(NoNamespaces, match="needs --isolation namespaces"):
-        await choose("loopback", tmp_path, images={"small": image})
+        await choose("loopback", tmp_path, images=Images({"small": Image(image)}))
 
 
 async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
@@ -153,8 +157,8 @@ async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
-    with pytest.raises(NoNamespaces, match="/nosuch cannot be the file system of image small"):
-        await choose("namespaces", tmp_path, images={"small": Path("/nosuch")})
+    with pytest.raises(NoNamespaces, match="/nosuch cannot be the file system of image small:latest"):
+        await choose("namespaces", tmp_path, images=Images({"small": Image(Path("/nosuch"))}))
 
 
 @pytest.mark.parametrize(
@@ -171,6 +175,86 @@ def test_a_name_without_a_tag_is_the_latest(name: str, full: str) -> None:
 
 
 def test_the_home_is_the_one_that_the_image_knows(image: Path, tmp_path: Path) -> None:
-    assert of_image(image, 0).env["HOME"] == "/root"
-    assert of_image(image, 7).env["HOME"] == "/"
-    assert of_image(tmp_path, 0).env["HOME"] == "/"
+    assert Image(image).environment(0, PERSON)["HOME"] == "/root"
+    assert Image(image).environment(7, PERSON)["HOME"] == "/"
+    assert Image(tmp_path).environment(0, PERSON)["HOME"] == "/"
+
+
+def test_a_config_without_a_folder_adds_to_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"Env": ["B=2"]}))
+    ground = of_image(Image.read(tmp_path / "config.json"), 0, MACHINE)
+
+    assert ground.env == {"A": "person", "B": "2"}
+    assert ground.folder == MACHINE.folder
+
+
+CONFIG = {"Entrypoint": ["/entry"], "Cmd": ["serve"], "Env": ["A=1", "PATH=/opt/bin"], "WorkingDir": "/work"}
+
+
+def with_config(folder: Path, config: Any) -> Image:
+    folder.mkdir()
+    folder.with_name(f"{folder.name}.json").write_text(json.dumps(config))
+    return Image.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        pytest.param({}, ["/entry", "serve"], id="neither command nor args"),
+        pytest.param({"args": ["x"]}, ["/entry", "x"], id="args replace those of the image"),
+        pytest.param({"command": ["c"]}, ["c"], id="a command drops those of the image"),
+        pytest.param({"command": ["c"], "args": ["x"]}, ["c", "x"], id="both"),
+    ],
+)
+def test_the_command_line_is_put_together_as_in_a_cluster(
+    tmp_path: Path, container: dict[str, Any], expected: list[str]
+) -> None:
+    assert command_line(container, with_config(tmp_path / "image", CONFIG)) == expected
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["the config alone", "a whole image configuration"])
+def test_variables_and_working_directory_come_from_the_config(tmp_path: Path, wrapped: bool) -> None:
+    image = with_config(tmp_path / "image", {"config": CONFIG} if wrapped else CONFIG)
+    ground = of_image(image, 0, MACHINE)
+
+    assert ground.env == {"PATH": "/opt/bin", "HOME": "/", "A": "1"}
+    assert ground.folder == "/work"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ([], "Expected `object`"),
+        ({"Entrypoint": "sh"}, r"\$.Entrypoint"),
+        ({"Env": ["A"]}, "Env: 'A' is not NAME=VALUE"),
+    ],
+    ids=["no object", "an entrypoint in one string", "a variable without a value"],
+)
+def test_a_config_that_is_none_is_refused_with_its_file_and_field(
+    tmp_path: Path, config: Any, why: str
+) -> None:
+    with pytest.raises(BadImage, match=rf"image\.json: .*{why}"):
+        with_config(tmp_path / "image", config)
+
+
+@pytest.mark.parametrize("config", [None, {}], ids=["unknown", "without one"])
+def test_arguments_alone_need_an_entrypoint_that_is_known(tmp_path: Path, config: Any) -> None:
+    known = with_config(tmp_path / "image", config) if config is not None else Image()
+
+    assert command_line({"args": ["x"]}, known) == (["x"] if config is not None else [])
+
+
+async def test_a_container_without_a_command_runs_that_of_its_image(
+    tmp_path: Path, isolations: list[Wanted]
+) -> None:
+    if "namespaces" not in isolations:
+        pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
+    folder = build(tmp_path / "image")
+    (folder / "work").mkdir()
+    config = {"Entrypoint": ["sh", "-c"], "Cmd": ["pwd; echo $A"], "Env": ["A=1"], "WorkingDir": "/work"}
+    folder.with_name("image.json").write_text(json.dumps(config))
+    async with opened(tmp_path / "run", "namespaces", images=Images({"small": Image.read(folder)})) as bench:
+        await bench.pod("a", image="small", command=None)
+        await bench.over("a")
+
+        assert await bench.log("a") == "/work\n1\n"

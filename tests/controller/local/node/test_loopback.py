@@ -92,9 +92,13 @@ def test_the_manifests_environment_goes_over_the_persons(loopback: Loopback) -> 
     assert (result.env["A"], result.env["B"]) == ("pod", "person")
 
 
+def no_image(name: str) -> None:
+    return None
+
+
 def test_an_images_own_command_is_unknown() -> None:
-    assert refusal(pod()) == ""
-    assert refusal(pod(command=None, args=["--epochs=1"])) == (
+    assert refusal(pod(), no_image) == ""
+    assert refusal(pod(command=None, args=["--epochs=1"]), no_image) == (
         'container "main" has no command; the one of image x is unknown here, because images are not pulled'
     )
 

@@ -204,16 +204,14 @@ async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
     assert place.events == [("FailedMount", 'configmap "c" not found')]
 
 
-async def test_a_pod_that_can_never_run_says_so_until_it_is_deleted(place: Workplace) -> None:
+async def test_a_pod_that_can_never_run_fails_and_says_why(place: Workplace) -> None:
     place.refused = "volume v"
-    async with running(place, pod()) as (task, work):
-        await asyncio.sleep(1000)
-        assert place.phases == ["Pending"]
-        assert place.state == {"waiting": {"reason": "Refused", "message": "volume v"}}
-        task.delete(place.now())
+    async with running(place, pod()) as (_, work):
         await work
 
-    assert place.phases == ["Pending", "Failed"]
+    assert place.phases == ["Failed"]
+    assert (place.statuses[-1]["reason"], place.statuses[-1]["message"]) == ("Refused", "volume v")
+    assert place.state == {"waiting": {"reason": "Refused", "message": "volume v"}}
     assert place.events == [("Refused", "volume v")]
     assert place.started == []
 
