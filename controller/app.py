@@ -23,6 +23,7 @@ from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.kube.limiter import TokenBucket
+from controller.kube.namespaces import TerminatingNamespaces
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
@@ -158,7 +159,14 @@ async def run(
             election = Election(aside, leases, new_identity(), time=time, observer=metrics.election())
             permit = election.permit
         client = await clients.enter_async_context(
-            Client(connection, in_flight=in_flight, limiter=limiter, observer=observer, permit=permit)
+            Client(
+                connection,
+                in_flight=in_flight,
+                limiter=limiter,
+                observer=observer,
+                permit=permit,
+                terminating=TerminatingNamespaces(),
+            )
         )
         metrics.gate(client.gate)
         knocker = Knocker()
@@ -327,6 +335,8 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> _Cont
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
         suspensions.heard(before, after)
+        if shared.client.terminating and after and (before is None or before.uid != after.uid):
+            shared.client.terminating.discard(after.namespace)  # it takes objects, as it has taken this one
         triggers.on_job(queue, before, after)
 
     jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)

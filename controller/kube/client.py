@@ -18,6 +18,7 @@ from controller.kube import errors
 from controller.kube.connect import Connection
 from controller.kube.gate import WIDEST, Gate, Lane
 from controller.kube.limiter import TokenBucket
+from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.transport import (
     NO_ANSWER,
     NOT_ACCEPTED,
@@ -56,7 +57,8 @@ class Client:
     """A client of one API server. Use as an async context manager; close it last.
 
     ``permit`` gives the seconds for which a write may still be under way. It is asked after all waiting and again right
-    before each write is sent, and the write is given up when they are over.
+    before each write is sent, and the write is given up when they are over. With ``terminating``, nothing is created in a namespace that
+    is known to be terminated; without it, the server is asked each time.
     """
 
     def __init__(
@@ -68,8 +70,10 @@ class Client:
         user_agent: str = "rallypoint",
         observer: Observer = UNOBSERVED,
         permit: Callable[[], float] = always,
+        terminating: TerminatingNamespaces | None = None,
     ) -> None:
         self.gate = Gate(in_flight, limiter)
+        self.terminating = terminating
         self._is_limited = limiter is not None
         self._observer = observer
         self._permit = permit
@@ -140,10 +144,25 @@ class Client:
         subresource: str = "",
         lane: Lane = Lane.CHILD,
     ) -> bytes:
-        path = resource.path(namespace, name, subresource)
-        return await self.request(
-            "POST", path, resource=resource.plural, body=body, lane=lane, group=namespace
-        )
+        """Create an object, or a subresource of one.
+
+        Raises:
+            NamespaceTerminating: the namespace takes no new objects.
+        """
+        path, terminating = resource.path(namespace, name, subresource), self.terminating
+        if terminating:
+            terminating.check(namespace)
+        try:
+            answer = await self.request(
+                "POST", path, resource=resource.plural, body=body, lane=lane, group=namespace
+            )
+        except errors.NamespaceTerminating as error:
+            if terminating:
+                terminating.add(namespace, error)
+            raise
+        if terminating:
+            terminating.discard(namespace)
+        return answer
 
     async def update(
         self,

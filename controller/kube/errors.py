@@ -3,6 +3,7 @@
     ApiError                  any answer of 400 and more
     ├── Unauthorized          401: the credentials are not accepted
     ├── Forbidden             403: RBAC, quota or admission says no
+    │   └── NamespaceTerminating  nothing is created any more in a namespace that is being deleted
     ├── NotFound              404
     ├── Conflict              409: changed meanwhile, or a precondition does not hold
     │   └── AlreadyExists     409 on create
@@ -45,6 +46,9 @@ class Unauthorized(ApiError): ...
 class Forbidden(ApiError): ...
 
 
+class NamespaceTerminating(Forbidden): ...
+
+
 class NotFound(ApiError): ...
 
 
@@ -71,6 +75,7 @@ class NotLeading(Exception):
 
 
 class _Cause(msgspec.Struct):
+    reason: str = ""
     field: str = ""
     message: str = ""
 
@@ -87,6 +92,9 @@ class _Status(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Status).decode
+
+_NAMESPACE_TERMINATING = "NamespaceTerminating"
+"""The reason of a cause. Source: Kubernetes, core/v1, NamespaceTerminatingCause."""
 
 _BY_CODE: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -108,11 +116,14 @@ def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
     except msgspec.DecodeError:
         status = _Status(message=body[:1024].decode(errors="replace"))
     details = status.details or _Details()
+    message, causes = status.message or f"HTTP {code}", details.causes or []
+    if code == 403 and any(cause.reason == _NAMESPACE_TERMINATING for cause in causes):
+        return NamespaceTerminating(code, status.reason or "", message)
     return from_status(
         code,
         status.reason or "",
-        status.message or f"HTTP {code}",
-        causes=tuple((cause.field, cause.message) for cause in details.causes or ()),
+        message,
+        causes=tuple((cause.field, cause.message) for cause in causes),
         retry_after_seconds=_seconds(retry_after) or details.retry_after_seconds,
     )
 

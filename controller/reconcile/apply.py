@@ -19,6 +19,7 @@ from api.meta import Resource
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.patience import Patience
 from controller.reconcile.telling import Teller
@@ -79,7 +80,10 @@ class Applier:
     async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
         """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
 
-        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile.
+        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile. In a
+        namespace that is being terminated, children are deleted and none is created.
+
+        Source of that: kube-controller-manager, which takes HasStatusCause(err, NamespaceTerminatingCause) for no error.
 
         Raises:
             Refused: the API server does not take a child.
@@ -96,6 +100,8 @@ class Applier:
             done = await self._all(parent, create, delete)
         except Remains:
             return REMAINS_SECONDS
+        except errors.NamespaceTerminating:
+            return RETRY_SECONDS  # no failure of the job: the namespace takes it away with all that it has
         except Exception:
             self._patience.failed(job.uid, parent.generation)
             self._teller.sum_up(job)

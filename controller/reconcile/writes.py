@@ -65,13 +65,14 @@ class Writer:
         """The object as it was made.
 
         Raises:
-            AlreadyExists: there is one of that name; nothing is told.
+            AlreadyExists: there is one of that name; no event is recorded.
+            NamespaceTerminating: nothing is created in the namespace any more; no event is recorded, as it would be refused, too.
         """
         job = parent.subject
         body = orjson.dumps(child.body())
         try:
             return await self._client.create(child.resource, job.namespace, body)
-        except errors.AlreadyExists:
+        except (errors.AlreadyExists, errors.NamespaceTerminating):
             raise
         except errors.Invalid as error:
             self.tell_failed(parent, "Create", child.resource, error.message)

@@ -17,7 +17,15 @@ import structlog
 
 from api.meta import EVENTS
 from controller.kube.client import Client
-from controller.kube.errors import AlreadyExists, ApiError, NotFound, NotLeading, ServerError, TooManyRequests
+from controller.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    NamespaceTerminating,
+    NotFound,
+    NotLeading,
+    ServerError,
+    TooManyRequests,
+)
 from controller.kube.gate import Lane
 from controller.runtime import clock
 from controller.runtime.recent import Recent
@@ -175,8 +183,10 @@ class Recorder:
                     self.dropped += 1
                     log.warning("event given up", reason=note.reason, error=repr(error))
                     return
+            except NamespaceTerminating:
+                return  # nobody is left to read it
             except ApiError as error:
-                # A namespace on its way out takes no events, nor does one whose job is gone: nobody is left to read them.
+                # A namespace that is gone takes no events: nobody is left to read them.
                 log.info("event refused", reason=note.reason, code=error.code, error=error.message)
                 return
             except NotLeading:

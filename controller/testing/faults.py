@@ -26,11 +26,11 @@ class Refuse:
     retry_after_seconds: int = 0
     fields: tuple[tuple[str, str], ...] = ()
     """(field, message) of each cause."""
+    cause: str = "FieldValueInvalid"
+    """The reason of each."""
 
     def response(self) -> web.Response:
-        causes = [
-            {"reason": "FieldValueInvalid", "field": path, "message": text} for path, text in self.fields
-        ]
+        causes = [{"reason": self.cause, "field": path, "message": text} for path, text in self.fields]
         status = {
             "kind": "Status",
             "apiVersion": "v1",

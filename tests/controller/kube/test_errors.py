@@ -46,6 +46,20 @@ def test_the_fields_that_are_refused() -> None:
     assert error.causes == (("spec.a", "no"), ("", "of no field"))
 
 
+def test_a_namespace_that_is_being_terminated() -> None:
+    message = "unable to create new content in namespace team because it is being terminated"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": "namespace team is being terminated",
+        "field": "metadata.namespace",
+    }
+
+    error = errors.from_response(403, status("Forbidden", message, causes=[cause]))
+
+    assert type(error) is errors.NamespaceTerminating
+    assert (error.code, error.message) == (403, message)
+
+
 @pytest.mark.parametrize(
     ("header", "details", "seconds"),
     [

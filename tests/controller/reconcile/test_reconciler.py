@@ -17,6 +17,7 @@ from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Event, Severity
 from controller.kind import Quiet
+from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile.reconciler import has_run
 from controller.reconcile.telling import Teller
 from controller.testing.builders import template
@@ -720,3 +721,63 @@ async def test_a_wrong_spec_does_not_hold_up_the_others() -> None:
 
         assert await on.conditions("wrong") == "Created T, Failed T"
         assert await on.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]
+
+
+async def terminate(on: Stage) -> Rule:
+    """Begin to delete the namespace: nothing can be created in it, and pods go before their jobs."""
+    text = "namespace default is being terminated"
+    refusal = Refuse(
+        403, "Forbidden", text, fields=(("metadata.namespace", text),), cause="NamespaceTerminating"
+    )
+    rule = Rule(refusal, verb="create", namespace=NAMESPACE)
+    on.faults.rules.append(rule)
+    for pod in await on.names(PODS):
+        await on.delete(PODS, pod, grace_period_seconds=0)
+    return rule
+
+
+async def test_a_namespace_that_is_being_terminated_is_asked_once() -> None:
+    async with stage() as on:
+        with capture_logs() as logs:
+            async with controlling(on, QUIET):
+                for number in range(15):
+                    await on.submit(f"train-{number:02}")
+                await on.settled(5)
+                seen = len(on.calls)
+                await terminate(on)
+                await on.settled(35)
+
+        creates = [one for one in on.calls[seen:] if one.verb == "create"]
+        assert 1 <= len(creates) <= 32, "one, and those that were under way with it"
+        assert [one["event"] for one in logs if "terminated" in one["event"]] == [
+            "namespace is being terminated: nothing is created in it"
+        ]
+        assert not [one for one in logs if one["log_level"] in {"warning", "error"}]
+
+
+async def test_a_new_namespace_of_that_name_is_asked_at_once() -> None:
+    async with stage() as on, controlling(on, QUIET):
+        await on.submit()
+        await on.settled()
+        terminating = await terminate(on)
+        await on.settled()
+        await on.delete(RESOURCE, "train")
+        on.faults.rules.remove(terminating)
+        await on.submit("again")
+        await on.settled(5)
+
+        pods = [one for one in await on.names(PODS) if one.startswith("again")]
+        assert pods == ["again-master-0", "again-worker-0"]
+        assert len([one for one in await on.events("SuccessfulCreatePod") if "again" in one]) == 2
+
+
+async def test_a_job_goes_on_if_its_namespace_is_not_terminated_after_all() -> None:
+    async with stage() as on, controlling(on, QUIET):
+        await on.submit()
+        await on.settled()
+        terminating = await terminate(on)
+        await on.settled()
+        on.faults.rules.remove(terminating)
+        await on.settled(RETRY_SECONDS + 1)
+
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
