@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from api import labels
+from api.messages import without_numbers
 
 NO_INDEX: Final = -1
 """Index of a pod whose replica-index label is missing or no number."""
@@ -30,10 +31,15 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trouble(msgspec.Struct, frozen=True, gc=False):
-    """Something about a pod that its owner should hear of, as an event."""
+    """Something about a pod that its owner should hear of, as an event.
+
+    Two of equal reason and ``similar`` are the same trouble, whatever their messages: a scheduler writes a new text whenever a node changes,
+    and a kubelet how long it waits now.
+    """
 
     reason: str
     message: str
+    similar: str
 
 
 class Owned(msgspec.Struct, frozen=True, gc=False):
@@ -312,7 +318,7 @@ def _troubles(name: str, status: _PodStatus) -> tuple[Trouble, ...]:
     newest = max(status.conditions or (), key=lambda c: c.last_transition_time or "", default=None)
     if newest is None or newest.status == "True" or not newest.message:
         return ()
-    return (Trouble(newest.reason, f"Error pod {name} condition message: {newest.message}"),)
+    return (Trouble(newest.reason, f"Error pod {name} condition message: {newest.message}", newest.type),)
 
 
 def _container_trouble(pod: str, container: _Container) -> Trouble | None:
@@ -320,8 +326,14 @@ def _container_trouble(pod: str, container: _Container) -> Trouble | None:
     if state.terminated and state.terminated.exit_code:
         done = state.terminated
         text = f"exitCode: {done.exit_code} terminated message: {done.message}"
-        return Trouble(done.reason, f"Error pod {pod} container {container.name} {text}")
+        return _trouble(pod, container.name, done.reason, text)
     if state.waiting and state.waiting.message:
         text = f"waiting message: {state.waiting.message}"
-        return Trouble(state.waiting.reason, f"Error pod {pod} container {container.name} {text}")
+        return _trouble(pod, container.name, state.waiting.reason, text)
     return None
+
+
+def _trouble(pod: str, container: str, reason: str, text: str) -> Trouble:
+    # The pod's name is in some of a kubelet's texts, too; that of a pod whose name somebody else chose may have no number.
+    similar = f"{container} {without_numbers(text.replace(pod, '#'))}"
+    return Trouble(reason, f"Error pod {pod} container {container} {text}", similar)

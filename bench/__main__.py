@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 try:
-    from bench import cluster, handover, local, show
+    from bench import cluster, events, handover, local, show
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
     from bench.nccl import overhead, scaling, versus
@@ -21,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
     cluster.add_parser(subparsers)
     controlplane.add_parser(subparsers)
+    events.add_parser(subparsers)
     handover.add_parser(subparsers)
     local.add_parser(subparsers)
     show.add_parser(subparsers)

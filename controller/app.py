@@ -263,7 +263,7 @@ def _replica(
     on_work: Callable[[], None],
 ) -> Replica:
     recorder = Recorder(client, enabled=settings.events != "off")
-    metrics.events(lambda: recorder.dropped)
+    metrics.events(lambda: recorder.dropped, lambda: recorder.limited)
     teller = Teller(recorder, compact=settings.events == "compact")
     queues = {
         kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)

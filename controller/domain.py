@@ -88,12 +88,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell about a job. ``once`` is a key: while it is remembered, the same is not told again."""
+    """Something to tell about a job. ``once`` is a key: while it is remembered, the same is not told again.
+
+    ``similar`` is empty for what tells of the job's own state. Events that report something of a pod have the same if they say the same
+    of different pods: those are combined, and limited per job.
+    """
 
     severity: Severity
     reason: str
     message: str
     once: str = ""
+    similar: str = ""
 
 
 @dataclass(frozen=True, slots=True)

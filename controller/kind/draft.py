@@ -128,8 +128,8 @@ class Draft:
     def tell_restart(self, message: str) -> None:
         self._tell(Severity.WARNING, "Restarting", message)
 
-    def tell(self, severity: Severity, reason: str, message: str, once: str = "") -> None:
-        self.events.append(Event(severity, reason, message, once))
+    def tell(self, severity: Severity, reason: str, message: str, once: str = "", similar: str = "") -> None:
+        self.events.append(Event(severity, reason, message, once, similar))
 
     def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
         """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.

@@ -69,6 +69,29 @@ class FairLines(Generic[T]):
         self.discard(item)
         return item
 
+    def peek_oldest(self) -> T:
+        """Return what has waited longest; it goes on waiting.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        if not self._places:
+            raise IndexError("nothing waits")
+        return next(iter(self._places))
+
+    def pop_from_longest(self) -> T:
+        """Take the oldest item of the group that has most waiting in the lowest level: what to drop when too much waits.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        if not self._levels:
+            raise IndexError("nothing waits")
+        line = max(self._levels[min(self._levels)].values(), key=len)
+        item = next(iter(line))
+        self.discard(item)
+        return item
+
     def discard(self, item: T) -> bool:
         """Stop waiting; whether it did wait."""
         place = self._places.pop(item, None)

@@ -407,12 +407,18 @@ def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
 def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
     """Exit codes of failures and what keeps a pod from running.
 
-    Differs: each is told once, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
+    Differs: each is told once, a change of its numbers is none, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
     """
     done = pod.exit_of(role.container)
     if done and done.code:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
-        draft.tell(Severity.NORMAL, "ExitedWithCode", text, once=f"{pod.uid}{text}{pod.restarts}")
+        draft.tell(
+            Severity.NORMAL,
+            "ExitedWithCode",
+            text,
+            once=f"{pod.uid}{text}{pod.restarts}",
+            similar=f"{role.container} {done.code}",
+        )
     if pod.deleting:
         return
     for trouble in pod.troubles:
@@ -420,7 +426,8 @@ def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
             Severity.WARNING,
             trouble.reason,
             trouble.message,
-            once=f"{pod.uid}{trouble.reason}{trouble.message}",
+            once=f"{pod.uid}{trouble.reason}{trouble.similar}",
+            similar=trouble.similar,
         )
 
 

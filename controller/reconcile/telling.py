@@ -10,10 +10,11 @@ docs/decisions/0011-events.md.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from api.messages import without_numbers
 from api.meta import Resource
 from controller.domain import PLAIN, Event, Severity, Voice
 from controller.runtime.recent import Recent
-from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.recorder import EventPriority, Recorder, Subject
 
 ONE_BY_ONE = 23
 """Children of a job that get an event each; with the one that sums up the others and that of the job's end it makes 25."""
@@ -51,7 +52,7 @@ class Teller:
         if own is None:
             doing = {"Create": "creating", "Update": "updating", "Delete": "deleting"}[verb]
             own = Event(Severity.WARNING, f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
-        self._recorder.record(job, own.severity, own.reason, own.message)
+        self._report(job, own.severity, own.reason, own.message, without_numbers(own.message))
 
     def sum_up(self, job: Subject) -> None:
         """Tell of the children that had no event of their own; for when all of them are there."""
@@ -68,19 +69,26 @@ class Teller:
         fresh = [event for event in events if not (event.once and self._is_known(job.uid, event.once))]
         if not self._compact:
             for event in fresh:
-                self._recorder.record(job, event.severity, event.reason, event.message)
+                self._report(job, event.severity, event.reason, event.message, event.similar)
             return
-        by_reason: defaultdict[tuple[Severity, str], list[str]] = defaultdict(list)
+        by_reason: defaultdict[tuple[Severity, str, str], list[str]] = defaultdict(list)
         for event in fresh:
-            by_reason[event.severity, event.reason].append(event.message)
-        for (severity, reason), messages in by_reason.items():
-            self._recorder.record(job, severity, reason, _together(messages))
+            # Those of any similarity go together: in this form a reason has one event per reconcile.
+            by_reason[event.severity, event.reason, event.reason if event.similar else ""].append(
+                event.message
+            )
+        for (severity, reason, similar), messages in by_reason.items():
+            self._report(job, severity, reason, _together(messages), similar)
 
     def forget(self, uid: str) -> None:
         """There is no such job any more."""
         self._told.pop(uid, None)
         self._rest.pop(uid, None)
         self._once.pop(uid, None)
+
+    def _report(self, job: Subject, severity: str, reason: str, message: str, similar: str) -> None:
+        priority = EventPriority.REPORT if similar else EventPriority.STATE
+        self._recorder.record(job, severity, reason, message, priority=priority, similar=similar)
 
     def _child(self, job: Subject, verb: str, resource: Resource, name: str, voice: Voice) -> None:
         own = voice.done(verb, resource.kind, name) if voice.done else None
@@ -93,7 +101,7 @@ class Teller:
         if own is None:
             self._tell(job, verb, [(resource, name)])
         else:
-            self._recorder.record(job, own.severity, own.reason, own.message, pressing=False)
+            self._recorder.record(job, own.severity, own.reason, own.message, priority=EventPriority.CHILD)
 
     def _tell(self, job: Subject, verb: str, children: Sequence[tuple[Resource, str]]) -> None:
         """One event for all of them, under the reason of the first."""
@@ -101,7 +109,8 @@ class Teller:
         kinds = " and ".join(kind if count == 1 else f"{count} {kind}s" for kind, count in counts.items())
         names = ", ".join(dict.fromkeys(name for _, name in children))
         reason = f"Successful{verb}{children[0][0].kind}"
-        self._recorder.record(job, "Normal", reason, f"{verb}d {kinds}: {names}", pressing=False)
+        message = f"{verb}d {kinds}: {names}"
+        self._recorder.record(job, "Normal", reason, message, priority=EventPriority.CHILD)
 
     def _is_known(self, uid: str, once: str) -> bool:
         of_job, key = self._once[uid], hash(once)

@@ -1,6 +1,7 @@
 """From a change of an object to the key of the job that wants a pass.
 
-Own writes never come this far: the store knew them already. Neither do changes that leave a row the same, such as a pod's heartbeat.
+Own writes never come this far: the store knew them already. Neither do changes that leave a row the same, such as a pod's heartbeat,
+and those of texts that no decision reads, such as why a scheduler finds no node now.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from api.children import Owned
+from api.children import Owned, Pod
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.runtime.queue import Level, Queue
@@ -59,7 +60,18 @@ def _had_passes(row: JobRow) -> bool:
 
 
 def is_same(before: C | None, after: C | None) -> bool:
-    """Whether two versions of a child differ in nothing that a decision reads."""
+    """Whether two versions of a child differ in nothing that a decision reads.
+
+    The text of a trouble is only for the event of its first time.
+    """
     if before is None or after is None:
         return False
+    if isinstance(before, Pod) and isinstance(after, Pod) and _same_troubles(before, after):
+        after = msgspec.structs.replace(after, troubles=before.troubles)
     return msgspec.structs.replace(after, resource_version=before.resource_version) == before
+
+
+def _same_troubles(before: Pod, after: Pod) -> bool:
+    return [(one.reason, one.similar) for one in before.troubles] == [
+        (one.reason, one.similar) for one in after.troubles
+    ]

@@ -207,6 +207,7 @@ UNSCHEDULED = {
                 Trouble(
                     "ImagePullBackOff",
                     "Error pod train-worker-3 container pytorch waiting message: no image",
+                    "pytorch waiting message: no image",
                 ),
             ),
             id="a container waits and says why",
@@ -220,7 +221,9 @@ UNSCHEDULED = {
             {"containerStatuses": [container(terminated={"exitCode": 1, "reason": "Error", "message": "m"})]},
             (
                 Trouble(
-                    "Error", "Error pod train-worker-3 container pytorch exitCode: 1 terminated message: m"
+                    "Error",
+                    "Error pod train-worker-3 container pytorch exitCode: 1 terminated message: m",
+                    "pytorch exitCode: # terminated message: m",
                 ),
             ),
             id="a container has ended badly",
@@ -240,12 +243,22 @@ UNSCHEDULED = {
         ),
         pytest.param(
             {"initContainerStatuses": [container("init", waiting={"reason": "R", "message": "m"})]},
-            (Trouble("R", "Error pod train-worker-3 container init waiting message: m"),),
+            (
+                Trouble(
+                    "R",
+                    "Error pod train-worker-3 container init waiting message: m",
+                    "init waiting message: m",
+                ),
+            ),
             id="init containers are asked where there are no others",
         ),
         pytest.param(
             {"conditions": [UNSCHEDULED]},
-            (Trouble("Unschedulable", "Error pod train-worker-3 condition message: no nodes"),),
+            (
+                Trouble(
+                    "Unschedulable", "Error pod train-worker-3 condition message: no nodes", "PodScheduled"
+                ),
+            ),
             id="without containers the newest condition tells",
         ),
         pytest.param(

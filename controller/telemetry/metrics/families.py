@@ -187,6 +187,11 @@ WATCH_ENDINGS = Family(
     ),
 )
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
+EVENTS_LIMITED = Family(
+    "rallypoint_events_limited_total",
+    "counter",
+    "Events about pods and failed API calls over the limit of their job, which is 25 and one more each 5 minutes",
+)
 GATE_WIDTH = Family(
     "rallypoint_gate_width", "gauge", "Requests that may be under way at once; narrowed after 429 and 503"
 )
@@ -284,6 +289,7 @@ GROUPS = (
             WATCH_FILLS,
             WATCH_ENDINGS,
             EVENTS_DROPPED,
+            EVENTS_LIMITED,
             GATE_WIDTH,
             GATE_IN_FLIGHT,
             GATE_WAITING,

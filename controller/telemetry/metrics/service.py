@@ -27,7 +27,7 @@ _without_created_series: Callable[[], None] = disable_created_metrics
 
 _READ = (
     *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
-    *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED),
+    *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED, families.EVENTS_LIMITED),
     *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
     *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
 )
@@ -142,8 +142,9 @@ class Metrics:
         for ending in families.ENDINGS:
             read(families.WATCH_ENDINGS, (resource, ending), partial(watch.endings.__getitem__, ending))
 
-    def events(self, dropped: Callable[[], int]) -> None:
+    def events(self, dropped: Callable[[], int], limited: Callable[[], int]) -> None:
         self._readings.add(families.EVENTS_DROPPED, (), dropped)
+        self._readings.add(families.EVENTS_LIMITED, (), limited)
 
     def gate(self, gate: Gate) -> None:
         read = self._readings.add

@@ -57,11 +57,23 @@ def test_the_oldest_is_taken_past_levels_and_turns() -> None:
     assert drained(waiting) == [1, 2, 3]
 
 
+def test_the_first_to_drop_is_the_oldest_of_the_longest_line_of_the_lowest_level() -> None:
+    waiting = lines([(1, "a")] * 4 + [(0, "b"), (0, "c"), (0, "c")])
+
+    assert [waiting.pop_from_longest() for _ in range(7)] == [5, 4, 6, 0, 1, 2, 3]
+
+
+def test_looking_at_the_oldest_takes_nothing() -> None:
+    waiting = lines([(0, "a"), (1, "b")])
+
+    assert [waiting.peek_oldest(), waiting.peek_oldest(), len(waiting)] == [0, 0, 2]
+
+
 def test_what_is_not_there() -> None:
     waiting = lines([(0, "a")])
 
     assert (waiting.discard(0), waiting.discard(0)) == (True, False)
-    for take in (waiting.pop, waiting.pop_oldest):
+    for take in (waiting.pop, waiting.pop_oldest, waiting.peek_oldest, waiting.pop_from_longest):
         with pytest.raises(IndexError):
             take()
     with pytest.raises(KeyError):
@@ -100,7 +112,7 @@ def test_groups_take_turns(crowd: list[tuple[int, str]]) -> None:
 
 ACTIONS = st.one_of(
     st.tuples(st.just("push"), LEVELS, GROUPS),
-    st.tuples(st.sampled_from(["pop", "oldest"]), st.just(0), st.just("")),
+    st.tuples(st.sampled_from(["pop", "oldest", "longest"]), st.just(0), st.just("")),
     st.tuples(st.just("discard"), st.integers(0, 20), st.just("")),
     st.tuples(st.just("raise"), LEVELS, st.integers(0, 20).map(str)),
 )
@@ -121,6 +133,9 @@ def test_nothing_is_lost_or_kept_whatever_is_done(actions: list[tuple[str, int, 
             oldest = waiting.pop_oldest()
             assert oldest == min(model)
             del model[oldest]
+        elif action == "longest" and model:
+            dropped = waiting.pop_from_longest()
+            assert model.pop(dropped) <= min(model.values(), default=9)
         elif action == "discard":
             assert waiting.discard(number) == (model.pop(number, None) is not None)
         elif action == "raise" and int(text) in model:

@@ -306,7 +306,7 @@ def test_exit_codes_are_told_once(code: int, events: list[str]) -> None:
 )
 def test_troubles_are_told_once(deleting: bool, told: list[str]) -> None:
     life = life_of()
-    trouble = Trouble("ImagePullBackOff", "no image")
+    trouble = Trouble("ImagePullBackOff", "no image", "pytorch")
     life.become("Pending", "worker-0", deleting=deleting, troubles=(trouble,))
     life.settle()
     life.settle()

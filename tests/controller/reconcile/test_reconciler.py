@@ -18,6 +18,7 @@ from api.v1.pytorchjob import RESOURCE
 from controller.domain import Event, Severity
 from controller.kind import Quiet
 from controller.kube.namespaces import RETRY_SECONDS
+from controller.reconcile import plan as planning
 from controller.reconcile.reconciler import has_run
 from controller.reconcile.telling import Teller
 from controller.testing.builders import template
@@ -721,6 +722,70 @@ async def test_a_wrong_spec_does_not_hold_up_the_others() -> None:
 
         assert await on.conditions("wrong") == "Created T, Failed T"
         assert await on.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]
+
+
+def waiting(reason: str, message: str) -> dict[str, Any]:
+    """The status of a pod whose container waits."""
+    return {
+        "containerStatuses": [
+            {"name": "pytorch", "state": {"waiting": {"reason": reason, "message": message}}}
+        ]
+    }
+
+
+async def test_a_large_job_in_trouble_writes_a_few_events_and_its_end_is_among_them() -> None:
+    async with stage() as on, controlling(on, QUIET):
+        await on.submit(workers=99)
+        await on.settled(5)
+        pods = await on.names(PODS)
+        before = len([one for one in on.calls if one.plural == "events"])
+        for reason in ("ErrImagePull", "ImagePullBackOff"):
+            for index, name in enumerate(pods):
+                message = f"image of {name}: dial tcp 10.0.0.{index}:443: i/o timeout"
+                await on.change(PODS, name, {"status": waiting(reason, message)}, "status")
+            await on.settled()
+        await on.become("Running")
+        await on.become("Succeeded", "train-master-0", code=0)
+        await on.settled(5)
+
+        assert len(pods) == 100
+        assert len([one for one in on.calls if one.plural == "events"]) - before <= 26
+        shared = [one for one in await on.events() if one.startswith("(combined from similar events): ")]
+        assert len(shared) == 2
+        assert len(await on.events("PyTorchJobSucceeded")) == 1
+
+
+async def test_a_scheduler_that_changes_its_mind_starts_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[object] = []
+    decide = planning.decide
+
+    def counted(*given: Any) -> Any:
+        passes.append(given)
+        return decide(*given)
+
+    monkeypatch.setattr(planning, "decide", counted)
+    async with stage() as on, controlling(on, QUIET):
+        await on.submit(workers=0)
+        await on.settled()
+
+        async def unschedulable(message: str) -> int:
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": message,
+                "lastTransitionTime": "2026-01-01T12:00:00Z",
+            }
+            before = len(passes)
+            await on.change(PODS, "train-master-0", {"status": {"conditions": [condition]}}, "status")
+            await on.settled()
+            return len(passes) - before
+
+        assert await unschedulable("0/5 nodes are available: 5 Insufficient cpu.") == 1
+        assert await unschedulable("0/6 nodes are available: 1 node(s) had a taint.") == 0
+        assert await on.events("Unschedulable") == [
+            "Error pod train-master-0 condition message: 0/5 nodes are available: 5 Insufficient cpu."
+        ]
 
 
 async def terminate(on: Stage) -> Rule:

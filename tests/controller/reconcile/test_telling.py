@@ -8,7 +8,7 @@ from controller.domain import Event, Severity, Voice
 from controller.kube.client import Client
 from controller.reconcile import telling
 from controller.reconcile.telling import ONE_BY_ONE, Teller
-from controller.runtime.recorder import Recorder, Subject
+from controller.runtime.recorder import EventPriority, Recorder, Subject
 
 JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "train", "uid-1", "pytorchjob-controller")
 
@@ -19,13 +19,26 @@ class Listener(Recorder):
     def __init__(self) -> None:
         super().__init__(Client.__new__(Client))
         self.heard: list[tuple[str, str]] = []
+        self.similar: list[str] = []
+        """What the reports that were heard are combined by."""
 
     @override
     def record(
-        self, subject: Subject, severity: str, reason: str, message: str, *, pressing: bool = True
+        self,
+        subject: Subject,
+        severity: str,
+        reason: str,
+        message: str,
+        *,
+        priority: EventPriority = EventPriority.STATE,
+        similar: str = "",
     ) -> None:
-        assert pressing != reason.startswith("Successful"), "only what happens as it should can wait"
+        is_child = priority is EventPriority.CHILD
+        assert is_child == reason.startswith("Successful"), "only what happens as it should can wait"
+        assert (priority is EventPriority.REPORT) == bool(similar)
         self.heard.append((reason, message))
+        if similar:
+            self.similar.append(similar)
 
 
 @pytest.fixture
@@ -158,6 +171,37 @@ def test_a_failure_is_told_in_the_words_of_the_original(listener: Listener) -> N
         ("FailedCreatePod", "Error creating: no"),
         ("FailedDeleteService", "Error deleting: no"),
     ]
+
+
+def test_what_pods_report_is_combined_and_the_state_of_the_job_is_not(listener: Listener) -> None:
+    teller = Teller(listener)
+    image = Event(Severity.WARNING, "ErrImagePull", "pod-7: no image", similar="pytorch no image")
+    teller.happened(JOB, [image, Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")])
+
+    assert listener.similar == ["pytorch no image"]
+    assert len(listener.heard) == 2
+
+
+def test_failures_that_differ_in_numbers_are_combined(listener: Listener) -> None:
+    teller = Teller(listener)
+    for index, used in ((7, 10), (123, 9)):
+        text = (
+            f'pods "train-worker-{index}" is forbidden: exceeded quota: q, requested: cpu=1, used: cpu={used}'
+        )
+        teller.failed(JOB, "Create", PODS, text)
+
+    assert len(set(listener.heard)) == 2
+    assert len(set(listener.similar)) == 1
+
+
+def test_in_compact_form_all_reports_of_a_reason_are_combined(listener: Listener) -> None:
+    teller = Teller(listener, compact=True)
+    texts = ("manifest unknown", "timeout")
+    for text in texts:
+        teller.happened(JOB, [Event(Severity.WARNING, "ErrImagePull", text, similar=text)])
+
+    assert [message for _, message in listener.heard] == list(texts)
+    assert len(set(listener.similar)) == 1
 
 
 def test_a_job_that_is_gone_is_forgotten(listener: Listener) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from api.batch import BatchJob
-from api.children import Pod
+from api.children import Pod, Trouble
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
@@ -147,6 +147,36 @@ async def test_a_child_asks_for_nothing(before: Pod | None, after: Pod | None) -
     on_child({"PyTorchJob": queue}, before, after)
 
     assert await taken(queue) == []
+
+
+def troubled(version: int, message: str, similar: str = "PodScheduled", reason: str = "Unschedulable") -> Pod:
+    return pod(resource_version=version, troubles=(Trouble(reason, message, similar),))
+
+
+async def test_the_text_of_a_trouble_that_goes_on_asks_for_nothing() -> None:
+    queue = Queue[Key]()
+    before = troubled(1, "0/5 nodes are available: 5 Insufficient cpu")
+    on_child({"PyTorchJob": queue}, before, troubled(2, "0/6 nodes are available: 1 node(s) had a taint"))
+
+    assert await taken(queue) == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(troubled(2, "m", reason="SchedulingGated"), id="another reason"),
+        pytest.param(troubled(2, "m", similar="pytorch no image"), id="another sort"),
+        pytest.param(pod(resource_version=2), id="the end of it"),
+        pytest.param(
+            msgspec.structs.replace(troubled(2, "other"), phase="Failed"), id="another change beside it"
+        ),
+    ],
+)
+async def test_another_trouble_asks_for_a_pass(after: Pod) -> None:
+    queue = Queue[Key]()
+    on_child({"PyTorchJob": queue}, troubled(1, "m"), after)
+
+    assert await taken(queue) == [TRAIN]
 
 
 async def test_a_child_asks_in_the_queue_of_its_kind() -> None:

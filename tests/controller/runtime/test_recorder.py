@@ -15,17 +15,26 @@ from controller.kube.connect import Connection
 from controller.local.apiserver import ApiServer
 from controller.runtime import recorder as module
 from controller.runtime.recorder import (
+    COMBINED,
     IN_TURN_PER_SECOND,
     LONGEST_MESSAGE,
     PAUSE_SECONDS,
+    REPORTED_SINGLY,
+    REPORTS_AT_ONCE,
+    REPORTS_PER_SECOND,
+    SIMILAR_SECONDS,
     TRIES,
-    WAITING,
+    EventPriority,
     Recorder,
     Subject,
 )
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
 JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", "uid-1", "pytorchjob-controller")
+
+
+def of(namespace: str, uid: str = "uid-1") -> Subject:
+    return Subject("kubeflow.org/v1", "PyTorchJob", namespace, "job", uid, "pytorchjob-controller")
 
 
 class Stage:
@@ -37,6 +46,13 @@ class Stage:
     def tell(self, message: str = "something", uid: str = "uid-1") -> None:
         subject = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", uid, "pytorchjob-controller")
         self.recorder.record(subject, "Normal", "Reason", message)
+
+    def report(
+        self, message: str, *, similar: str = "no image", reason: str = "ErrImagePull", uid: str = "uid-1"
+    ) -> None:
+        self.recorder.record(
+            of("default", uid), "Warning", reason, message, priority=EventPriority.REPORT, similar=similar
+        )
 
     async def events(self) -> list[dict[str, Any]]:
         await self.recorder.flushed()
@@ -209,14 +225,29 @@ async def test_one_that_hangs_does_not_hold_up_the_others() -> None:
         assert len(await stage.counts()) == 40
 
 
-async def test_when_too_many_wait_the_oldest_are_dropped_and_counted() -> None:
-    recorder = Recorder(Client(Connection("http://nowhere.invalid")))
-    for number in range(WAITING + 3):
-        recorder.record(JOB, "Normal", "Reason", str(number))
+async def test_when_too_many_wait_the_oldest_of_who_has_most_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "WAITING", 10)
+    async with recording() as stage:
+        stage.recorder.record(of("quiet"), "Normal", "Reason", "quiet")
+        for number in range(12):
+            stage.recorder.record(of("flood"), "Normal", "Reason", str(number))
+        await stage.recorder.flushed()
 
-    assert recorder.dropped == 3
-    assert recorder._pressing[0].message == "3"
-    await recorder._client.close()
+        assert stage.recorder.dropped == 3
+        assert {one["message"] for one in stage.made()} == {"quiet", *map(str, range(3, 12))}
+
+
+async def test_what_tells_of_children_is_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAITING", 2)
+    async with recording() as stage:
+        stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", "child", priority=EventPriority.CHILD)
+        for message in ("failed", "ended"):
+            stage.recorder.record(JOB, "Normal", "Reason", message)
+        await stage.recorder.flushed()
+
+        assert [one["message"] for one in stage.made()] == ["failed", "ended"]
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +286,9 @@ async def test_what_is_not_pressing_goes_out_one_at_a_time_and_holds_up_nothing(
     async with recording(Rule(Delay(0.3), verb="create", plural="events")) as stage:
         loop = asyncio.get_running_loop()
         for number in range(10):
-            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+            stage.recorder.record(
+                JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
+            )
         await asyncio.sleep(0.15)
         stage.recorder.record(JOB, "Warning", "Failed", "it has failed")
         await asyncio.sleep(0.6)
@@ -272,7 +305,9 @@ async def test_what_is_not_pressing_goes_out_one_at_a_time_and_holds_up_nothing(
 async def test_what_has_waited_for_long_waits_for_no_turn() -> None:
     async with recording(Rule(Delay(0.3), verb="create", plural="events"), senders=4) as stage:
         for number in range(12):
-            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+            stage.recorder.record(
+                JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
+            )
         await asyncio.sleep(1.1)
         assert len(stage.made()) == 4, "one after the other"
         await asyncio.sleep(0.2)
@@ -284,7 +319,9 @@ async def test_the_more_wait_the_longer_each_waits_for_its_turn() -> None:
     slow = Rule(Delay(0.5), verb="create", plural="events")
     async with recording(slow, senders=4) as stage:
         for number in range(IN_TURN_PER_SECOND * 2):
-            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", pressing=False)
+            stage.recorder.record(
+                JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
+            )
         await asyncio.sleep(2.9)
         assert len(stage.made()) == 6, "one after the other"
         await asyncio.sleep(0.2)
@@ -295,8 +332,131 @@ async def test_an_event_that_has_to_be_tried_again_gives_its_place_to_others() -
     refuse = Rule(Refuse(500, "InternalError"), verb="create", containing=b"first", times=1)
     async with recording(refuse) as stage:
         for message in ("first", "second"):
-            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", message, pressing=False)
+            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", message, priority=EventPriority.CHILD)
         await asyncio.sleep(PAUSE_SECONDS / 2)
         assert [one["message"] for one in stage.made()] == ["first", "second"]
         await stage.recorder.flushed()
         assert len(await stage.events()) == 2
+
+
+async def test_similar_reports_beyond_the_first_share_an_event() -> None:
+    async with recording() as stage:
+        for number in range(5000):
+            stage.report(f"pod-{number}: no image")
+        counts = await stage.counts()
+
+    assert set(counts) == {
+        *(f"pod-{number}: no image" for number in range(REPORTED_SINGLY)),
+        f"{COMBINED}pod-4999: no image",
+    }
+    assert counts[f"{COMBINED}pod-4999: no image"] == 5000 - REPORTED_SINGLY
+    assert stage.faults.count("create") + stage.faults.count("patch") == REPORTED_SINGLY + 1
+
+
+async def test_a_shared_event_goes_on_counting_and_has_the_newest_message() -> None:
+    async with recording() as stage:
+        for number in range(REPORTED_SINGLY + 1):
+            stage.report(f"pod-{number}")
+        await stage.recorder.flushed()
+        stage.report("pod-99")
+        counts = await stage.counts()
+
+    assert counts[f"{COMBINED}pod-99"] == 2
+    assert f"{COMBINED}pod-{REPORTED_SINGLY}" not in counts
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"similar": "no space"}, id="another text"),
+        pytest.param({"reason": "ImagePullBackOff"}, id="another reason"),
+        pytest.param({"uid": "uid-2"}, id="another job"),
+    ],
+)
+async def test_other_reports_are_not_combined_with_them(other: dict[str, str]) -> None:
+    async with recording() as stage:
+        for number in range(20):
+            stage.report(f"pod-{number}")
+        stage.report("pod-99", **other)
+
+        assert "pod-99" in await stage.counts()
+
+
+async def test_reports_after_a_long_silence_begin_anew() -> None:
+    async with recording() as stage:
+        for number in range(20):
+            stage.report(f"pod-{number}")
+        await asyncio.sleep(SIMILAR_SECONDS + 1)
+        stage.report("pod-99")
+
+        assert "pod-99" in await stage.counts()
+
+
+async def test_the_reports_of_a_job_are_limited_and_its_state_is_not() -> None:
+    async with recording() as stage:
+        for number in range(200):
+            stage.report(f"pod-{number}", similar=f"trouble {number}")
+            await asyncio.sleep(0.1)
+        stage.report("of another job", uid="uid-2")
+        stage.tell("the job has failed")
+        counts = await stage.counts()
+
+    assert len([one for one in counts if one.startswith("pod-")]) == REPORTS_AT_ONCE
+    assert {"of another job", "the job has failed"} <= counts.keys()
+    assert stage.recorder.limited == 200 - REPORTS_AT_ONCE
+    assert stage.recorder.dropped == 0
+
+
+async def test_a_limited_job_reports_again_after_a_while_and_counts_what_it_left_out() -> None:
+    async with recording() as stage:
+        for _ in range(100):
+            stage.report("pod-1")
+            await stage.recorder.flushed()
+        assert stage.faults.count("create") + stage.faults.count("patch") == REPORTS_AT_ONCE
+        assert await stage.counts() == {"pod-1": REPORTS_AT_ONCE}
+        await asyncio.sleep(1 / REPORTS_PER_SECOND + 1)
+        stage.report("pod-1")
+
+        assert await stage.counts() == {"pod-1": 101}
+
+
+async def test_a_flood_in_one_namespace_delays_another_by_its_turns_only() -> None:
+    async with recording() as stage:
+        for number in range(1000):
+            stage.recorder.record(of("flood", str(number)), "Normal", "Reason", str(number))
+        stage.recorder.record(of("quiet"), "Normal", "Reason", "quiet")
+        await stage.recorder.flushed()
+
+        assert "quiet" in [one["message"] for one in stage.made()][:10]
+
+
+async def test_the_state_of_jobs_goes_before_reports() -> None:
+    async with recording(senders=1) as stage:
+        for number in range(10):
+            stage.report(f"pod-{number}", uid=str(number))
+        stage.tell("the job has failed")
+        await stage.recorder.flushed()
+
+        assert stage.made()[0]["message"] == "the job has failed"
+
+
+async def test_a_namespace_that_takes_no_events_for_now_holds_up_no_other() -> None:
+    refuse = Rule(Refuse(500, "InternalError"), verb="create", plural="events", namespace="broken")
+    async with recording(refuse) as stage:
+        for number in range(100):
+            stage.recorder.record(of("broken", str(number)), "Normal", "Reason", str(number))
+        stage.tell("quiet")
+        await asyncio.sleep(PAUSE_SECONDS / 2)
+
+        assert "quiet" in [one["message"] for one in stage.made()]
+
+
+async def test_repeats_while_an_event_is_being_sent_are_counted_in_one_more_write() -> None:
+    async with recording(Rule(Delay(1), verb="create", plural="events")) as stage:
+        stage.tell()
+        await asyncio.sleep(0.5)
+        for _ in range(50):
+            stage.tell()
+
+        assert await stage.counts() == {"something": 51}
+        assert (stage.faults.count("create"), stage.faults.count("patch")) == (1, 1)

@@ -56,7 +56,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.controller(NAME, 1)
     metrics.queue(NAME, Queue[str]())
     metrics.watch("pods", Hearing())
-    metrics.events(lambda: 0)
+    metrics.events(lambda: 0, lambda: 0)
     metrics.gate(Door())
     metrics.requests("10.0.0.1:6443")
     metrics.election().leading(LEASE, False)
@@ -168,13 +168,14 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert values("endings", "ending", tuple(Ending)) == [0, 2, 0, 0]
 
 
-def test_lost_events(metrics: Metrics, registry: CollectorRegistry) -> None:
-    lost: list[int] = []
-    metrics.events(lambda: len(lost))
-    assert registry.get_sample_value("rallypoint_events_dropped_total") == 0
-    lost.extend([1, 2, 3])
+@pytest.mark.parametrize("figure", ["dropped", "limited"])
+def test_events_that_are_not_written(metrics: Metrics, registry: CollectorRegistry, figure: str) -> None:
+    events: dict[str, list[int]] = {"dropped": [], "limited": []}
+    metrics.events(lambda: len(events["dropped"]), lambda: len(events["limited"]))
+    assert registry.get_sample_value(f"rallypoint_events_{figure}_total") == 0
+    events[figure].extend([1, 2, 3])
 
-    assert registry.get_sample_value("rallypoint_events_dropped_total") == 3
+    assert registry.get_sample_value(f"rallypoint_events_{figure}_total") == 3
 
 
 def test_the_gate(metrics: Metrics, registry: CollectorRegistry) -> None:

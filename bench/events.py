@@ -1,0 +1,232 @@
+"""``bench events``: a large job with an image that does not exist beside small jobs of another namespace; how late their events are."""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from statistics import median
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from api.meta import EVENTS, PODS
+from api.v1.pytorchjob import RESOURCE
+from bench import record
+from bench.controlplane.observer import Observer
+from bench.figures import spread
+from controller.crds import all_crds
+from controller.kube.client import Client
+from controller.kube.connect import from_kubeconfig
+from controller.testing.controlplane import ControlPlane, ProcessFailed
+from controller.testing.controlplane.access import administrator
+from controller.testing.service import Service, service
+
+USER = "operator"
+BUSY, QUIET = "busy", "quiet"
+NO_NODE, NODE = "absent", "node-0"
+"""A node that nobody simulates, whose pods stay as they are written, and one that is simulated."""
+IN_FLIGHT = 32
+"""Requests that play the kubelets."""
+SECONDS_APART = 2.0
+"""How far apart the jobs of the quiet namespace come."""
+COMES_UP_SECONDS, COMES_TO_REST_SECONDS = 600.0, 180.0
+STATES = (
+    (
+        "ErrImagePull",
+        'failed to pull and unpack image "train:none": dial tcp 10.0.{high}.{low}:443: i/o timeout',
+    ),
+    ("ImagePullBackOff", 'Back-off pulling image "train:none"'),
+)
+LABELS = {
+    "longest_delay_ms": "a quiet job: Succeeded in status → its event, the longest, ms",
+    "median_delay_ms": "the same, the median of the quiet jobs, ms",
+    "quiet_jobs": "quiet jobs",
+    "busy_events": "events about the large job",
+    "controller_creates": "the controller's creates from when its pods were there",
+    "trouble_seconds": "until all pods were in trouble, s",
+}
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "events", help="a large job in trouble beside small ones of another namespace"
+    )
+    parser.add_argument("--pods", type=int, default=5000, help="of the large job; default 5000")
+    parser.add_argument("--runs", type=int, default=3, help="default 3")
+    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.set_defaults(execute=execute)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Exit status: 0, or 1 when it could not be measured."""
+    console, load_before = Console(stderr=True, highlight=False), record.load()
+    results: list[dict[str, float]] = []
+    version = ""
+    try:
+        for _ in range(args.runs):
+            with _controller() as (plane, running):
+                version = plane.request("GET", "/version")["gitVersion"]
+                results.append(asyncio.run(_run(plane, running, args.pods)))
+            console.print(f"{results[-1]}")
+    except (ProcessFailed, TimeoutError) as error:
+        console.print(f"not measured: {error!r}", style="red", markup=False)
+        return 1
+    Console(file=sys.stdout, width=140).print(table(results))
+    if not args.no_record:
+        result = {
+            "definitions": "bench/README.md",
+            "commit": record.commit(),
+            "environment": record.environment() | {"versions": {"kube-apiserver": version}},
+            "load_average": {"before": load_before, "after": record.load()},
+            "pods": args.pods,
+            "events": results,
+        }
+        console.print(f"recorded in {record.save('events', result)}")
+    return 0
+
+
+def table(results: Sequence[dict[str, float]]) -> Table:
+    """Smallest, median and largest of the runs."""
+    shown = Table("", "", title="a large job in trouble beside a quiet namespace")
+    for figure, label in LABELS.items():
+        shown.add_row(label, str(spread([run[figure] for run in results])))
+    return shown
+
+
+@contextmanager
+def _controller() -> Generator[tuple[ControlPlane, Service]]:
+    """A control plane and a controller of this run alone."""
+    plane = ControlPlane(
+        users=[administrator(USER)], controllers=(), service_account_admission=False, nodes=1
+    )
+    with plane:
+        plane.apply(*all_crds())
+        for name in (BUSY, QUIET):
+            plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        with service(plane, plane.kubeconfig(USER)) as running:
+            yield plane, running
+
+
+async def _run(plane: ControlPlane, running: Service, pods: int) -> dict[str, float]:
+    connection = await from_kubeconfig(str(plane.kubeconfig()))
+    async with (
+        Client(connection, in_flight=2 * IN_FLIGHT, user_agent="rallypoint-bench") as client,
+        Observer(client, QUIET) as quiet,
+    ):
+        told: dict[str, float] = {}
+        watching = asyncio.create_task(_watch_ends(client, told))
+        await client.create(RESOURCE, BUSY, job("large", pods, NO_NODE))
+        async with asyncio.timeout(COMES_UP_SECONDS):
+            while await _count(client, PODS.path(BUSY)) < pods:  # noqa: ASYNC110 - it is the server that is asked
+                await asyncio.sleep(0.5)
+        creates, began = _creates(running), time.monotonic()
+        troubling = asyncio.create_task(_trouble(client))
+        names: list[str] = []
+        while not troubling.done() or not names:
+            names.append(f"job-{len(names)}")
+            await client.create(RESOURCE, QUIET, job(names[-1], 1, NODE, exits=True))
+            await asyncio.wait([troubling], timeout=SECONDS_APART)
+        await troubling
+        seconds = time.monotonic() - began
+        async with asyncio.timeout(COMES_TO_REST_SECONDS):
+            while not told.keys() >= set(names):  # noqa: ASYNC110 - arrivals are timed where they arrive
+                await asyncio.sleep(0.1)
+        await _rest(client)
+        ended = quiet.with_condition("Succeeded")
+        delays = [(told[name] - ended[name]) * 1000 for name in names]
+        figures = {
+            "longest_delay_ms": max(delays),
+            "median_delay_ms": median(delays),
+            "quiet_jobs": len(names),
+            "busy_events": await _count(client, EVENTS.path(BUSY)),
+            "controller_creates": _creates(running) - creates,
+            "trouble_seconds": seconds,
+        }
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    await asyncio.sleep(0.1)  # closed TLS connections are gone some turns of the loop later
+    return figures
+
+
+def job(name: str, pods: int, node: str, *, exits: bool = False) -> bytes:
+    """A PyTorchJob whose pods are bound already; ``exits`` has them end well as soon as they run."""
+    template = {
+        "metadata": {"annotations": {"rallypoint.testing/exit-code": "0"} if exits else {}},
+        "spec": {"nodeName": node, "containers": [{"name": "pytorch", "image": "train:none"}]},
+    }
+    roles = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}}
+    if pods > 1:
+        roles["Worker"] = {"replicas": pods - 1, "restartPolicy": "OnFailure", "template": template}
+    return orjson.dumps(
+        {
+            "apiVersion": RESOURCE.api_version,
+            "kind": RESOURCE.kind,
+            "metadata": {"name": name},
+            "spec": {"pytorchReplicaSpecs": roles},
+        }
+    )
+
+
+async def _trouble(client: Client) -> None:
+    """Play the kubelets of the large job: each pod waits for its image in one way, then in another."""
+    names = [one["metadata"]["name"] for one in orjson.loads(await client.list(PODS, BUSY))["items"]]
+    for reason, text in STATES:
+        left = list(enumerate(names))
+
+        async def patch(left: list[tuple[int, str]] = left, reason: str = reason, text: str = text) -> None:
+            while left:
+                index, name = left.pop()
+                message = text.format(high=index // 250, low=index % 250)
+                body = orjson.dumps({"status": {"containerStatuses": [_waiting(reason, message)]}})
+                await client.patch(PODS, BUSY, name, body, subresource="status")
+
+        await asyncio.gather(*(patch() for _ in range(IN_FLIGHT)))
+
+
+def _waiting(reason: str, message: str) -> dict[str, Any]:
+    return {
+        "name": "pytorch",
+        "image": "train:none",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": {"reason": reason, "message": message}},
+    }
+
+
+async def _watch_ends(client: Client, told: dict[str, float]) -> None:
+    """Until cancelled: when the event of each quiet job's end arrived here."""
+    path, params = EVENTS.path(QUIET), {"watch": "true", "resourceVersion": "0"}
+    while True:
+        with suppress(TimeoutError):
+            async with client.stream(path, params) as lines:
+                async for line in lines:
+                    event = orjson.loads(line)["object"]
+                    if event.get("reason") == "PyTorchJobSucceeded":
+                        told.setdefault(event["involvedObject"]["name"], time.monotonic())
+        await asyncio.sleep(0.01)
+
+
+async def _rest(client: Client) -> None:
+    """Return when no more events are written about the large job."""
+    async with asyncio.timeout(COMES_TO_REST_SECONDS):
+        before = -1
+        while (now := await _count(client, EVENTS.path(BUSY))) != before:
+            before = now
+            await asyncio.sleep(2)
+
+
+async def _count(client: Client, path: str) -> int:
+    answer = orjson.loads(await client.request("GET", path, params={"limit": "1"}))
+    return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
+
+
+def _creates(running: Service) -> float:
+    """The controller's creates so far."""
+    return running.metric('rest_client_requests_total{code="201"')

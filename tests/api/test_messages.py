@@ -1,0 +1,33 @@
+"""Messages of Kubernetes components that say the same."""
+
+import pytest
+
+from api.messages import without_numbers
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(
+            "back-off 10s restarting failed container=pytorch pod=train-worker-0_ml(6c1f5b9e-aaaa-4b3c-9d6e-0f1a2b3c4d5e)",
+            "back-off 2m40s restarting failed container=pytorch pod=train-worker-4711_ml(0f1a2b3c-0d5e-abcd-beef-6c1f5b9eaaaa)",
+            id="durations, indices and UIDs",
+        ),
+        pytest.param(
+            "failed to resolve image@sha256:0a1b: dial tcp 10.0.0.1:443: i/o timeout after 1.5s",
+            "failed to resolve image@sha256:ffee00: dial tcp 192.168.10.21:6443: i/o timeout after 30s",
+            id="hashes and addresses",
+        ),
+        pytest.param(
+            "exceeded quota: used: cpu=9, limited: cpu=10",
+            "exceeded quota: used: cpu=950m, limited: cpu=10",
+            id="quantities",
+        ),
+    ],
+)
+def test_messages_that_differ_in_numbers_say_the_same(one: str, other: str) -> None:
+    assert without_numbers(one) == without_numbers(other)
+
+
+def test_words_stay() -> None:
+    assert without_numbers("manifest for train:v2 not found") == "manifest for train:# not found"
