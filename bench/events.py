@@ -23,7 +23,7 @@ from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from controller.testing.controlplane import ControlPlane, ProcessFailed
 from controller.testing.controlplane.access import administrator
-from controller.testing.service import Service, service
+from controller.testing.service import service
 
 USER = "operator"
 BUSY, QUIET = "busy", "quiet"
@@ -46,7 +46,6 @@ LABELS = {
     "median_delay_ms": "the same, the median of the quiet jobs, ms",
     "quiet_jobs": "quiet jobs",
     "busy_events": "events about the large job",
-    "controller_creates": "the controller's creates from when its pods were there",
     "trouble_seconds": "until all pods were in trouble, s",
 }
 
@@ -70,9 +69,9 @@ def execute(args: argparse.Namespace) -> int:
     version = ""
     try:
         for _ in range(args.runs):
-            with _controller() as (plane, running):
+            with _control_plane() as plane:
                 version = plane.request("GET", "/version")["gitVersion"]
-                results.append(asyncio.run(_run(plane, running, args.pods)))
+                results.append(asyncio.run(_run(plane, args.pods)))
             console.print(f"{results[-1]}")
     except (ProcessFailed, TimeoutError) as error:
         console.print(f"not measured: {error!r}", style="red", markup=False)
@@ -100,7 +99,7 @@ def table(results: Sequence[dict[str, float]]) -> Table:
 
 
 @contextmanager
-def _controller() -> Generator[tuple[ControlPlane, Service]]:
+def _control_plane() -> Generator[ControlPlane]:
     """A control plane and a controller of this run alone."""
     plane = ControlPlane(
         users=[administrator(USER)], controllers=(), service_account_admission=False, nodes=1
@@ -109,11 +108,11 @@ def _controller() -> Generator[tuple[ControlPlane, Service]]:
         plane.apply(*all_crds())
         for name in (BUSY, QUIET):
             plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        with service(plane, plane.kubeconfig(USER)) as running:
-            yield plane, running
+        with service(plane, plane.kubeconfig(USER)):
+            yield plane
 
 
-async def _run(plane: ControlPlane, running: Service, pods: int) -> dict[str, float]:
+async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
     connection = await from_kubeconfig(str(plane.kubeconfig()))
     async with (
         Client(connection, in_flight=2 * IN_FLIGHT, user_agent="rallypoint-bench") as client,
@@ -125,7 +124,7 @@ async def _run(plane: ControlPlane, running: Service, pods: int) -> dict[str, fl
         async with asyncio.timeout(COMES_UP_SECONDS):
             while await _count(client, PODS.path(BUSY)) < pods:  # noqa: ASYNC110 - it is the server that is asked
                 await asyncio.sleep(0.5)
-        creates, began = _creates(running), time.monotonic()
+        began = time.monotonic()
         troubling = asyncio.create_task(_trouble(client))
         names: list[str] = []
         while not troubling.done() or not names:
@@ -145,7 +144,6 @@ async def _run(plane: ControlPlane, running: Service, pods: int) -> dict[str, fl
             "median_delay_ms": median(delays),
             "quiet_jobs": len(names),
             "busy_events": await _count(client, EVENTS.path(BUSY)),
-            "controller_creates": _creates(running) - creates,
             "trouble_seconds": seconds,
         }
         watching.cancel()
@@ -225,8 +223,3 @@ async def _rest(client: Client) -> None:
 async def _count(client: Client, path: str) -> int:
     answer = orjson.loads(await client.request("GET", path, params={"limit": "1"}))
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
-
-
-def _creates(running: Service) -> float:
-    """The controller's creates so far."""
-    return running.metric('rest_client_requests_total{code="201"')
