@@ -38,6 +38,7 @@ from controller.runtime.leader import Election, new_identity
 from controller.runtime.migration import migrated
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
+from controller.runtime.relist import Relist
 from controller.runtime.replica import Replica
 from controller.runtime.store import Store
 from controller.runtime.workers import Workers
@@ -307,11 +308,14 @@ def _replica(
         take_over=take_over,
         hand_over=teller.sum_up_all,
         on_ready=on_ready,
-        # Objects of all namespaces are to be seen before a version can be said to be stored no more.
         errands=[
-            partial(migrated, client, kind.resource)
-            for kind in served
-            if kind.model.other_versions and not settings.namespace
+            *(Relist(informer).run for informer in informers),
+            # Objects of all namespaces are to be seen before a version can be said to be stored no more.
+            *(
+                partial(migrated, client, kind.resource)
+                for kind in served
+                if kind.model.other_versions and not settings.namespace
+            ),
         ],
     )
 

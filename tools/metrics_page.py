@@ -52,6 +52,7 @@ QUERIES = {
     "Does it slow us down? 32 is as wide as the gate gets": "min(rallypoint_gate_width)",
     "Who leads? 1 is right; 0 for long, or 2, is not": "sum by (name) (leader_election_master_status)",
     "Do we hear of changes? Below 90 all is well": "max by (resource) (rallypoint_watch_silence_seconds)",
+    "Do we hear of all of them? Above 0 a watch has lost events": "increase(rallypoint_watch_repairs_total[1h]) > 0",
     "Is the process too busy to answer in time?": "max(rallypoint_event_loop_lag_longest_seconds)",
     "Do events get lost?": "increase(rallypoint_events_dropped_total[1h])",
     "How much CPU?": "rate(process_cpu_seconds_total[5m])",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from api.children import Owned
+from api.children import NO_INDEX, Owned
 from api.job import Job, ReplicaSpec
 from api.labels import MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
@@ -144,8 +144,13 @@ class Shape(Quiet, Generic[J]):
         return child_name(job.metadata.name, role.label, index)
 
     def place(self, job: str, row: Owned) -> Place | None:
-        """By labels, if the name says the same."""
-        return (row.role, row.index) if row.name == child_name(job, row.role, row.index) else None
+        """By name. Labels may be missing, as somebody may have removed them, but not say otherwise."""
+        role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")
+        if not number.isascii() or not number.isdigit():
+            return None
+        place = role, int(number)
+        labeled = row.role or role, place[1] if row.index == NO_INDEX else row.index
+        return place if labeled == place and row.name == child_name(job, *place) else None
 
     def normal(self, job: J) -> J:
         return job

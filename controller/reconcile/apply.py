@@ -15,7 +15,7 @@ import msgspec
 
 from api.children import Owned
 from api.labels import JOB_NAME
-from api.meta import Resource
+from api.meta import PODS, Resource
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
@@ -25,7 +25,7 @@ from controller.reconcile.patience import Patience
 from controller.reconcile.telling import Teller
 from controller.reconcile.triggers import is_same
 from controller.reconcile.unwatched import Unwatched
-from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer
+from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer, controller_of
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
 
@@ -52,6 +52,32 @@ class Cache:
     decode: Callable[[bytes], Any]
     selector: Callable[[str], Mapping[str, str]] = by_label
     """The parameters of a list of those of the job of that name, and few others."""
+    label: str = ""
+    """The label that an object needs for the watch to report it; empty where it reports all."""
+
+    def adopt(self, answer: bytes) -> Change[Owned] | None:
+        """Take an object that was read by its name; what that has changed.
+
+        The watch does not report one whose label somebody has removed, nor one whose events it has lost. The store keeps such a row apart,
+        and it is read again from time to time.
+        """
+        row: Owned = self.decode(answer)
+        is_selected = not self.label or self.label in (_decode_labels(answer).metadata.labels or {})
+        change = self.store.put(row) if is_selected else None
+        if self.store.get(row.namespace, row.name) is None:
+            change = self.store.put_unselected(row)
+        return change
+
+
+class _Labels(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Labeled(msgspec.Struct):
+    metadata: _Labels
+
+
+_decode_labels = msgspec.json.Decoder(_Labeled).decode
 
 
 class Applier:
@@ -111,6 +137,23 @@ class Applier:
             return 0
         self._teller.sum_up(job)
         return 0 if job.uid in self._overtaken else None
+
+    async def find(self, parent: Parent, missing: Sequence[Child]) -> bool:
+        """Read pods by their names that the store does not have; whether any of them is there and the job's own.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: it is unknown.
+        """
+        self._overtaken.discard(parent.subject.uid)
+
+        async def find(child: Child) -> None:
+            with contextlib.suppress(errors.NotFound):
+                answer = await self._writer.get(parent, child)
+                if controller_of(answer).get("uid") == parent.subject.uid:
+                    self._adopt(parent, child, answer)
+
+        await self._many([child for child in missing if child.resource == PODS], find)
+        return parent.subject.uid in self._overtaken
 
     def pause_seconds(self, uid: str, generation: int) -> float:
         """How long nothing is tried after a failure."""
@@ -221,7 +264,7 @@ class Applier:
             # A create whose answer was lost has been done: then the object of that name is the job's own. Any other is not touched.
             answer = await self._writer.get(parent, child)
             self._writer.check_owner(parent, child, answer, error)
-            self._take_in(parent, child, answer)
+            self._adopt(parent, child, answer)
             return False
         self._remember(child.resource, answer)
         return True
@@ -240,6 +283,11 @@ class Applier:
         row: Owned | None = cache.store.get(job.namespace, doomed.name) if cache else None
         if cache and row is not None and row.uid == doomed.uid:
             cache.store.amend(msgspec.structs.replace(row, deleting=True))
+
+    def _adopt(self, parent: Parent, child: Child, answer: bytes) -> None:
+        """Remember a child that the store did not have although the job made it; then the job needs another reconcile."""
+        if self._caches[child.resource].adopt(answer):
+            self._overtaken.add(parent.subject.uid)
 
     def _take_in(self, parent: Parent, child: Child, answer: bytes) -> None:
         """Remember a child that others may have changed since it was last seen; then the job needs another reconcile."""

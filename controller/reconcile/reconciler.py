@@ -125,6 +125,7 @@ class Reconciler:
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         if key not in self._uids and was_held_up(job):
             self._held_up.add(row.uid)
+        is_first = key not in self._uids
         self._uids[key] = row.uid
         kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
         if job.spec.policy.managed_by not in {None, kind.managed_by}:
@@ -143,6 +144,11 @@ class Reconciler:
         if _makes(plan) and self._expectations.may_be_gone(row.uid, row.resource_version):
             newest = await self._read(row)
             if newest is None or newest.resource_version != row.resource_version:
+                return Outcome(0)
+        if is_first and has_run(job.status) and _makes(plan):
+            # The job ran, and the caches, which are new, lack pods of it. One whose label was removed is there and not in them.
+            parent = Parent(_subject(kind, row), row.generation, voice=kind.voice)
+            if await self._applier.find(parent, plan.create):
                 return Outcome(0)
         for one in plan.knocks:
             self._ask(key, one)

@@ -39,6 +39,7 @@ def children(
         namespace=namespace,
         label_selector=JOB_NAME,
         index=owner_uid,
+        is_gone=_is_gone,
     )
     services = Informer[Service](
         client,
@@ -51,8 +52,8 @@ def children(
         accept=_metadata_only,
     )
     watched: list[Watched] = [
-        (pods, Cache(pods.store, pod_from_json)),
-        (services, Cache(services.store, service_from_json)),
+        (pods, Cache(pods.store, pod_from_json, label=JOB_NAME)),
+        (services, Cache(services.store, service_from_json, label=JOB_NAME)),
         (batch_jobs, Cache(batch_jobs.store, batch_job_from_json, _by_app)),
     ]
     return [one for one in watched if one[0].resource in wanted]
@@ -74,6 +75,14 @@ def nodes(client: Client, label: str) -> Informer[Place]:
         lambda before, after: None,
         accept=_metadata_only,
     )
+
+
+def _is_gone(known: Pod, reported: Pod) -> bool:
+    """Whether a pod has been deleted, and not just lost its label: pods that run are told to end before they go.
+
+    Only those are in doubt whose end would count as a failure.
+    """
+    return known.deleting or reported.deleting or known.phase != "Running"
 
 
 def _batch_job_of(batch_jobs: Store[BatchJob], pod: Pod) -> BatchJob | None:

@@ -93,7 +93,13 @@ class Informer(Generic[R]):
         field_selector: str = "",
         index: Callable[[R], str] | None = None,
         accept: Callable[[bool], str] = lambda whole_list: JSON,
+        is_gone: Callable[[R, R], bool] = lambda known, reported: True,
     ) -> None:
+        """``is_gone`` says of a row and of what the watch reports as deleted whether that is so beyond doubt.
+
+        To a watch with a selector the server reports an object as deleted whose labels do not match any more. In doubt the row stays
+        until somebody has read the object by its name; ``doubted`` is set for whoever does that.
+        """
         self.resource = resource
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
@@ -102,12 +108,17 @@ class Informer(Generic[R]):
         """How often everything that is there was taken in, by ``Fill``."""
         self.endings = Counter[str]()
         """How often watches have come to an end, by ``Ending``."""
+        self.doubted = asyncio.Event()
+        """Set when the store has got another row that is to be read by its name; see ``Store.unselected``."""
+        self.repaired = 0
+        """How many rows a relist has found to differ from the server."""
         self._last_heard: float | None = None
         """Loop time of the last list or line from the server, at first of the start."""
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        self._source = Source(client, resource, namespace=namespace, selectors=selectors, accept=accept)
-        self._decode = decode
-        self._on_change = on_change
+        self.source = Source(client, resource, namespace=namespace, selectors=selectors, accept=accept)
+        self.decode = decode
+        self._is_gone = is_gone
+        self.on_change = on_change
         self._streams = True
         """Whether the server may be asked to begin a watch with everything that is there."""
         self._in_place = False
@@ -118,7 +129,14 @@ class Informer(Generic[R]):
         """Loop time when the first request began that the server has not answered, of those since it last did."""
         self._is_answered = False
         """Whether the server has answered the request that is under way, or was last."""
+        self._attempt: asyncio.Timeout | None = None
+        """What ends the watch that is under way."""
         self._log = log.bind(resource=resource.plural)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether the store is filled and a watch keeps it up to date, or goes on from where it broke."""
+        return self._in_place and self._unanswered_since is None
 
     def silent_seconds(self) -> float:
         """For how long no list and no line has come; counted from the start of ``run``, 0 before."""
@@ -130,6 +148,13 @@ class Informer(Generic[R]):
         self._in_place = False
         self.synced.clear()
 
+    def ask_anew(self, reason: str) -> None:
+        """Ask for everything anew at once; the store holds what it held until that is there."""
+        self._log.info("asking for everything", reason=reason)
+        self._in_place = False
+        if self._attempt is not None and self._attempt.when() is None:
+            self._attempt.reschedule(0)
+
     async def run(self) -> None:
         """Until cancelled. Errors of the server and of the network are waited out."""
         self._heard()
@@ -140,10 +165,12 @@ class Informer(Generic[R]):
             self._is_answered = False
             if self._unanswered_since is not None and began - self._unanswered_since >= AWAY_SECONDS:
                 self._in_place = False
+            attempt = self._attempt = asyncio.timeout(None)
             try:
-                if not self._in_place:
-                    await self._fill()
-                await self._watch({"resourceVersion": str(self.store.horizon)})
+                async with attempt:
+                    if not self._in_place:
+                        await self._fill()
+                    await self._watch({"resourceVersion": str(self.store.horizon)})
                 continue
             except (_Lost, errors.Gone) as error:
                 self._log.info("place of the watch lost, asking for everything", error=str(error))
@@ -157,9 +184,12 @@ class Informer(Generic[R]):
                 shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
                 ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
-                self._log.info("watch broken", error=repr(error))
+                if not attempt.expired():
+                    self._log.info("watch broken", error=repr(error))
                 self._vain += isinstance(error, (msgspec.DecodeError, LineTooLong))
-                ending = Ending.BROKEN
+                ending = Ending.LOST if attempt.expired() else Ending.BROKEN
+            finally:
+                self._attempt = None
             self.endings[ending] += 1
             if not self._is_answered and self._unanswered_since is None:
                 self._unanswered_since = began
@@ -197,7 +227,7 @@ class Informer(Generic[R]):
 
         The answer's bytes are free when this returns.
         """
-        page = await self._source.page(rest)
+        page = await self.source.page(rest)
         self._answered()
         self._heard()
         for count, raw in enumerate(page.items, 1):
@@ -209,7 +239,7 @@ class Informer(Generic[R]):
 
     async def _watch(self, begin: Mapping[str, str]) -> None:
         """Follow one watch to its end."""
-        async with self._source.watch(begin, self._heard) as events:
+        async with self.source.watch(begin, self._heard) as events:
             self._answered()
             try:
                 if not self._in_place:
@@ -251,7 +281,7 @@ class Informer(Generic[R]):
         changes = self.store.replace(rows, resource_version)
         self._in_place, self._vain = True, 0
         for count, change in enumerate(changes, 1):
-            self._on_change(*change)
+            self.on_change(*change)
             if count % PER_SLICE == 0:
                 await asyncio.sleep(0)
         self.synced.set()
@@ -266,10 +296,18 @@ class Informer(Generic[R]):
         row = self._row(event.object)
         if row is None:
             return
-        change: Change[R] | None = self.store.remove(row) if event.type == "DELETED" else self.store.put(row)
+        change: Change[R] | None = self._remove(row) if event.type == "DELETED" else self.store.put(row)
         self._reached(row.resource_version)
         if change is not None:
-            self._on_change(*change)
+            self.on_change(*change)
+
+    def _remove(self, reported: R) -> Change[R] | None:
+        known = self.store.get(reported.namespace, reported.name)
+        if known is None or known.uid != reported.uid or self._is_gone(known, reported):
+            return self.store.remove(reported)
+        self.store.unselected.add((known.namespace, known.name))
+        self.doubted.set()
+        return None
 
     def _reached(self, resource_version: int) -> None:
         self.store.advance(resource_version)
@@ -277,7 +315,7 @@ class Informer(Generic[R]):
 
     def _row(self, raw: msgspec.Raw) -> R | None:
         try:
-            return self._decode(raw)
+            return self.decode(raw)
         except (msgspec.DecodeError, ValueError) as error:
             self._log.error("object not understood", error=str(error))
             return None

@@ -10,7 +10,8 @@ import msgspec
 
 from api.meta import Resource
 from controller.kube import errors
-from controller.kube.client import LONGEST_LINE_BYTES, Client
+from controller.kube.client import LONGEST_LINE_BYTES, METADATA_ONLY_LIST, Client
+from controller.kube.gate import Lane
 
 PAGE_SIZE = 500
 WATCH_SECONDS = (300, 600)
@@ -133,18 +134,32 @@ class Source:
         self._selectors = selectors
         self._accept = accept
 
-    async def page(self, rest: str = "") -> Page:
-        """The first part of a list, or the one that ``rest`` of another asks for.
+    async def page(self, rest: str = "", *, metadata_only: bool = False) -> Page:
+        """The first part of a list, or the one that ``rest`` of another asks for. For metadata only, all other calls go first.
 
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError: there is none.
             msgspec.DecodeError: this is no list.
         """
+        # Without a resourceVersion the list is consistent, and the limit counts on all servers. A list from "any version" may be older
+        # than what is known, and older servers ignore the limit with it.
         params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": rest}
-        accept = self._accept(True)
-        answer = await self._client.list(self._resource, self._namespace, params=params, accept=accept)
+        accept = METADATA_ONLY_LIST if metadata_only else self._accept(True)
+        lane = Lane.EVENT if metadata_only else Lane.FIRST
+        answer = await self._client.list(
+            self._resource, self._namespace, params=params, accept=accept, lane=lane
+        )
         page = _decode_list(answer)
         return Page(page.items or [], _number(page.metadata.resource_version), page.metadata.continue_)
+
+    async def get(self, namespace: str, name: str) -> bytes:
+        """One object, in the form of a watch, whether the selectors match it or not. All other calls go first.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: there is none.
+        """
+        accept = self._accept(False)
+        return await self._client.get(self._resource, namespace, name, accept=accept, lane=Lane.EVENT)
 
     @asynccontextmanager
     async def watch(self, begin: Mapping[str, str], heard: Callable[[], None]) -> AsyncGenerator[Events]:

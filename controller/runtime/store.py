@@ -33,6 +33,9 @@ class Store(Generic[R]):
     def __init__(self, index: Callable[[R], str] | None = None) -> None:
         self.horizon = 0
         """The resourceVersion up to which the watch has told everything."""
+        self.unselected: set[tuple[str, str]] = set()
+        """Keys of rows that the watch does not report, because its selector does not match them, or because it lost their events.
+        Whoever put them has them read again from time to time."""
         self._rows: dict[tuple[str, str], R] = {}
         self._index = index
         self._by_index: defaultdict[str, dict[tuple[str, str], R]] = defaultdict(dict)
@@ -62,6 +65,17 @@ class Store(Generic[R]):
         if row.resource_version <= known:
             return None
         self._set(key, before, row)
+        self.unselected.discard(key)
+        return before, row
+
+    def put_unselected(self, row: R) -> Change[R] | None:
+        """Take a row that was just read by its name and that the watch does not report; None if it is not newer than what is known."""
+        key = (row.namespace, row.name)
+        before = self._rows.get(key)
+        if before is not None and row.resource_version <= before.resource_version:
+            return None
+        self._set(key, before, row)
+        self.unselected.add(key)
         return before, row
 
     def advance(self, resource_version: int) -> None:
@@ -94,7 +108,7 @@ class Store(Generic[R]):
         for key, known in list(self._rows.items()):
             if known.resource_version > resource_version and not is_set_back:
                 listed.pop(key, None)
-            elif key not in listed:
+            elif key not in listed and (key not in self.unselected or is_set_back):
                 changes.append((known, None))
                 self._set(key, known, None)
         for key, row in listed.items():
@@ -102,12 +116,14 @@ class Store(Generic[R]):
             if before is None or before.resource_version != row.resource_version or is_set_back:
                 changes.append((before, row))
                 self._set(key, before, row)
+        self.unselected -= listed.keys()
         self.horizon = resource_version
         return changes
 
     def _set(self, key: tuple[str, str], before: R | None, after: R | None) -> None:
         if after is None:
             del self._rows[key]
+            self.unselected.discard(key)
         else:
             self._rows[key] = after
         if self._index is None:

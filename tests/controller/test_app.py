@@ -14,6 +14,7 @@ import orjson
 import pytest
 import yaml
 
+from api.labels import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 from api.meta import EVENTS, LEASES, PODS, VOLCANO_POD_GROUPS
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
@@ -24,7 +25,7 @@ from controller.kube.errors import NotLeading
 from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS
 from controller.settings import Settings
 from controller.testing.builders import template
-from controller.testing.faults import Delay, Refuse, Reset, Rule
+from controller.testing.faults import Delay, Drop, Refuse, Reset, Rule
 from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, stage
 
 POD_GROUPS = list(
@@ -133,6 +134,70 @@ async def test_the_server_goes_and_comes_back() -> None:
         assert [
             one.verb for one in on.calls if one.verb in {"list", "create"} and one.plural != "events"
         ] == []
+
+
+@pytest.mark.parametrize("plural", ["pods", RESOURCE.plural])
+async def test_a_job_goes_on_whose_event_was_lost(plural: str) -> None:
+    """Of a pod that its master has succeeded, or of a job that it was resumed: within 10 minutes it is noticed."""
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"suspend": plural == RESOURCE.plural})
+        await on.settled()
+        if plural == "pods":
+            await on.become("Running")
+            await on.settled()
+            lost = Rule(Drop(), verb="watch", plural=plural, containing=b'"phase":"Succeeded"', times=1)
+            on.faults.rules.append(lost)
+            await on.become("Succeeded", "train-master-0", code=0)
+        else:
+            lost = Rule(Drop(), verb="watch", plural=plural, times=1)
+            on.faults.rules.append(lost)
+            await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
+        await on.settled(5)
+        assert lost.met == 1
+        before = await on.conditions()
+        await on.settled(600)
+
+        assert not before.endswith("Succeeded T")
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+        if plural == "pods":
+            assert (await on.conditions()).endswith("Succeeded T")
+
+
+@pytest.mark.parametrize("label", [JOB_NAME, REPLICA_TYPE, REPLICA_INDEX])
+async def test_a_pod_whose_label_somebody_removes_is_still_the_jobs(label: str) -> None:
+    """It belongs to the job by the UID of its owner and by its name; nothing is made twice, and nobody asks without end."""
+    async with stage() as on, controlling(on):
+        await on.submit()
+        await on.settled()
+        await on.become("Running")
+        await on.settled(5)
+        on.faults.calls.clear()
+        await on.change(PODS, "train-master-0", {"metadata": {"labels": {label: None}}})
+        await on.settled(60)
+        assert on.faults.count("create", "pods") <= 1
+        await on.settled(3600)
+        assert on.faults.count("create", "pods") <= 1
+        assert (await on.conditions()).endswith("Running T")
+        await on.become("Succeeded", "train-master-0", code=0)
+        await on.settled(60)
+
+        assert (await on.conditions()).endswith("Succeeded T")
+        assert (await on.job())["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
+
+
+async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
+    async with stage() as on:
+        async with controlling(on):
+            await on.submit()
+            await on.settled()
+            await on.become("Running")
+            await on.settled(5)
+        await on.change(PODS, "train-master-0", {"metadata": {"labels": {JOB_NAME: None}}})
+        await on.become("Succeeded", "train-master-0", code=0)
+        async with controlling(on):
+            await on.settled(10)
+
+            assert (await on.conditions()).endswith("Succeeded T")
 
 
 async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence() -> None:

@@ -186,6 +186,12 @@ WATCH_ENDINGS = Family(
         ),
     ),
 )
+WATCH_REPAIRS = Family(
+    "rallypoint_watch_repairs_total",
+    "counter",
+    "Objects that a periodic list found to differ from the cache: the watch had lost an event",
+    (_RESOURCE,),
+)
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
 EVENTS_LIMITED = Family(
     "rallypoint_events_limited_total",
@@ -288,6 +294,7 @@ GROUPS = (
             WATCH_SILENCE,
             WATCH_FILLS,
             WATCH_ENDINGS,
+            WATCH_REPAIRS,
             EVENTS_DROPPED,
             EVENTS_LIMITED,
             GATE_WIDTH,

@@ -29,6 +29,7 @@ _READ = (
     *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
     *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED, families.EVENTS_LIMITED),
     *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
+    families.WATCH_REPAIRS,
     *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
 )
 
@@ -40,6 +41,8 @@ class Watch(Protocol):
     def fills(self) -> Counter[str]: ...
     @property
     def endings(self) -> Counter[str]: ...
+    @property
+    def repaired(self) -> int: ...
     def silent_seconds(self) -> float: ...
 
 
@@ -137,6 +140,7 @@ class Metrics:
     def watch(self, resource: str, watch: Watch) -> None:
         read = self._readings.add
         read(families.WATCH_SILENCE, (resource,), watch.silent_seconds)
+        read(families.WATCH_REPAIRS, (resource,), lambda: watch.repaired)
         for by in families.FILLS:
             read(families.WATCH_FILLS, (resource, by), partial(watch.fills.__getitem__, by))
         for ending in families.ENDINGS:

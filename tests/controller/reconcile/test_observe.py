@@ -44,9 +44,7 @@ def test_a_child_that_goes_is_seen() -> None:
         pytest.param({"name": "mine"}, id="under a name that the job does not give"),
         pytest.param({"name": "train-worker-00"}, id="under a name that is only almost right"),
         pytest.param({"index": 1}, id="whose index is not that of its name"),
-        pytest.param({"index": -1}, id="without an index"),
         pytest.param({"role": "master"}, id="whose role is not that of its name"),
-        pytest.param({"role": ""}, id="without a role"),
         pytest.param({"namespace": "theirs"}, id="in another namespace, with a forged owner reference"),
     ],
 )
@@ -54,6 +52,13 @@ def test_a_forged_child_is_not_seen(forged: dict[str, Any]) -> None:
     strangers = msgspec.structs.replace(pod(), **forged), msgspec.structs.replace(service(), **forged)
 
     assert seen(*strangers) == Snapshot()
+
+
+@pytest.mark.parametrize(
+    "removed", [pytest.param({"index": -1}, id="of its index"), pytest.param({"role": ""}, id="of its role")]
+)
+def test_a_child_whose_label_was_removed_is_seen_by_its_name(removed: dict[str, Any]) -> None:
+    assert seen(msgspec.structs.replace(pod(), **removed)) == seen(pod())
 
 
 def test_nothing_is_seen_of_a_job_without_children() -> None:

@@ -22,7 +22,8 @@ from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
-from controller.testing.faults import Cut, Delay, Fault, Refuse, Reset, Rule, Say
+from controller.runtime.relist import Relist
+from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
 from controller.testing.stage import NAMESPACE, stage
 
 T = TypeVar("T")
@@ -83,8 +84,10 @@ class InformerMachine(RuleBasedStateMachine):
         self.informer = Informer[Service](client, CONFIGMAPS, service_from_json, self.on_change)
         self.store = self.informer.store
         self.task = asyncio.create_task(self.informer.run())
-        self.closing.push_async_callback(asyncio.wait, [self.task])
-        self.closing.callback(self.task.cancel)
+        self.relisting = asyncio.create_task(Relist(self.informer).run())
+        for task in (self.task, self.relisting):
+            self.closing.push_async_callback(asyncio.wait, [task])
+            self.closing.callback(task.cancel)
 
     def on_change(self, before: Service | None, after: Service | None) -> None:
         if after is not None:
@@ -152,6 +155,11 @@ class InformerMachine(RuleBasedStateMachine):
         self.on.faults.rules.append(Rule(fault, verb=verb, times=1))
 
     @rule()
+    def an_event_will_be_lost(self) -> None:
+        """Nothing tells the watch; only a relist finds out."""
+        self.on.faults.rules.append(Rule(Drop(), verb="watch", times=1))
+
+    @rule()
     def watches_end(self) -> None:
         self.on.server.store.close_watchers()
 
@@ -187,7 +195,7 @@ class InformerMachine(RuleBasedStateMachine):
     @invariant()
     def the_server_is_not_pestered(self) -> None:
         if self.steps:
-            assert len(self.on.calls) <= 5 + 3 * self.steps + 4 * self.loop.time() / 60
+            assert len(self.on.calls) <= 5 + 3 * self.steps + 6 * self.loop.time() / 60
 
     @override
     def teardown(self) -> None:
@@ -204,8 +212,10 @@ class InformerMachine(RuleBasedStateMachine):
         for arrive in self.answers.values():
             arrive()
         await asyncio.sleep(SETTLED_SECONDS)
-        if self.task.done():
-            self.task.result()
+        for task in (self.task, self.relisting):
+            if task.done():
+                task.result()
+        assert not self.store.unselected
         live = msgspec.json.decode(await self.on.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
         versions = {row.name: row.resource_version for row in map(service_from_json, live)}
         assert {row.name: row.resource_version for row in self.store} == versions

@@ -44,6 +44,27 @@ def test_put(version: int, taken: bool) -> None:
     assert store.get("default", "a") == (new if taken else old)
 
 
+def test_a_row_that_the_watch_does_not_report_outlives_a_list_and_goes_with_its_removal() -> None:
+    store = stored()
+    store.advance(10)
+    store.put_unselected(thing := Thing("a", 5))
+
+    assert store.replace([], 20) == []
+    assert set(store) == {thing}
+    assert store.unselected == {("default", "a")}
+    assert store.remove(thing) == (thing, None)
+    assert store.unselected == set()
+
+
+def test_a_row_that_the_watch_reports_again_is_its_own() -> None:
+    store = stored()
+    store.put_unselected(Thing("a", 5))
+    store.put(Thing("a", 6))
+
+    assert store.unselected == set()
+    assert store.replace([], 20) != []
+
+
 def test_a_namespace_is_part_of_the_name() -> None:
     store = stored(here := Thing("a", 5), there := Thing("a", 4, namespace="other"))
 

@@ -36,6 +36,7 @@ class Hearing:
         self.seconds = 3.5
         self.fills = Counter[str]()
         self.endings = Counter[str]()
+        self.repaired = 0
 
     def silent_seconds(self) -> float:
         return self.seconds
@@ -155,6 +156,7 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
     watches["pods"].seconds = 300.0
     watches["pods"].fills["list"] += 1
     watches["pods"].endings["lost"] += 2
+    watches["pods"].repaired = 7
 
     def values(figure: str, label: str, among: tuple[str, ...]) -> list[float | None]:
         name = f"rallypoint_watch_{figure}_total"
@@ -166,6 +168,10 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
     assert silence == [300.0, 3.5]
     assert values("fills", "by", tuple(Fill)) == [0, 1]
     assert values("endings", "ending", tuple(Ending)) == [0, 2, 0, 0]
+    repairs = [
+        registry.get_sample_value("rallypoint_watch_repairs_total", {"resource": one}) for one in watches
+    ]
+    assert repairs == [7, 0]
 
 
 @pytest.mark.parametrize("figure", ["dropped", "limited"])
