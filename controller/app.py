@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +41,7 @@ from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
 from controller.runtime.relist import Relist
 from controller.runtime.replica import Replica
+from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
 from controller.runtime.workers import Workers
 from controller.server.http import serving
@@ -152,11 +154,15 @@ async def run(
     observer = metrics.requests(urlsplit(connection.server).netloc)
     limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     in_flight = settings.kube_api_in_flight
+    server_clock = ServerClock()
+    metrics.clock(server_clock.offset_seconds)
     async with AsyncExitStack() as clients:
         election, permit = None, always
         if leases:
             # Connections of its own: no renewal waits behind the pods of a large job.
-            aside = await clients.enter_async_context(Client(connection, observer=observer))
+            aside = await clients.enter_async_context(
+                Client(connection, observer=observer, on_date=server_clock.observe)
+            )
             election = Election(aside, leases, new_identity(), time=time, observer=metrics.election())
             permit = election.permit
         client = await clients.enter_async_context(
@@ -167,11 +173,14 @@ async def run(
                 observer=observer,
                 permit=permit,
                 terminating=TerminatingNamespaces(),
+                on_date=server_clock.observe,
             )
         )
         metrics.gate(client.gate)
         knocker = Knocker()
-        replica = _replica(served, options, settings, client, election, metrics, knocker, on_ready, on_work)
+        replica = _replica(
+            served, options, settings, client, election, metrics, knocker, server_clock, on_ready, on_work
+        )
         try:
             await _serve(settings, metrics, client, replica, knocker, stop or asyncio.Event())
         except ExceptionGroup as group:
@@ -250,6 +259,7 @@ class _Shared:
     teller: Teller
     caches: Mapping[Resource, Cache]
     nodes: Store[Place] | None
+    now: Callable[[], datetime]
 
 
 def _replica(
@@ -260,10 +270,11 @@ def _replica(
     election: Election | None,
     metrics: Metrics,
     knocker: Knocker,
+    server_clock: ServerClock,
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
 ) -> Replica:
-    recorder = Recorder(client, enabled=settings.events != "off")
+    recorder = Recorder(client, enabled=settings.events != "off", now=server_clock.now)
     metrics.events(lambda: recorder.dropped, lambda: recorder.limited)
     teller = Teller(recorder, compact=settings.events == "compact")
     queues = {
@@ -277,7 +288,15 @@ def _replica(
     nodes = watches.nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
     caches = {informer.resource: cache for informer, cache in children}
     shared = _Shared(
-        settings, options, client, metrics, knocker, teller, caches, nodes.store if nodes else None
+        settings,
+        options,
+        client,
+        metrics,
+        knocker,
+        teller,
+        caches,
+        nodes.store if nodes else None,
+        server_clock.now,
     )
     controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
     informers: list[Informer[Any]] = [
@@ -360,6 +379,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> _Cont
         nodes=shared.nodes,
         answered=knocker.answered,
         ask=ask,
+        now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)
     metrics.queue(kind.controller_name, queue)

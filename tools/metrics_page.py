@@ -54,6 +54,7 @@ QUERIES = {
     "Do we hear of changes? Below 90 all is well": "max by (resource) (rallypoint_watch_silence_seconds)",
     "Do we hear of all of them? Above 0 a watch has lost events": "increase(rallypoint_watch_repairs_total[1h]) > 0",
     "Is the process too busy to answer in time?": "max(rallypoint_event_loop_lag_longest_seconds)",
+    "Is a replica's clock wrong? Within 2 all is well": "max(abs(rallypoint_clock_offset_seconds))",
     "Do events get lost?": "increase(rallypoint_events_dropped_total[1h])",
     "How much CPU?": "rate(process_cpu_seconds_total[5m])",
     "How much memory?": "process_resident_memory_bytes",

@@ -26,6 +26,7 @@ from controller.kube.transport import (
     Call,
     Observer,
     Transport,
+    undated,
 )
 
 JSON = "application/json"
@@ -59,6 +60,7 @@ class Client:
     ``permit`` gives the seconds for which a write may still be under way. It is asked after all waiting and again right
     before each write is sent, and the write is given up when they are over. With ``terminating``, nothing is created in a namespace that
     is known to be terminated; without it, the server is asked each time.
+    ``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Client:
         observer: Observer = UNOBSERVED,
         permit: Callable[[], float] = always,
         terminating: TerminatingNamespaces | None = None,
+        on_date: Callable[[str, float], None] = undated,
     ) -> None:
         self.gate = Gate(in_flight, limiter)
         self.terminating = terminating
@@ -78,7 +81,11 @@ class Client:
         self._observer = observer
         self._permit = permit
         self._transport = Transport(
-            connection, observer, connections=in_flight + SPARE_CONNECTIONS, user_agent=user_agent
+            connection,
+            observer,
+            connections=in_flight + SPARE_CONNECTIONS,
+            user_agent=user_agent,
+            on_date=on_date,
         )
 
     async def __aenter__(self) -> Self:

@@ -65,6 +65,9 @@ class _Unobserved:
 UNOBSERVED: Observer = _Unobserved()
 
 
+def undated(date: str, took_seconds: float) -> None: ...
+
+
 class Call(NamedTuple):
     """What is asked. ``path`` is quoted, and parameters that are empty are left out."""
 
@@ -80,8 +83,16 @@ class Transport:
     """Sends requests to one API server."""
 
     def __init__(
-        self, connection: Connection, observer: Observer, *, connections: int, user_agent: str
+        self,
+        connection: Connection,
+        observer: Observer,
+        *,
+        connections: int,
+        user_agent: str,
+        on_date: Callable[[str, float], None] = undated,
     ) -> None:
+        """``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took."""
+        self._on_date = on_date
         self._connection = connection
         self._observer = observer
         self._user_agent = user_agent
@@ -120,6 +131,7 @@ class Transport:
             options["data"] = _Permitted(body, permit) if permit else body
         try:
             async with self._calls.request(call.method, self._url(call), **options) as response:
+                self._on_date(response.headers.get("Date", ""), time.monotonic() - started)
                 answer = await response.read()
                 code = str(response.status)
         except aiohttp.ClientConnectionError as error:
@@ -194,6 +206,7 @@ class Transport:
             options["timeout"] = ENDLESS
         try:
             response = await self._streams.request(call.method, self._url(call), **options)
+            self._on_date(response.headers.get("Date", ""), time.monotonic() - started)
             code = str(response.status)
         finally:
             self._observer.answered(call.method, call.resource, code, time.monotonic() - started, 0, 0)

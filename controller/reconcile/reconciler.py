@@ -6,6 +6,7 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 import asyncio
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -70,9 +71,11 @@ class Reconciler:
         nodes: Store[Place] | None = None,
         answered: Container[str] = (),
         ask: Callable[[Key, Knock], None] = lambda key, knock: None,
+        now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
         """``ask`` has a job's pod asked, and a pass made when it is among those that have ``answered``."""
         self._ask = ask
+        self._now = now
         self._kind = kind
         self._client = client
         self._jobs = jobs
@@ -140,7 +143,7 @@ class Reconciler:
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
-        plan = planning.decide(kind, believed, snapshot, clock.now(), options, malformed)
+        plan = planning.decide(kind, believed, snapshot, self._now(), options, malformed)
         if _makes(plan) and self._expectations.may_be_gone(row.uid, row.resource_version):
             newest = await self._read(row)
             if newest is None or newest.resource_version != row.resource_version:
@@ -203,7 +206,7 @@ class Reconciler:
         if isinstance(children, Refused):
             if not has_run(job.status):
                 problem = children.problem
-                await self._tell_more(row, lambda kind, job: planning.refuse(kind, job, problem, clock.now()))
+                await self._tell_more(row, lambda kind, job: planning.refuse(kind, job, problem, self._now()))
                 return Outcome(0, failure=Terminal(str(children)))
             # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
             children = children.error
@@ -212,7 +215,7 @@ class Reconciler:
             self._held_up.discard(row.uid)
         if told := _obstacles(kind, children):
             self._held_up.add(row.uid)
-            await self._tell_more(row, lambda kind, job: planning.hold_up(kind, job, told, clock.now()))
+            await self._tell_more(row, lambda kind, job: planning.hold_up(kind, job, told, self._now()))
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = self._applier.pause_seconds(row.uid, row.generation)
             return Outcome(_earliest(due, pause), failure=children)

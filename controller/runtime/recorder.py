@@ -7,6 +7,7 @@ job of thousands of pods in trouble writes a few events. Source: client-go, tool
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
@@ -141,7 +142,15 @@ class Recorder:
     See docs/decisions/0011-events.md.
     """
 
-    def __init__(self, client: Client, *, senders: int = 4, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        senders: int = 4,
+        enabled: bool = True,
+        now: Callable[[], datetime] = lambda: clock.now(),
+    ) -> None:
+        self._now = now
         self._client = client
         self._senders = senders
         self._enabled = enabled
@@ -188,7 +197,7 @@ class Recorder:
         else:
             limits, series = None, self._series_of(subject, severity, reason, text, priority)
         series.count += 1
-        series.at = clock.now()
+        series.at = self._now()
         if series.is_due:
             return
         if limits and limits.bucket.take(now):

@@ -82,6 +82,7 @@ async def stage(
     *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), faults: Faults | None = None, **options: Any
 ) -> AsyncGenerator[Stage]:
     """A server with the definitions of these kinds, and with faults that start at once."""
+    options.setdefault("clock", lambda: clock.now())
     faults = faults or Faults(rules, spared=TESTER)
     server = ApiServer(crds=[_definition(one) for one in crds], front=faults, **options)
     await server.start()
@@ -123,8 +124,12 @@ def daytime() -> Generator[Callable[[], datetime]]:
     def now() -> datetime:
         return NOON + timedelta(seconds=asyncio.get_running_loop().time())
 
-    with patch.object(clock, "now", now):
+    with patch.object(clock, "now", now), patch.object(clock, "uptime", _loop_time):
         yield now
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:

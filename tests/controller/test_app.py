@@ -6,8 +6,10 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 import orjson
@@ -22,11 +24,12 @@ from controller import app, kinds
 from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
+from controller.runtime import clock
 from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Drop, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, stage
+from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 
 POD_GROUPS = list(
     yaml.safe_load_all(
@@ -198,6 +201,46 @@ async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
             await on.settled(10)
 
             assert (await on.conditions()).endswith("Succeeded T")
+
+
+async def test_a_replica_whose_clock_is_wrong_ends_no_job_early() -> None:
+    """Neither from the start nor after a step of its clock while it runs."""
+    ahead = timedelta(hours=1)
+    with daytime() as now:
+        async with stage(clock=now) as on:
+            with patch.object(clock, "now", lambda: now() + ahead):
+                async with controlling(on):
+                    policy = {"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 600}
+                    await on.submit(runPolicy=policy)
+                    await on.settled(5)
+                    await on.become("Running")
+                    await on.settled(100)
+                    ahead = timedelta(hours=-3)
+                    await on.settled(100)
+                    ahead = timedelta(hours=5)
+                    await on.settled(100)
+                    assert await on.conditions() == RUNNING
+                    await on.become("Succeeded", code=0)
+                    await on.settled(300)
+                    job = await on.job()
+                    assert await on.conditions() == "Created T, Running F, Succeeded T"
+                    ended = datetime.fromisoformat(job["status"]["completionTime"])
+                    assert abs(ended - (now() - timedelta(seconds=300))) < timedelta(seconds=5)
+                    await on.settled(310)
+                    assert await on.items(RESOURCE) == []
+
+
+async def test_a_deadline_is_not_missed_by_a_clock_that_is_slow() -> None:
+    with daytime() as now:
+        async with stage(clock=now) as on:
+            with patch.object(clock, "now", lambda: now() - timedelta(hours=1)):
+                async with controlling(on):
+                    await on.submit(runPolicy={"activeDeadlineSeconds": 60})
+                    await on.settled(5)
+                    await on.become("Running")
+                    await on.settled(70)
+
+                    assert (await on.conditions()).endswith("Failed T")
 
 
 async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence() -> None:

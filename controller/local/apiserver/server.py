@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 from aiohttp import web
@@ -67,6 +68,7 @@ class ApiServer:
         self.token = token or secrets.token_urlsafe(32)
         self.store = Store(history)
         rng = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._clock = clock
         self._writer = Writer(
             self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces, notices=notices or {}
         )
@@ -84,6 +86,10 @@ class ApiServer:
                 self._writer.add_namespace(name)
         for definition in crds:
             self.define(definition)
+
+    async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Date each answer by the clock that objects are dated by."""
+        response.headers["Date"] = format_datetime(self._clock(), usegmt=True)
 
     @property
     def url(self) -> str:
@@ -141,6 +147,7 @@ class ApiServer:
         """Serve, and listen at a first address."""
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handlers.handle)
+        app.on_response_prepare.append(self._date)
         self._server = BoundedServer(
             app,
             max_connections=MAX_CONNECTIONS,

@@ -192,6 +192,11 @@ WATCH_REPAIRS = Family(
     "Objects that a periodic list found to differ from the cache: the watch had lost an event",
     (_RESOURCE,),
 )
+CLOCK_OFFSET = Family(
+    "rallypoint_clock_offset_seconds",
+    "gauge",
+    "How far the API server's clock is ahead of this process's; deadlines and TTLs of jobs go by the API server's",
+)
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
 EVENTS_LIMITED = Family(
     "rallypoint_events_limited_total",
@@ -295,6 +300,7 @@ GROUPS = (
             WATCH_FILLS,
             WATCH_ENDINGS,
             WATCH_REPAIRS,
+            CLOCK_OFFSET,
             EVENTS_DROPPED,
             EVENTS_LIMITED,
             GATE_WIDTH,

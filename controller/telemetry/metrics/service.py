@@ -30,6 +30,7 @@ _READ = (
     *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED, families.EVENTS_LIMITED),
     *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
     families.WATCH_REPAIRS,
+    families.CLOCK_OFFSET,
     *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
 )
 
@@ -145,6 +146,9 @@ class Metrics:
             read(families.WATCH_FILLS, (resource, by), partial(watch.fills.__getitem__, by))
         for ending in families.ENDINGS:
             read(families.WATCH_ENDINGS, (resource, ending), partial(watch.endings.__getitem__, ending))
+
+    def clock(self, offset_seconds: Callable[[], float]) -> None:
+        self._readings.add(families.CLOCK_OFFSET, (), offset_seconds)
 
     def events(self, dropped: Callable[[], int], limited: Callable[[], int]) -> None:
         self._readings.add(families.EVENTS_DROPPED, (), dropped)
