@@ -121,6 +121,12 @@ class Draft:
         """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
         self._idle("HeldUp", message)
 
+    def no_longer_held_up(self) -> None:
+        """Nothing is in the way of its pods any more; they may take their time to run."""
+        running = conditions.find(self.status.conditions or (), ConditionType.RUNNING)
+        if running and running.reason == f"{self._kind}HeldUp":
+            self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
+
     def waits_for(self, message: str) -> None:
         """Pods of the job are not made yet, or do not start, and that for a while."""
         self._idle("WaitsForPods", message)

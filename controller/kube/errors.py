@@ -8,7 +8,8 @@
     ├── Conflict              409: changed meanwhile, or a precondition does not hold
     │   └── AlreadyExists     409 on create
     ├── Gone                  410: the resourceVersion is too old
-    ├── Invalid               422, 413 and 400: the object is refused, ``causes`` name its fields
+    ├── Invalid               422, 413 and 400: the object is refused, perhaps by a policy that takes it later
+    │   └── InvalidFields     422 by the API server's own validation: ``causes`` name fields of the object
     ├── TooManyRequests       429: come back after ``retry_after_seconds``
     └── ServerError           500 and more
 
@@ -64,6 +65,10 @@ class Gone(ApiError): ...
 class Invalid(ApiError): ...
 
 
+class InvalidFields(Invalid):
+    """The object will never be accepted as it is."""
+
+
 class TooManyRequests(ApiError): ...
 
 
@@ -81,6 +86,9 @@ class _Cause(msgspec.Struct):
 
 
 class _Details(msgspec.Struct, rename="camel"):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
     causes: list[_Cause] | None = None
     retry_after_seconds: float = 0.0
 
@@ -116,16 +124,34 @@ def from_response(code: int, body: bytes, retry_after: str = "") -> ApiError:
     except msgspec.DecodeError:
         status = _Status(message=body[:1024].decode(errors="replace"))
     details = status.details or _Details()
-    message, causes = status.message or f"HTTP {code}", details.causes or []
-    if code == 403 and any(cause.reason == _NAMESPACE_TERMINATING for cause in causes):
-        return NamespaceTerminating(code, status.reason or "", message)
+    reason, message = status.reason or "", status.message or f"HTTP {code}"
+    given = details.causes or []
+    causes = tuple((cause.field, cause.message) for cause in given)
+    if code == 403 and any(cause.reason == _NAMESPACE_TERMINATING for cause in given):
+        return NamespaceTerminating(code, reason, message)
+    if code == 422 and _names_fields(reason, message, causes, details):
+        return InvalidFields(code, reason, message, causes=causes)
     return from_status(
         code,
-        status.reason or "",
+        reason,
         message,
-        causes=tuple((cause.field, cause.message) for cause in causes),
+        causes=causes,
         retry_after_seconds=_seconds(retry_after) or details.retry_after_seconds,
     )
+
+
+def _names_fields(reason: str, message: str, causes: tuple[tuple[str, str], ...], details: _Details) -> bool:
+    """Whether this is the verdict of the API server's own validation, and not that of an admission policy.
+
+    A ValidatingAdmissionPolicy answers 422 Invalid as well, by default, but its cause names no field. A webhook may send any Status; the API
+    server puts ``admission webhook "…" denied the request`` before its message, whereas its own begins with the object.
+
+    Source: apimachinery, pkg/api/errors/errors.go, NewInvalid; apiserver, pkg/admission/plugin/webhook/errors/statuserror.go and
+    pkg/admission/plugin/policy/validating/dispatcher.go.
+    """
+    kind = f"{details.kind}.{details.group}" if details.group else details.kind
+    own = message.startswith(f'{kind} "{details.name}" is invalid')
+    return reason == "Invalid" and own and any(field for field, _ in causes)
 
 
 def from_status(

@@ -206,7 +206,7 @@ class Applier:
         try:
             await self._many(children[:probes], create)
             return await self._many(children[probes:], create, until)
-        except (errors.Forbidden, Refused):
+        except (errors.Forbidden, errors.Invalid, Refused):
             self._wary.add(namespace)
             raise
 

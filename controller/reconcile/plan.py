@@ -56,12 +56,13 @@ def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Pla
     return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
 
 
-def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event, str]], now: datetime) -> Plan:
-    """What is said of a job that cannot go on until somebody has done what the texts ask for: in an event each, and in the status."""
+def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str]], now: datetime) -> Plan:
+    """What is said of a job that cannot go on until somebody has done what the texts ask for: in the status, and in their events."""
     draft = Draft(kind, job, now)
     draft.held_up("; ".join(text for _, text in told))
     for event, _ in told:
-        draft.tell(event.severity, event.reason, event.message, once=event.message)
+        if event:
+            draft.tell(event.severity, event.reason, event.message, once=event.message)
     return draft.plan()
 
 
@@ -220,6 +221,8 @@ def _go_on(
     elif verdict.running:
         draft.running(verdict.running)
     doomed, waiting = _replace(job, seen, draft, options)
+    if not snapshot.is_held_up:
+        draft.no_longer_held_up()
     if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
         draft.waits_for(waits_for)
     due = [_deadline_in(job, draft), kind.due_in(job, snapshot, draft.now, options)]

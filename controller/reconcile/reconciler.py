@@ -319,14 +319,16 @@ def _subject(kind: JobKind[Any], row: JobRow) -> Subject:
     return Subject(resource.api_version, resource.kind, row.namespace, row.name, row.uid, source)
 
 
-def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event, str]]:
-    """What is told of children that cannot be made until somebody has done something, and what their job's status says of it."""
+def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str]]:
+    """What the status says of children that cannot be made until somebody has done something, and an event where none was recorded yet."""
     voice = kind.voice
     if isinstance(error, errors.Forbidden) and voice.lacks and (event := voice.lacks(error.message)):
         return [(event, event.message)]
+    if isinstance(error, (errors.Forbidden, errors.Invalid)):
+        return [(None, error.message)]
     if not isinstance(error, Occupied) or voice.taken is None:
         return []
-    told: list[tuple[Event, str]] = []
+    told: list[tuple[Event | None, str]] = []
     for one in (error, *error.beside):
         if one.is_foreign:
             what = f"delete the {one.resource.kind} {one.name}, or give the {kind.resource.kind} another name"

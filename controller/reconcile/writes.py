@@ -20,7 +20,7 @@ from controller.runtime.recorder import Subject
 class Refused(Exception):
     """The API server will never take a child as it is: the job cannot be run."""
 
-    def __init__(self, problem: Problem, error: errors.Invalid) -> None:
+    def __init__(self, problem: Problem, error: errors.InvalidFields) -> None:
         super().__init__(str(problem))
         self.problem = problem
         self.error = error
@@ -67,6 +67,8 @@ class Writer:
         Raises:
             AlreadyExists: there is one of that name; no event is recorded.
             NamespaceTerminating: nothing is created in the namespace any more; no event is recorded, as it would be refused, too.
+            Refused: the API server's own validation names fields of it.
+            Forbidden, Invalid: quota, RBAC or a policy refuses it now and may accept it later.
         """
         job = parent.subject
         body = orjson.dumps(child.body())
@@ -74,7 +76,7 @@ class Writer:
             return await self._client.create(child.resource, job.namespace, body)
         except (errors.AlreadyExists, errors.NamespaceTerminating):
             raise
-        except errors.Invalid as error:
+        except errors.InvalidFields as error:
             self.tell_failed(parent, "Create", child.resource, error.message)
             raise Refused(_problem(child, error), error) from error
         except errors.ApiError as error:

@@ -25,7 +25,7 @@ class Refuse:
     message: str = "refused by a fault"
     retry_after_seconds: int = 0
     fields: tuple[tuple[str, str], ...] = ()
-    """(field, message) of each cause."""
+    """(field, message) of each cause, as of the API server's own validation."""
     cause: str = "FieldValueInvalid"
     """The reason of each."""
 
@@ -36,9 +36,14 @@ class Refuse:
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
-            "message": self.message,
+            "message": f'Object "refused" is invalid: {self.message}' if causes else self.message,
             "reason": self.reason,
-            "details": {"causes": causes, "retryAfterSeconds": self.retry_after_seconds},
+            "details": {
+                "name": "refused",
+                "kind": "Object",
+                "causes": causes,
+                "retryAfterSeconds": self.retry_after_seconds,
+            },
             "code": self.code,
         }
         headers = {"Retry-After": str(self.retry_after_seconds)} if self.retry_after_seconds else {}

@@ -38,6 +38,80 @@ def test_what_a_code_means(code: int, reason: str, expected: type[errors.ApiErro
     assert (error.code, error.reason, error.message, str(error)) == (code, reason, "because", "because")
 
 
+DENIED = "ValidatingAdmissionPolicy 'window' with binding 'window' denied request: maintenance window"
+FIELD = {"reason": "FieldValueInvalid", "field": "spec.x", "message": "bad"}
+INVALID = 'Pod "a" is invalid: spec.x: bad'
+WEBHOOK = 'admission webhook "w.example.com" denied the request'
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "expected"),
+    [
+        pytest.param(
+            422,
+            status("Invalid", INVALID, name="a", kind="Pod", causes=[FIELD]),
+            errors.InvalidFields,
+            id="the API server's own validation",
+        ),
+        pytest.param(
+            422,
+            status(
+                "Invalid", 'Job.batch "a" is invalid: x', name="a", group="batch", kind="Job", causes=[FIELD]
+            ),
+            errors.InvalidFields,
+            id="the same of an object of a group",
+        ),
+        pytest.param(
+            422,
+            status(
+                "Invalid",
+                f'pods "a" is forbidden: {DENIED}',
+                name="a",
+                kind="pods",
+                causes=[{"message": DENIED}],
+            ),
+            errors.Invalid,
+            id="a ValidatingAdmissionPolicy without a reason",
+        ),
+        pytest.param(
+            413,
+            status("RequestEntityTooLarge", f'pods "a" is forbidden: {DENIED}', causes=[{"message": DENIED}]),
+            errors.Invalid,
+            id="a ValidatingAdmissionPolicy with reason RequestEntityTooLarge",
+        ),
+        pytest.param(
+            403,
+            status("Forbidden", f'pods "a" is forbidden: {DENIED}', causes=[{"message": DENIED}]),
+            errors.Forbidden,
+            id="a ValidatingAdmissionPolicy with reason Forbidden",
+        ),
+        pytest.param(
+            400,
+            status(message=f"{WEBHOOK} without explanation"),
+            errors.Invalid,
+            id="a webhook that says nothing",
+        ),
+        pytest.param(
+            422,
+            status("Invalid", f"{WEBHOOK}: {INVALID}", name="a", kind="Pod", causes=[FIELD]),
+            errors.Invalid,
+            id="a webhook that answers as the API server's validation does",
+        ),
+        pytest.param(
+            400,
+            status(
+                "BadRequest", 'Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal string'
+            ),
+            errors.Invalid,
+            id="a body of the wrong type",
+        ),
+    ],
+)
+def test_who_refuses_an_object(code: int, body: bytes, expected: type[errors.ApiError]) -> None:
+    """As kube-apiserver 1.36 answers; a refusal is final only if its own validation names a field."""
+    assert type(errors.from_response(code, body)) is expected
+
+
 def test_the_fields_that_are_refused() -> None:
     causes = [{"reason": "FieldValueInvalid", "field": "spec.a", "message": "no"}, {"message": "of no field"}]
 

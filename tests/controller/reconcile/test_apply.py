@@ -367,9 +367,9 @@ async def test_what_the_server_will_never_take_names_its_field() -> None:
         pytest.param(422, "too wrong", id="without a field"),
     ],
 )
-async def test_a_refusal_without_fields_keeps_its_message(code: int, text: str) -> None:
+async def test_a_refusal_without_fields_is_no_verdict_on_the_object(code: int, text: str) -> None:
     async with applying(Rule(Refuse(code, "Reason", text), verb="create", plural="pods")) as it:
-        with pytest.raises(Refused, match=text):
+        with pytest.raises(errors.Invalid, match=text):
             await it.create("a")
 
 

@@ -413,6 +413,74 @@ async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
         assert len(await on.names(PODS, "full")) == 9
 
 
+DENIALS = [
+    pytest.param(Refuse(422, "Invalid", "denied request: maintenance window"), id="422 of a policy"),
+    pytest.param(Refuse(413, "RequestEntityTooLarge", "denied request: maintenance window"), id="413"),
+    pytest.param(Refuse(400, "", "denied the request: maintenance window"), id="400 of a webhook"),
+    pytest.param(Refuse(403, "Forbidden", "denied the request: maintenance window"), id="403"),
+]
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+async def test_a_denial_holds_a_job_up_until_it_ends(denial: Refuse) -> None:
+    rule = Rule(denial, verb="create", plural="pods")
+    async with stage(rule) as on, controlling(on):
+        await on.submit(workers=8)
+        await on.settled(600)
+        held = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        assert (held["status"], held["reason"]) == ("False", "PyTorchJobHeldUp")
+        assert held["message"] == denial.message
+        assert await on.conditions() == "Running F, Created T"
+        assert f"Error creating: {denial.message}" in await on.events("FailedCreatePod")
+        tries = rule.met
+        await on.settled(600)
+        assert rule.met - tries < 10, "with a back-off"
+
+        on.faults.rules.clear()
+        await on.settled(150)
+        assert len(await on.names(PODS)) == 9
+        waits = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        assert waits["reason"] == "PyTorchJobWaitsForPods"
+        await train(on)
+        assert await on.conditions() == SUCCEEDED
+
+
+async def test_a_denial_is_quoted_as_it_is_now() -> None:
+    rule = Rule(Refuse(400, "", "first words"), verb="create", plural="pods")
+    async with stage(rule) as on, controlling(on):
+        await on.submit()
+        await on.settled(60)
+        rule.fault = Refuse(400, "", "other words")
+        await on.settled(300)
+
+        held = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        assert held["message"] == "other words"
+
+
+async def test_a_denied_replacement_ends_no_job() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit(pytorchReplicaSpecs=restarting_roles())
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        on.faults.rules.append(Rule(Refuse(422, "Invalid", "denied request"), verb="create", plural="pods"))
+        await on.become("Failed", "train-worker-0", code=137)
+        await on.settled(600)
+        assert await on.conditions() == "Created T, Running T"
+
+        on.faults.rules.clear()
+        await on.settled(150)
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+def restarting_roles() -> dict[str, Any]:
+    """A master and a worker that are replaced when they fail."""
+    return {
+        role: {"replicas": 1, "restartPolicy": "OnFailure", "template": template()}
+        for role in ("Master", "Worker")
+    }
+
+
 async def test_a_change_of_the_spec_ends_the_back_off() -> None:
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
     async with stage(rule) as on, controlling(on):
