@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from api.children import Meta, Owned, owned
+from api.children import Meta, Owned, owned, time_of
 from api.meta import Resource
 
 BATCH_JOBS = Resource("batch", "v1", "Job", "jobs")
@@ -27,14 +27,16 @@ class BatchJob(Owned, frozen=True, gc=False):
     """Whether its status has a start; while it has one, the template cannot be changed."""
     failures: int = 0
     """Pods, or restarts of one, that have failed so far."""
+    complete: bool = False
     completed_at: datetime | None = None
+    """When it was, if it says so."""
     failure: tuple[str, str] | None = None
     ttl_seconds: int | None = None
     placement: bytes = b"{}"
 
     @property
     def is_finished(self) -> bool:
-        return self.completed_at is not None or self.failure is not None
+        return self.complete or self.failure is not None
 
 
 class _TemplateMeta(msgspec.Struct):
@@ -64,12 +66,12 @@ class _Condition(msgspec.Struct, rename="camel"):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: str | None = None
 
 
 class _Status(msgspec.Struct, rename="camel"):
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
     failed: int = 0
     conditions: list[_Condition] | None = None
 
@@ -98,7 +100,10 @@ def batch_job_from_json(raw: bytes | memoryview | msgspec.Raw) -> BatchJob:
         suspended=job.spec.suspend,
         started=job.status.start_time is not None,
         failures=job.status.failed,
-        completed_at=job.status.completion_time or complete.last_transition_time if complete else None,
+        complete=complete is not None,
+        completed_at=time_of(job.status.completion_time) or time_of(complete.last_transition_time)
+        if complete
+        else None,
         failure=(failed.reason, failed.message) if failed else None,
         ttl_seconds=job.spec.ttl_seconds_after_finished,
         placement=_placement(job.spec.template) if job.spec.suspend else b"{}",

@@ -11,6 +11,7 @@ import msgspec
 
 from api import labels
 from api.messages import without_numbers
+from api.times import parse_time
 
 NO_INDEX: Final = -1
 """Index of a pod whose replica-index label is missing or no number."""
@@ -19,7 +20,7 @@ NO_INDEX: Final = -1
 class Exit(msgspec.Struct, frozen=True, gc=False):
     """A container that has terminated; an ``init`` container, too, that is tried again since. Those count for trouble, not for the exit code.
 
-    ``started_at`` is when it began to run, None if it never did (which runtimes write as the year 1970).
+    ``started_at`` is when it began to run, None if it never did (which runtimes write as the year 1970); ``finished_at`` when it ended.
     """
 
     container: str
@@ -28,6 +29,7 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
     init: bool = False
     started_at: datetime | None = None
+    finished_at: datetime | None = None
 
 
 class Trouble(msgspec.Struct, frozen=True, gc=False):
@@ -123,7 +125,8 @@ class _Terminated(msgspec.Struct, rename="camel"):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
 
 
 class _Waiting(msgspec.Struct):
@@ -132,7 +135,7 @@ class _Waiting(msgspec.Struct):
 
 
 class _Running(msgspec.Struct, rename="camel"):
-    started_at: datetime | None = None
+    started_at: str | None = None
 
 
 class _State(msgspec.Struct):
@@ -276,7 +279,15 @@ def _index(marks: dict[str, str]) -> int:
 
 def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
     return tuple(
-        Exit(container.name, done.exit_code, done.reason, done.message, init, _since(done.started_at))
+        Exit(
+            container.name,
+            done.exit_code,
+            done.reason,
+            done.message,
+            init,
+            _since(done.started_at),
+            _since(done.finished_at),
+        )
         for container in containers
         if (done := _end(container, init))
     )
@@ -293,14 +304,23 @@ def _whereabouts(spec: _PodSpec, status: _PodStatus) -> dict[str, Any]:
     ]
     return {
         "ready": any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
-        "running_since": max((one.started_at for one in running if one.started_at), default=None),
+        "running_since": max((time for one in running if (time := time_of(one.started_at))), default=None),
         "node": _shared(spec.node_name),
         "address": status.pod_ip,
     }
 
 
-def _since(started_at: datetime | None) -> datetime | None:
-    return started_at if started_at and started_at.year > 1970 else None
+def _since(text: str | None) -> datetime | None:
+    found = time_of(text)
+    return found if found and found.year > 1970 else None
+
+
+def time_of(text: str | None) -> datetime | None:
+    """The time, None where there is none that can be read: a row without it is better than none at all."""
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None
 
 
 def _troubles(name: str, status: _PodStatus) -> tuple[Trouble, ...]:

@@ -7,13 +7,13 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 """
 
 from dataclasses import replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from api.meta import ObjectMeta, OwnerReference, Resource, Wire
+from api.times import Time
 
 
 class ConditionType(StrEnum):
@@ -97,8 +97,8 @@ class JobCondition(Wire):
     status: str
     reason: str | None = None
     message: str | None = None
-    last_update_time: datetime | None = None
-    last_transition_time: datetime | None = None
+    last_update_time: Time | None = None
+    last_transition_time: Time | None = None
 
 
 class JobStatus(Wire):
@@ -106,9 +106,9 @@ class JobStatus(Wire):
 
     conditions: list[JobCondition] | None = None
     replica_statuses: dict[str, ReplicaStatus] | None = None
-    start_time: datetime | None = None
-    completion_time: datetime | None = None
-    last_reconcile_time: datetime | None = None
+    start_time: Time | None = None
+    completion_time: Time | None = None
+    last_reconcile_time: Time | None = None
 
 
 class JobSpec(Wire):

@@ -4,12 +4,13 @@ What a job kind adds is in its own module; what all of them share is in ``api.jo
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+
+from api.times import Time
 
 
 class Wire(BaseModel):
@@ -30,8 +31,8 @@ class ObjectMeta(Wire):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 

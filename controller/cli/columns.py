@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from api.times import parse_time
+
 GAP = "   "
 INDENT = "  "
 NONE = "<none>"
@@ -77,7 +79,7 @@ def age(moment: str | datetime | None, now: datetime) -> str:
     """``5s``, ``12m``, ``3h``, ``2d``."""
     if not moment:
         return NONE
-    since = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    since = parse_time(moment) if isinstance(moment, str) else moment
     seconds = max(int((now - since).total_seconds()), 0)
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * length:

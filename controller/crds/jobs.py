@@ -8,7 +8,6 @@ Source: training-operator 1.9, manifests/base/crds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from api.job import Job, ReplicaSpec, ReplicaStatus
 from api.meta import Wire
+from api.times import Time
 from controller.crds.facts import Facts, facts
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import QUANTITY, Schema
@@ -24,7 +24,7 @@ _SCALARS: Mapping[Any, Schema] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer", "format": "int32"},
-    datetime: {"type": "string", "format": "date-time"},
+    Time: {"type": "string", "format": "date-time"},
     int | str: QUANTITY,
 }
 

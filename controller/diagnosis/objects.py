@@ -1,11 +1,13 @@
 """How objects of the API are read; what is missing or null is taken for empty."""
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from api.job import ConditionType
 from api.names import child_name
+from api.times import parse_time
 
 Object: TypeAlias = Mapping[str, Any]
 
@@ -15,11 +17,11 @@ FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
 def moment(text: Any) -> datetime | None:
-    """A time without a zone is UTC."""
-    if not text:
-        return None
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    """A time without a zone is UTC; None for what is no time."""
+    for spelled in (text, f"{text}Z") if isinstance(text, str) else ():
+        with contextlib.suppress(ValueError):
+            return parse_time(spelled)
+    return None
 
 
 def event_time(event: Object) -> str:

@@ -185,11 +185,16 @@ class Draft:
             self.status.replica_statuses = statuses
 
     def _idle(self, suffix: str, message: str) -> None:
-        """Why the job does not run, as it is now. Not said over that it runs, restarts or is suspended.
+        """Why the job does not run, as it is now. Not said over that it runs, restarts, is suspended or has ended.
 
         What holds stays last, since the last condition is what kubectl shows as the job's state.
         """
-        statuses = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
+        statuses = (
+            ConditionType.RUNNING,
+            ConditionType.RESTARTING,
+            ConditionType.SUSPENDED,
+            ConditionType.SUCCEEDED,
+        )
         if not any(conditions.is_true(self.status, one) for one in statuses):
             self._stands_still(suffix, message, rewords=True)
             given = self.status.conditions or []

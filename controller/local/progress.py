@@ -1,10 +1,10 @@
 """What has become of some jobs and their pods, from the changes that informers report. Plain data; no I/O."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from api.labels import JOB_NAME
+from api.times import parse_time
 from controller.local.manifest import Manifest, Row
 
 ENDED = ("Succeeded", "Failed")
@@ -235,10 +235,6 @@ def short_name(job: Job, pod: Manifest) -> str:
     meta = pod["metadata"]
     name: str = (meta.get("generateName") or meta["name"]).removesuffix("-")
     return name.removeprefix(f"{job.name}-")
-
-
-def parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
 
 
 def _told(replica: Replica) -> tuple[str, int]:

@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from controller.local.progress import Job, Progress, Replica, parse_time
+from api.times import parse_time
+from controller.local.progress import Job, Progress, Replica
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 STATE_COLOURS = {

@@ -266,7 +266,7 @@ class Applier:
             self._writer.check_owner(parent, child, answer, error)
             self._adopt(parent, child, answer)
             return False
-        self._remember(child.resource, answer)
+        self._remember(child, answer)
         return True
 
     async def _delete(self, parent: Parent, doomed: Doomed) -> None:
@@ -291,14 +291,18 @@ class Applier:
 
     def _take_in(self, parent: Parent, child: Child, answer: bytes) -> None:
         """Remember a child that others may have changed since it was last seen; then the job needs another reconcile."""
-        change = self._remember(child.resource, answer)
+        change = self._remember(child, answer)
         if change and not is_same(*change):
             self._overtaken.add(parent.subject.uid)
 
-    def _remember(self, resource: Resource, answer: bytes) -> Change[Owned] | None:
+    def _remember(self, child: Child, answer: bytes) -> Change[Owned] | None:
         """What that has changed in the store, if anything."""
-        cache = self._caches.get(resource)
-        return cache.store.put(cache.decode(answer)) if cache is not None else None
+        cache = self._caches.get(child.resource)
+        try:
+            return cache.store.put(cache.decode(answer)) if cache is not None else None
+        except (msgspec.DecodeError, ValueError) as error:
+            text = f'{child.resource.plural} "{child.name}" cannot be read: {error}'
+            raise Occupied(child, text, is_foreign=False) from error
 
 
 def _gravest(failures: Sequence[Exception]) -> Exception:

@@ -1,6 +1,6 @@
 """Jobs as the service remembers them: a small header and the JSON of spec and status, read into a model only when a pass needs it.
 
-A spec that cannot be read is no accident of ours: it becomes problems that name the field.
+What cannot be read is no accident of ours: it becomes problems that name the field.
 """
 
 import contextlib
@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from api.job import Job
 from api.labels import LAST_APPLIED
 from controller.domain import Problem
+
+MOST_PRUNINGS = 5
+"""How often a status is looked at again without what could not be read of it, before all of it counts as unreadable."""
 
 
 class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -104,22 +107,69 @@ def _shorten(annotations: dict[str, str]) -> None:
 
 
 def parse(row: JobRow, model: type[Job], kind: str) -> tuple[Job, tuple[Problem, ...]]:
-    """The job as its kind's model; with problems, a job whose spec holds the run policy and plain text at most."""
+    """The job as its kind's model; with problems of its spec, a job whose spec holds the run policy and plain text at most.
+
+    With problems of its status or metadata, a job without what could not be read there. See ``of_spec``.
+    """
     whole: dict[str, Any] = {
         "kind": kind,
         "metadata": msgspec.json.decode(row.metadata),
         "spec": msgspec.json.decode(row.spec),
         "status": msgspec.json.decode(row.status) or None,
     }
+    with contextlib.suppress(ValidationError):
+        return model.model_validate(whole), ()
+    unreadable: list[Problem] = []
+    for _ in range(MOST_PRUNINGS):
+        wrong_fields = _unreadable(whole, model)
+        if not wrong_fields:
+            break
+        unreadable += [_problem(loc, message) for loc, message in wrong_fields]
+        for loc, _ in reversed(wrong_fields):
+            _prune(whole, loc)
+    else:
+        whole["status"] = None
+    job, problems = _parse_spec(whole, model)
+    return job, (*unreadable, *problems)
+
+
+def of_spec(problem: Problem) -> bool:
+    """Whether a problem is one of the spec, which a user can be told to correct, and not of the rest of the object."""
+    return problem.field.split(".")[0].split("[")[0] == "spec"
+
+
+def _unreadable(whole: dict[str, Any], model: type[Job]) -> list[tuple[tuple[int | str, ...], str]]:
+    """Where status and metadata cannot be read, and why."""
+    try:
+        model.model_validate(whole)
+    except ValidationError as error:
+        return [(one["loc"], one["msg"]) for one in error.errors() if one["loc"][:1] != ("spec",)]
+    return []
+
+
+def _prune(whole: Any, path: tuple[int | str, ...]) -> None:
+    """Take away what is at the path, or what should have it."""
+    holder: Any = None
+    node: Any = whole
+    last: Any = path[0]
+    for part in path:
+        if isinstance(node, str):
+            break
+        try:
+            found = node[part]
+        except (LookupError, TypeError):
+            break
+        holder, last, node = node, part, found
+    if holder is not None:
+        del holder[last]
+
+
+def _parse_spec(whole: dict[str, Any], model: type[Job]) -> tuple[Job, tuple[Problem, ...]]:
     try:
         return model.model_validate(whole), ()
     except ValidationError as error:
         places = [one["loc"] for one in error.errors()]
-        problems = tuple(
-            _problem(one["loc"], one["msg"]) for one in error.errors() if one["loc"][:1] == ("spec",)
-        )
-        if not problems:
-            raise
+        problems = tuple(_problem(one["loc"], one["msg"]) for one in error.errors())
         # Whose job it is and whether it is suspended still counts, if that much can be read.
         readable = isinstance(whole["spec"], dict) and all(place[1:2] != ("runPolicy",) for place in places)
         wrong = {place[1] for place in places if len(place) > 1}

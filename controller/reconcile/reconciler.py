@@ -4,13 +4,14 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 """
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import aiohttp
 import msgspec
+import structlog
 from structlog.contextvars import bind_contextvars
 
 from api import conditions
@@ -19,7 +20,7 @@ from api.job import ConditionType, Job, JobStatus
 from api.labels import MANAGED_BY_MULTIKUEUE
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
-from controller.domain import Count, Event, Key, Knock, Plan, Severity, Upkeep, shortened
+from controller.domain import Count, Event, Key, Knock, Plan, Problem, Severity, Upkeep, shortened
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
@@ -28,7 +29,7 @@ from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.coalesce import Coalescer, may_wait
 from controller.reconcile.expectations import Expectations
-from controller.reconcile.jobs import JobRow, differs_beside_status, job_from_json, parse
+from controller.reconcile.jobs import JobRow, differs_beside_status, job_from_json, of_spec, parse
 from controller.reconcile.observe import Sources, observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.reconcile.suspensions import Suspensions
@@ -49,6 +50,8 @@ Counter = Callable[[JobKind[Any], str, Count], None]
 class _Items(msgspec.Struct):
     items: list[msgspec.Raw]
 
+
+log = structlog.get_logger()
 
 _decode_items = msgspec.json.Decoder(_Items).decode
 
@@ -133,6 +136,8 @@ class Reconciler:
         kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
         if job.spec.policy.managed_by not in {None, kind.managed_by}:
             return await self._leave(kind, row, job)
+        if unreadable := [one for one in malformed if not of_spec(one)]:
+            return await self._leave_unread(kind, row, job, unreadable)
         self._tell_late(kind, row, job)
         if not conditions.is_finished(job.status):
             asides = self._kind.asides(job, self._sources.of(row.uid, key.namespace))
@@ -182,6 +187,16 @@ class Reconciler:
         except errors.Forbidden as error:
             return Outcome(failure=Terminal(f"annotations cannot be written: {error.message}"))
         return Outcome()
+
+    async def _leave_unread(
+        self, kind: JobKind[Any], row: JobRow, job: Job, unreadable: Sequence[Problem]
+    ) -> Outcome:
+        """Part of the object cannot be read, so nothing is decided until it changes; the job says which part."""
+        text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
+        event = Event(Severity.WARNING, f"{job.kind}HeldUp", text)
+        plan = planning.hold_up(kind, job, [(event, text)], clock.now())
+        await self._write_status(kind, row, job, plan)
+        return Outcome(failure=Terminal(text))
 
     def _forget(self, key: Key) -> None:
         """The job is gone or going: so is everything that is remembered of it."""
@@ -310,7 +325,10 @@ class Reconciler:
         for resource, cache in self._caches.items():
             answer = await self._client.list(resource, row.namespace, params=cache.selector(row.name))
             for raw in _decode_items(answer).items:
-                cache.store.put(cache.decode(raw))
+                try:
+                    cache.store.put(cache.decode(raw))
+                except (msgspec.DecodeError, ValueError) as error:
+                    log.error("object not understood", resource=resource.plural, error=str(error))
         self._expectations.asked_server(row.uid)
 
 
@@ -326,11 +344,11 @@ def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event | None, st
         return [(event, event.message)]
     if isinstance(error, (errors.Forbidden, errors.Invalid)):
         return [(None, error.message)]
-    if not isinstance(error, Occupied) or voice.taken is None:
-        return []
     told: list[tuple[Event | None, str]] = []
-    for one in (error, *error.beside):
-        if one.is_foreign:
+    for one in (error, *error.beside) if isinstance(error, Occupied) else ():
+        if one.is_foreign and voice.taken is None:
+            continue
+        if one.is_foreign and voice.taken:
             what = f"delete the {one.resource.kind} {one.name}, or give the {kind.resource.kind} another name"
             told.append((voice.taken(one.resource.kind, one.name), f"{one.message}: {what}"))
         else:

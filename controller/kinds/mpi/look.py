@@ -70,7 +70,7 @@ class Look:
         active = 0 if has_ended else sum(pod.phase == "Running" for pod in self.snapshot.batch_pods)
         launchers = ReplicaStatus(
             active=active or None,
-            succeeded=1 if launched and launched.completed_at else None,
+            succeeded=1 if launched and launched.complete else None,
             failed=(launched.failures if launched else 0) or None,
         )
         workers = ReplicaStatus(restarts=replaced_for)

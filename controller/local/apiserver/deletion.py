@@ -7,6 +7,7 @@ pkg/registry/core/pod/strategy.go (CheckGracefulDelete).
 from datetime import timedelta
 from typing import Any
 
+from api.times import parse_time
 from controller.local.apiserver import metadata, refusals
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.requests import Answer, DeleteOptions, Target
@@ -77,7 +78,7 @@ def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -
         if grace >= given.get("deletionGracePeriodSeconds", 0) and finalizers == given.get("finalizers", []):
             return obj
         before = given.get("deletionGracePeriodSeconds", 0)
-        start = metadata.parse_timestamp(given["deletionTimestamp"]) - timedelta(seconds=before)
+        start = parse_time(given["deletionTimestamp"]) - timedelta(seconds=before)
         grace = min(grace, before)
         generation = given.get("generation")
     else:

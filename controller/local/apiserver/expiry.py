@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from controller.local.apiserver import metadata
+from api.times import parse_time
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.writing import Writer
 
@@ -20,7 +20,7 @@ async def forget_events(writer: Writer) -> None:
         assert served is not None
         oldest = writer.clock() - LIFETIME
         for entry in list(writer.collection(served).entries.values()):
-            if metadata.parse_timestamp(_told(entry.object)) < oldest:
+            if parse_time(_told(entry.object)) < oldest:
                 writer.remove(served, entry.object)
 
 

@@ -26,10 +26,6 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def parse_timestamp(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 def stamp(given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool) -> Json:
     """The metadata of a new object."""
     result: Json = {}

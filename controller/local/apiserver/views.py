@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from controller.local.apiserver.metadata import parse_timestamp
+from api.times import parse_time
 from controller.local.apiserver.refusals import Json, Refusal
 from controller.local.apiserver.resources import Column, Served
 from controller.local.apiserver.store import Entry
@@ -154,7 +154,7 @@ def _cell(column: Column, obj: Json, now: datetime) -> Any:
     value = column.cell(obj)
     match column.reads:
         case "age":
-            return age(parse_timestamp(value), now) if value else column.unknown
+            return age(parse_time(value), now) if value else column.unknown
         case "duration":
             return _job_duration(value, now)
         case _:
@@ -165,7 +165,7 @@ def _job_duration(status: Json, now: datetime) -> str:
     if not status.get("startTime"):
         return ""
     end = status.get("completionTime")
-    return age(parse_timestamp(status["startTime"]), parse_timestamp(end) if end else now)
+    return age(parse_time(status["startTime"]), parse_time(end) if end else now)
 
 
 def age(since: datetime, now: datetime) -> str:

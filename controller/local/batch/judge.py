@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from api.times import parse_time
 from controller.local.manifest import Manifest
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -84,7 +85,7 @@ def finished_at(job: Manifest) -> datetime | None:
     """When the job was over; None while it is not."""
     for one in (job.get("status") or {}).get("conditions") or ():
         if one["type"] in ("Complete", "Failed") and one["status"] == "True":
-            return datetime.fromisoformat(one["lastTransitionTime"])
+            return parse_time(one.get("lastTransitionTime") or job["metadata"]["creationTimestamp"])
     return None
 
 
@@ -175,7 +176,7 @@ def _deadline(job: Manifest, status: Status) -> datetime | None:
     seconds, start = job["spec"].get("activeDeadlineSeconds"), status.get("startTime")
     if seconds is None or start is None or _suspended(job):
         return None
-    return datetime.fromisoformat(start) + timedelta(seconds=seconds)
+    return parse_time(start) + timedelta(seconds=seconds)
 
 
 def _restarted_too_often(spec: Manifest, active: Sequence[Manifest]) -> bool:
@@ -258,11 +259,9 @@ def _failed_at(pod: Manifest) -> datetime | None:
     if (pod.get("status") or {}).get("phase") != "Failed":
         return None
     told = pod["status"].get("containerStatuses") or ()
-    ends = [
-        one["state"]["terminated"]["finishedAt"] for one in told if "terminated" in (one.get("state") or {})
-    ]
+    ended = [((one.get("state") or {}).get("terminated") or {}).get("finishedAt") for one in told]
     fallback = pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
-    return datetime.fromisoformat(max(ends, default=fallback))
+    return max(map(parse_time, filter(None, ended)), default=parse_time(fallback))
 
 
 def _suspension(status: Status, now: datetime, *, suspended: bool) -> tuple[Status, tuple[Event, ...]]:

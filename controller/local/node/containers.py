@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
+from api.times import parse_time
 from controller.local.node.probes import HEALTHY, Doom, Health, at_start
 
 LOST = "ContainerStatusUnknown"
@@ -148,10 +149,10 @@ def _as_left(container: Container, told: Mapping[str, Any], now: datetime) -> Co
     attempt = told.get("restartCount", 0)
     state, last = told.get("state") or {}, told.get("lastState") or {}
     if "running" in state:
-        since = datetime.fromisoformat(state["running"]["startedAt"])
+        since = parse_time(state["running"]["startedAt"])
         ended = Terminated(LOST_EXIT_CODE, LOST, since, now, LOST_MESSAGE, attempt)
     elif end := state.get("terminated") or last.get("terminated"):
-        start, finish = (datetime.fromisoformat(end[at]) for at in ("startedAt", "finishedAt"))
+        start, finish = (parse_time(end[at]) for at in ("startedAt", "finishedAt"))
         ended = Terminated(end["exitCode"], end["reason"], start, finish, end.get("message", ""), attempt)
     else:
         return replace(container, restarts=attempt)

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from api.times import parse_time
 from controller.local.manifest import Manifest
 from controller.local.node import containers as records
 from controller.local.node import ending, lastwords, lifecycle, probes, status
@@ -41,7 +42,7 @@ class PodTask:
         self._node = node
         self._handlers = Handlers(pod, node)
         before: dict[str, Any] = pod.get("status") or {}
-        started = datetime.fromisoformat(before["startTime"]) if "startTime" in before else node.now()
+        started = parse_time(before["startTime"]) if "startTime" in before else node.now()
         self._facts = status.Facts(node.isolation.node_address, node.isolation.pod_address(pod), started)
         self._containers = {c.name: c for c in records.left_by_another(pod, node.now())}
         self._runs: dict[str, Run] = {}

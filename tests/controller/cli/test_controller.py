@@ -378,7 +378,13 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
     refused = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     rules = [
         Rule(Refuse(500, "InternalError"), verb="create", plural="pods", times=2),
-        Rule(Refuse(422, "Invalid", "no"), verb="create", plural="pods", containing=b"wrong-", times=5),
+        Rule(
+            Refuse(422, "Invalid", "no", fields=(("spec.x", "no"),)),
+            verb="create",
+            plural="pods",
+            containing=b"wrong-",
+            times=5,
+        ),
     ]
     async with stage(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
         await it.told("working")

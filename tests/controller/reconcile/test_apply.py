@@ -29,7 +29,7 @@ from controller.reconcile.telling import ONE_BY_ONE, Teller
 from controller.reconcile.writes import Occupied, Parent, Refused
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
-from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
+from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
 from controller.testing.stage import NAMESPACE, Stage, stage
 
 GENERATION = 1
@@ -370,6 +370,12 @@ async def test_what_the_server_will_never_take_names_its_field() -> None:
 async def test_a_refusal_without_fields_is_no_verdict_on_the_object(code: int, text: str) -> None:
     async with applying(Rule(Refuse(code, "Reason", text), verb="create", plural="pods")) as it:
         with pytest.raises(errors.Invalid, match=text):
+            await it.create("a")
+
+
+async def test_a_child_that_cannot_be_read_is_named() -> None:
+    async with applying(Rule(Say(b'{"metadata": {"name": 5}}'), verb="create", plural="pods")) as it:
+        with pytest.raises(Occupied, match='pods "a" cannot be read'):
             await it.create("a")
 
 

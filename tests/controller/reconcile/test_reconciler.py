@@ -915,3 +915,64 @@ async def test_a_job_goes_on_if_its_namespace_is_not_terminated_after_all() -> N
         await on.settled(RETRY_SECONDS + 1)
 
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+
+
+async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_until_it_changes() -> None:
+    """As under a CustomResourceDefinition without a schema of the status."""
+    with capture_logs() as logs:
+        async with stage(crds=()) as on:
+            await on.define([open_definition()])
+            async with controlling(on):
+                await on.submit()
+                await on.settled()
+                await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
+                await on.settled()
+                on.faults.calls.clear()
+                await on.settled(600)
+                assert [one.verb for one in on.calls if one.verb != "watch"] == []
+                held = next(
+                    one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
+                )
+                assert (held["status"], held["reason"]) == ("False", "PyTorchJobHeldUp")
+                assert held["message"].startswith("PyTorchJob cannot be read: status.startTime: ")
+                assert await on.events("PyTorchJobHeldUp") == [held["message"]]
+
+                await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
+                await train(on)
+                assert await on.conditions() == SUCCEEDED
+    assert "pass broke" not in [one["event"] for one in logs]
+
+
+def open_definition() -> dict[str, Any]:
+    """The kind's definition, taking anything."""
+    names = {"kind": RESOURCE.kind, "plural": RESOURCE.plural, "singular": RESOURCE.singular}
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": RESOURCE.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": anything},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{RESOURCE.plural}.{RESOURCE.group}"},
+        "spec": {"group": RESOURCE.group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+@pytest.mark.parametrize(
+    "start", ["0000-01-01T00:00:00Z", "2026-01-01T12:00:00+14:00", "2026-01-01t12:00:00z"]
+)
+async def test_a_job_whose_start_is_a_time_that_python_does_not_read_goes_on(start: str) -> None:
+    with capture_logs() as logs:
+        async with stage(crds=()) as on:
+            await on.define([open_definition()])
+            async with controlling(on):
+                await on.submit()
+                await on.settled()
+                await on.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
+                await train(on)
+                assert await on.conditions() == SUCCEEDED
+    assert "pass broke" not in [one["event"] for one in logs]

@@ -77,6 +77,22 @@ def test_the_next_pod_is_held_back(failed: int, seconds: float) -> None:
     assert late.make == 1
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param({"terminated": {"exitCode": 1}}, id="without its end"),
+        pytest.param({"terminated": {"exitCode": 1, "finishedAt": None}}, id="with null for its end"),
+        pytest.param(None, id="without a state"),
+    ],
+)
+def test_a_pod_that_does_not_say_when_it_ended_ended_when_it_was_made(state: dict[str, Any] | None) -> None:
+    failed = pod("p", "Failed", kept=False)
+    failed["status"]["containerStatuses"][0]["state"] = state
+    step = judge(job({"startTime": spelled(0), "failed": 1}), [failed], at(1))
+
+    assert step.wake == at(10)
+
+
 def test_the_deadline_is_looked_for() -> None:
     status = {"startTime": spelled(0)}
     early = judge(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(1))
