@@ -26,11 +26,10 @@ from controller.testing.mpipods import (
     launcher_says,
     submit,
 )
-from controller.testing.somebody import ROOT, start
+from controller.testing.unprivileged_user import ACTING, ROOT, named, start
 
 pytestmark = pytest.mark.looptime(False)
 
-USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 RUN = "from controller.testing.mpipods import main; main()"
 PATIENCE_SECONDS = 60.0
 
@@ -84,7 +83,7 @@ def compiled(folder: Path, implementation: Implementation) -> Path:
     return program
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("uid", ACTING, ids=named)
 @pytest.mark.parametrize(
     ("transport", "implementation"), [("ssh", "openmpi"), ("ssh", "mpich"), ("kubectl", "openmpi")]
 )
@@ -93,7 +92,7 @@ def test_ranks_run_in_all_workers(
     left: Callable[[], list[str]],
     transport: Transport,
     implementation: Implementation,
-    user: str,
+    uid: int,
     isolation: Wanted,
 ) -> None:
     """The end is not waited for where ranks speak over TCP with MPICH 4.0.2, Debian 12's.
@@ -112,7 +111,7 @@ def test_ranks_run_in_all_workers(
         "command": [f"mpirun.{implementation}", "-np", "6", str(program)],
         "enough": "" if ends else TOGETHER,
     }
-    command = [*start(home, RUN, ordinary=user == "ordinary"), json.dumps(told)]
+    command = [*start(home, RUN, uid), json.dumps(told)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS
@@ -134,9 +133,9 @@ def keys() -> tuple[str, str]:
     return private.decode(), f"{public.decode()}\n"
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_the_real_ssh_and_sshd(
-    tmp_path: Path, left: Callable[[], list[str]], isolations: list[Wanted], user: str
+    tmp_path: Path, left: Callable[[], list[str]], isolations: list[Wanted], uid: int
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
@@ -145,7 +144,7 @@ def test_the_real_ssh_and_sshd(
     )
     home = tmp_path / "home"
     home.mkdir()
-    at = {"root": "/root/.ssh", "ordinary": str(home / "keys")}[user]
+    at = "/root/.ssh" if uid == 0 else str(home / "keys")
     settings = {"Port": 2222, "HostKey": f"{at}/id_rsa", "AuthorizedKeysFile": f"{at}/authorized_keys"}
     kept = {"PidFile": home / "pid", "StrictModes": "no", "UsePAM": "yes"}
     (home / "sshd_config").write_text(
@@ -155,12 +154,12 @@ def test_the_real_ssh_and_sshd(
         "folder": str(home / "run"),
         "isolation": "namespaces",
         "real_ssh": True,
-        "sshd": ["/usr/sbin/sshd", "-De", *(["-f", str(home / "sshd_config")] if user == "ordinary" else [])],
+        "sshd": ["/usr/sbin/sshd", "-De", *(["-f", str(home / "sshd_config")] if uid != 0 else [])],
         "keys": keys(),
         "keys_at": at,
         "command": ["mpirun.openmpi", "-np", "6", str(compiled(home, "openmpi"))],
     }
-    command = [*start(home, RUN, ordinary=user == "ordinary"), json.dumps(told)]
+    command = [*start(home, RUN, uid, has_account=True), json.dumps(told)]
     env = {**os.environ, "HOME": str(home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS

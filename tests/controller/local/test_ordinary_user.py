@@ -11,9 +11,8 @@ import yaml
 
 from controller.local.node.choice import Wanted
 from controller.testing.rootfs import build
-from controller.testing.somebody import ROOT, SOMEBODY, start
+from controller.testing.unprivileged_user import ACTING, ROOT, give, named, start
 
-USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 RUN = "import sys; from controller.cli import main; sys.exit(main())"
 
 RENDEZVOUS = """
@@ -51,7 +50,7 @@ def job(name: str, script: str, workers: int = 2, **spec: Any) -> dict[str, Any]
 
 
 def run(
-    folder: Path, user: str, isolation: Wanted, *documents: dict[str, Any], flags: Sequence[str] = ()
+    folder: Path, uid: int, isolation: Wanted, *documents: dict[str, Any], flags: Sequence[str] = ()
 ) -> tuple[int, str]:
     """Exit status, and everything that was printed."""
     home = folder / "home"
@@ -60,7 +59,7 @@ def run(
     file.write_text(yaml.safe_dump_all(documents))
     done = subprocess.run(
         [
-            *start(home, RUN, ordinary=user == "ordinary"),
+            *start(home, RUN, uid),
             "run",
             str(file),
             "--isolation",
@@ -79,12 +78,11 @@ def run(
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_two_jobs_at_once_with_one_port_find_their_own(
-    tmp_path: Path, left: Callable[[], list[str]], user: str, isolation: Wanted
+    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolation: Wanted
 ) -> None:
-    status, out = run(tmp_path, user, isolation, job("one", RENDEZVOUS), job("two", RENDEZVOUS, workers=3))
-    uid = 0 if user == "root" else os.geteuid() or SOMEBODY
+    status, out = run(tmp_path, uid, isolation, job("one", RENDEZVOUS), job("two", RENDEZVOUS, workers=3))
 
     assert status == 0, out
     assert f"[one/master-0] together 3 uid {uid}\n" in out
@@ -104,9 +102,9 @@ open("/claimed/file", "w").write("kept")
 READ = "until cat /claimed/file 2>/dev/null; do sleep 0.1; done; echo; cat /etc/release; echo x > /tmp/x; mkdir -m 000 /tmp/closed"
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_a_claim_an_image_and_the_api_server(
-    tmp_path: Path, left: Callable[[], list[str]], user: str, isolations: list[Wanted]
+    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolations: list[Wanted]
 ) -> None:
     """One job writes into a claim, the other reads it, in an image."""
     if "namespaces" not in isolations:
@@ -129,9 +127,8 @@ def test_a_claim_an_image_and_the_api_server(
         pod["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
         one["spec"]["pytorchReplicaSpecs"].pop("Worker")
     image = build(tmp_path / "small")
-    for place in (image, *image.rglob("*")) if user == "ordinary" and os.geteuid() == 0 else ():
-        os.chown(place, SOMEBODY, SOMEBODY, follow_symlinks=False)
-    status, out = run(tmp_path, user, "namespaces", claim, *jobs, flags=[f"--image=small={image}"])
+    give(image, uid)
+    status, out = run(tmp_path, uid, "namespaces", claim, *jobs, flags=[f"--image=small={image}"])
 
     assert status == 0, out
     assert "[one/master-0] server answers 200\n" in out

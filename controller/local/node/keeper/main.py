@@ -58,6 +58,11 @@ def _leave() -> None:
         else:
             return
     system.unshare(system.NEW_USER | system.NEW_PID)
+    map_ids(user, group)
+
+
+def map_ids(user: int, group: int) -> None:
+    """Stay this user and group in the user namespace that this process has just made; it knows no other ids."""
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")

@@ -118,8 +118,7 @@ class View:
             there = os.fstat(before)
             place = self._staging if folder == "/" else folder
             system.mount("tmpfs", place, "tmpfs", 0, f"mode={there.st_mode & 0o7777:o}")
-            with contextlib.suppress(PermissionError):
-                os.chown(place, there.st_uid, there.st_gid)
+            _give(place, there.st_uid, there.st_gid)
             with os.scandir(before) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
@@ -129,6 +128,20 @@ class View:
         if folder == "/":
             system.make_root(place)
         self._open.add(folder)
+
+
+def _give(place: str, user: int, group: int) -> None:
+    """Set the owner where that can be done; otherwise the folder stays that of the person who runs this.
+
+    A user namespace shows ids that it does not map, root's among them, as one that nothing can be given to.
+
+    Source: chown(2) and user_namespaces(7), EINVAL and EPERM for ids without a mapping.
+    """
+    try:
+        os.chown(place, user, group)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EPERM):
+            raise
 
 
 def _require_inside(one: Mount) -> None:
