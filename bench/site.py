@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ async def _stay(args: argparse.Namespace) -> None:
         here.end_by_signal(site, stop)
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(dict(site.kubeconfig)))
-        sys.stdout.write(f"export KUBECONFIG={kubeconfig}\n")
+        sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n")
         sys.stdout.flush()
         await stop.wait()
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,7 +104,7 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
 
 def _greet(site: Site, folder: Path, kubeconfig: Path) -> None:
     sys.stdout.write(
-        f"{site.server}: {here.greeting(site)}\nlogs: {folder}\nexport KUBECONFIG={kubeconfig}\n"
+        f"{site.server}: {here.greeting(site)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )
     sys.stdout.flush()
 

@@ -1,6 +1,7 @@
 """``rallypoint up`` as a process of its own, and a way to talk to it."""
 
 import asyncio
+import shlex
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -57,7 +58,7 @@ async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) ->
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
                 assert line, "it has ended before it was up"
-        kubeconfig = Path(line.partition("=")[2].strip())
+        kubeconfig = Path(*shlex.split(line.partition("=")[2]))
         config = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
         async with Wire.from_kubeconfig(config) as wire:
             yield Up(process, wire, kubeconfig)

@@ -3,6 +3,7 @@
 """
 
 import argparse
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,7 +86,9 @@ def _attached(options: argparse.Namespace) -> int:
         signal.signal(sent, _interrupt)
     with Cluster(options.nodes) as cluster:
         install(cluster)
-        sys.stdout.write(f"{_UP}{cluster.kubeconfig}\nkubectl is {cluster.kubectl_program}\n")
+        sys.stdout.write(
+            f"{_UP}{shlex.quote(str(cluster.kubeconfig))}\nkubectl is {cluster.kubectl_program}\n"
+        )
         sys.stdout.flush()
         while True:
             cluster.check()

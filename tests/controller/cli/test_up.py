@@ -51,6 +51,13 @@ async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
     assert status == 0
 
 
+async def test_a_shell_understands_the_line_with_the_kubeconfig(tmp_path: Path) -> None:
+    folder = tmp_path / "my $HOME isn't here"
+    folder.mkdir()
+    async with up(folder=folder) as here:
+        assert here.kubeconfig.is_relative_to(folder)
+
+
 async def test_nobody_without_the_token(tmp_path: Path) -> None:
     async with up(folder=tmp_path) as here:
         config = yaml.safe_load(here.kubeconfig.read_text())
