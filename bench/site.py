@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from controller.cli import here
+from controller.local import private
 from controller.local.site import Door
 
 
@@ -24,7 +25,7 @@ async def _stay(args: argparse.Namespace) -> None:
     async with here.opened(args, folder, Door(tls=True)) as site:
         here.end_by_signal(site, stop)
         kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(dict(site.kubeconfig)))
+        private.file(kubeconfig).write_text(yaml.safe_dump(dict(site.kubeconfig)))
         sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n")
         sys.stdout.flush()
         await stop.wait()

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from typing_extensions import override
 
 from controller.crds import all_crds
+from controller.local import private
 from controller.local.apiserver import names
 from controller.local.node.addresses import NoAddresses
 from controller.local.node.choice import Wanted
@@ -161,22 +162,19 @@ def image(text: str) -> tuple[str, Image]:
 def run_folder(wanted: Path | None) -> Path:
     """The folder of this run, made now: in the working directory, or in the person's state where that is read-only.
 
-    Absolute: processes of pods work elsewhere, and get paths in it.
+    Absolute: processes of pods work elsewhere, and get paths in it. No other account can enter it, unless the person has
+    named a folder that was there before: then what is made in it is closed.
 
     Raises:
         OSError: it cannot be made.
     """
     name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    choices = (
-        [wanted] if wanted else [Path(".rallypoint") / "runs" / name, state / "rallypoint" / "runs" / name]
-    )
-    for choice in choices[:-1]:
-        with contextlib.suppress(OSError):
-            choice.mkdir(parents=True, exist_ok=True)
-            return choice.resolve()
-    choices[-1].mkdir(parents=True, exist_ok=True)
-    return choices[-1].resolve()
+    if wanted is not None:
+        return (wanted if wanted.is_dir() else private.folder(wanted)).resolve()
+    with contextlib.suppress(OSError):
+        return private.folder(Path(".rallypoint") / "runs" / name).resolve()
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - a user without a home is no error yet
+    return private.folder(Path(state, "rallypoint", "runs", name)).resolve()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from api.meta import Resource
 from controller import app
 from controller.cli import here
-from controller.local import documents, screen
+from controller.local import documents, private, screen
 from controller.local.documents import Document, Problem, Refused
 from controller.local.follow import Follow
 from controller.local.progress import Job, Progress, Replica
@@ -76,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
     """Exit status: one of ``EXIT``; Failed also when the run cannot begin."""
     try:
         folder = here.run_folder(args.run_dir)
-        opened = (folder / "controller.log").open("w")
+        opened = private.file(folder / "controller.log").open("w")
     except OSError as error:
         sys.stderr.write(f"rallypoint run: no folder for the logs: {error.filename}: {error.strerror}\n")
         return EXIT["Failed"]

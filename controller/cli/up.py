@@ -13,6 +13,7 @@ import yaml
 
 from controller import app
 from controller.cli import here
+from controller.local import private
 from controller.local.apiserver.journal import Unusable
 from controller.local.site import Door, Site
 from controller.telemetry import logs
@@ -70,7 +71,7 @@ def execute(args: argparse.Namespace) -> int:
         folder = here.run_folder(args.data or args.run_dir)
         kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
         _require_ours(kubeconfig)
-        with (folder / "controller.log").open("a") as log_file:
+        with private.file(folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
                 runner.run(_stay(args, folder, kubeconfig))
@@ -128,6 +129,5 @@ def _write_kubeconfig(path: Path, config: Mapping[str, Any]) -> None:
     """In one step, readable by its owner alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(yaml.safe_dump(dict(config)))
+    private.file(draft).write_text(yaml.safe_dump(dict(config)))
     draft.replace(path)

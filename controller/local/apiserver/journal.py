@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from controller.local import private
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.store import Change, Entry, Key
 
@@ -126,9 +127,10 @@ class Journal:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    with contextlib.suppress(OSError):  # SQLite says better what is wrong.
+        private.file(path)  # Secrets are in it; what SQLite makes beside it has its mode.
     file = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
-        path.chmod(0o600)  # Secrets are in it.
         file.execute("PRAGMA locking_mode = EXCLUSIVE")
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = FULL")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from controller.local import private
 from controller.local.node.images import NO_IMAGES, Images
 from controller.local.node.isolation import Isolation
 from controller.local.node.keeping import NoNamespaces
@@ -50,7 +51,7 @@ async def choose(
     for flag, why in _needs(images, real_ssh=real_ssh) if wanted == "loopback" else ():
         raise NoNamespaces(f"{flag} needs --isolation namespaces: {why}")
     if wanted == "loopback":
-        return Chosen(await Loopback.open(own), NO_EGRESS if egress else "")
+        return Chosen(await Loopback.open(private.folder(own)), NO_EGRESS if egress else "")
     try:
         if sys.platform != "linux":
             raise NoNamespaces(NOT_LINUX)
@@ -61,7 +62,7 @@ async def choose(
             raise NoNamespaces(f"{why}; {flag.split()[0]} needs them") from error
         if wanted == "namespaces":
             raise NoNamespaces(f"{why}; --isolation loopback does without") from error
-        return Chosen(await Loopback.open(own), why)
+        return Chosen(await Loopback.open(private.folder(own)), why)
 
 
 def _needs(images: Images, *, real_ssh: bool) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ runtime.go (the lengths), pkg/kubelet/status/status_manager.go (normalizeStatus)
 
 from pathlib import Path
 
+from controller.local import private
 from controller.local.manifest import Manifest, containers
 from controller.local.node.logs import Log
 from controller.local.node.volumes import Mount
@@ -30,12 +31,14 @@ def mount(container: Manifest, volumes: Path) -> Mount:
 
 
 def clear(container: Manifest, volumes: Path) -> None:
-    """Have an empty file for a run that is about to begin."""
+    """Have an empty file for a run that is about to begin.
+
+    Differs: it is the pod's user's alone, who runs all its processes here; a kubelet lets every user write to it.
+    """
     file = mount(container, volumes).place
-    file.parent.mkdir(parents=True, exist_ok=True)
+    private.folder(file.parent)
     file.unlink(missing_ok=True)
-    file.touch()
-    file.chmod(0o666)
+    private.file(file)
 
 
 def read(container: Manifest, volumes: Path) -> str:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from controller.local import private
+
 CHUNK_BYTES = 64 * 1024
 COARSE_SECONDS = 0.01
 """Pieces that arrive closer together than this share one time."""
@@ -40,9 +42,9 @@ class Log:
     """
 
     def __init__(self, path: Path, *, ended: bool = False) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(path.parent)
         self.path = path
-        self._file = path.open("ab" if ended else "wb", buffering=0)
+        self._file = private.file(path).open("ab" if ended else "wb", buffering=0)
         self._size = path.stat().st_size
         self._offsets = array("Q", [0] if ended else [])
         self._times = array("d", [path.stat().st_mtime] if ended else [])
@@ -150,7 +152,7 @@ class Logs:
     """The logs of all pods of a node, under one folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = private.folder(folder)
         self._runs: dict[tuple[str, str, str], list[Log]] = defaultdict(list)
         self._listeners: list[Listener] = []
 
@@ -159,7 +161,9 @@ class Logs:
         self._listeners.append(listener)
 
     def open(self, pod: Mapping[str, Any], container: str, attempt: int) -> Log:
-        log = Log(self.path(pod, container, attempt))
+        path = self.path(pod, container, attempt)
+        private.folder(path.parent.parent)
+        log = Log(path)
         self._runs[_key(pod, container)].append(log)
         return log
 

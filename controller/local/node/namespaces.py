@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from api import quantity
+from controller.local import private
 from controller.local.manifest import Manifest
 from controller.local.node import access, payload, volumes
 from controller.local.node.addresses import PRIVATE, Addresses
@@ -62,6 +63,7 @@ class Namespaces:
         """
         addresses = Addresses(PRIVATE)
         keeper = await Keeper.start(folder, addresses.node)
+        private.folder(folder)
         try:
             await _try(keeper, folder, images)
         except NoNamespaces:

@@ -17,6 +17,7 @@ import orjson
 from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
+from controller.local import private
 from controller.local.apiserver.storage import CLAIM_FINALIZER, VOLUME_FINALIZER
 from controller.local.manifest import Manifest, Row, decode
 from controller.local.node.clearing import clear
@@ -113,8 +114,8 @@ class Storage:
 
     def _path(self, volume: Manifest) -> Path:
         if binding.is_provisioned(volume):
-            place = self._folder / str(volume["metadata"]["name"])
-            place.mkdir(parents=True, exist_ok=True)
+            place = private.folder(self._folder) / str(volume["metadata"]["name"])
+            place.mkdir(exist_ok=True)
             return place
         for kind in MADE_OF:
             if (given := volume["spec"].get(kind)) is not None:
