@@ -170,14 +170,14 @@ async def _open(server: ApiServer, door: Door) -> "tuple[Connection, Identity | 
 async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> Access:
     """Serve in the network of the pods, too, if they have one; what they have to know."""
     if not isolation.has_network:
-        return Access(server.token, b"" if shown is None else shown.authority, "")
+        return Access(server.pod_token, b"" if shown is None else shown.authority, "")
     if shown is None:
         shown = await asyncio.to_thread(_identity)
     listener = await isolation.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((isolation.node_address, access.PORT))
     await server.listen_on(listener, shown.tls)
-    return Access(server.token, shown.authority, isolation.node_address)
+    return Access(server.pod_token, shown.authority, isolation.node_address)
 
 
 def _identity() -> "Identity":

@@ -64,6 +64,7 @@ class Wire:
     def __init__(self, url: str, token: str, tls: ssl.SSLContext | None = None) -> None:
         self.url = url
         self.token = token
+        self.tls = tls
         self._connector = aiohttp.TCPConnector(ssl=tls) if tls is not None else aiohttp.TCPConnector()
         self._session = aiohttp.ClientSession(connector=self._connector, trust_env=False)
 

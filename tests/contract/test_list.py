@@ -298,7 +298,7 @@ async def test_pod_states_in_a_table(
         ("/apis/batch/v1", ["jobs", "jobs/status"]),
         ("/apis/coordination.k8s.io/v1", ["leases"]),
         ("/apis/autoscaling/v2", ["horizontalpodautoscalers", "horizontalpodautoscalers/status"]),
-        ("/apis/rbac.authorization.k8s.io/v1", ["roles", "rolebindings"]),
+        ("/apis/rbac.authorization.k8s.io/v1", ["roles", "rolebindings", "clusterroles", "clusterrolebindings"]),
         ("/apis/apiextensions.k8s.io/v1", ["customresourcedefinitions", "customresourcedefinitions/status"]),
         ("/apis/contract.example.com/v1", ["trains", "trains/status", "trains/scale"]),
     ],

@@ -19,6 +19,7 @@ from controller.local.apiserver import (
     services,
     storage,
 )
+from controller.local.apiserver.authorization import GROUP as RBAC
 from controller.local.apiserver.columns import BUILTIN as COLUMNS
 from controller.local.apiserver.refusals import FieldError, Json
 from controller.local.apiserver.resources import Rules, Served
@@ -143,8 +144,6 @@ def _binding(obj: Json) -> Json:
     return obj
 
 
-RBAC = "rbac.authorization.k8s.io"
-
 PLAIN = Rules()
 
 
@@ -216,6 +215,10 @@ def resources() -> list[Served]:
         _served("coordination.k8s.io", "v1", "Lease", "leases", rules=versioned),
         _served(RBAC, "v1", "Role", "roles", rules=Rules(default=_role, check_name=names.path_segment)),
         _served(RBAC, "v1", "RoleBinding", "rolebindings",
+                rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
+        _served(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
+                rules=Rules(default=_role, check_name=names.path_segment)),
+        _served(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
                 rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
         _served("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
                 rules=priority.RULES),

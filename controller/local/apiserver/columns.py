@@ -311,6 +311,15 @@ def _info(field: str) -> Any:
 NAME_OF_CLASS = Column("Name", _class_name, format="name")
 
 
+BINDING = (
+    NAME,
+    Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}"),
+    AGE,
+    Column("Users", _subjects("User"), priority=1),
+    Column("Groups", _subjects("Group"), priority=1),
+    Column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
+)
+
 BUILTIN: dict[str, tuple[Column, ...]] = {
     "Pod": (
         NAME,
@@ -418,14 +427,8 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
     ),
     "Lease": (NAME, Column("Holder", _at("spec", "holderIdentity")), AGE),
     "Role": (NAME, CREATED_AT),
-    "RoleBinding": (
-        NAME,
-        Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}"),
-        AGE,
-        Column("Users", _subjects("User"), priority=1),
-        Column("Groups", _subjects("Group"), priority=1),
-        Column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
-    ),
+    "ClusterRole": (NAME, CREATED_AT),
+    **dict.fromkeys(("ClusterRoleBinding", "RoleBinding"), BINDING),
     "PriorityClass": (
         NAME,
         Column("Value", _at("value", missing=0), type="integer"),

@@ -1,8 +1,10 @@
 """HTTP in, HTTP out: who asks, for what, in which form; the work is done by the modules this one names."""
 
 import asyncio
+import hmac
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
@@ -22,11 +24,14 @@ from controller.local.apiserver import (
     subresources,
     views,
 )
+from controller.local.apiserver.authorization import Attributes
 from controller.local.apiserver.deletion import delete
 from controller.local.apiserver.front import Call, Disconnect, Front
 from controller.local.apiserver.reading import ListOptions, listed
 from controller.local.apiserver.refusals import Json, Refusal
 from controller.local.apiserver.requests import Answer, DeleteOptions, Target, Unserved, WriteOptions, target
+from controller.local.apiserver.selectors import terms
+from controller.local.apiserver.serviceaccounts import ADMINISTRATOR, PodTokens, User
 from controller.local.apiserver.store import Entry, Store
 from controller.local.apiserver.validation import json_type
 from controller.local.apiserver.watching import Watch
@@ -81,10 +86,16 @@ class Handlers:
     """Answers the requests of one server."""
 
     def __init__(
-        self, writer: Writer, token: str, clock: Callable[[], datetime], front: Front | None
+        self,
+        writer: Writer,
+        token: str,
+        pod_tokens: PodTokens,
+        clock: Callable[[], datetime],
+        front: Front | None,
     ) -> None:
         self._writer = writer
         self._token = token
+        self._pod_tokens = pod_tokens
         self._clock = clock
         self._front = front
         self.audit: Audit | None = None
@@ -106,18 +117,19 @@ class Handlers:
             return web.Response(status=499)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if self._token and request.headers.get("Authorization") != f"Bearer {self._token}":
-            raise Refusal(401, "Unauthorized", "Unauthorized")
+        user = self._authenticated(request)
         path = request.path
         if not (path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > 3)):
+            self._writer.authorizer.require(user, Attributes(request.method.lower(), path=path))
             return self._unspecific(request)
         found = target(self._writer.catalog, path)
+        self._authorize(request, user, found)
         body = await self._body(request)
         call = _call(request, found, body)
         if self._front is not None and (instead := await self._front.before(call)) is not None:
             return instead
         try:
-            response = await self._serve(request, found, call)
+            response = await self._serve(request, user, found, call)
         except Refusal as refusal:
             response = _json(refusal.status, refusal.code)
         await self._writer.store.settled()
@@ -127,6 +139,30 @@ class Handlers:
             self.audit({"method": call.method, "path": request.path_qs, "userAgent": call.user_agent,
                         "verb": call.verb, "code": response.status, "body": body})  # fmt: skip
         return response
+
+    def _authenticated(self, request: web.Request) -> User:
+        """Raises:
+        Refusal: 401, whoever asks is not known.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            if hmac.compare_digest(token.encode(errors="surrogateescape"), self._token.encode()):
+                return ADMINISTRATOR
+            if (user := self._pod_tokens.user(token)) is not None:
+                return user
+        raise Refusal(401, "Unauthorized", "Unauthorized")
+
+    def _authorize(self, request: web.Request, user: User, found: Target) -> None:
+        """Raises:
+        Refusal: 403, the user may not do this.
+        """
+        asked = _attributes(request, found)
+        self._writer.authorizer.require(user, asked)
+        is_apply = request.method == "PATCH" and request.content_type == APPLY_PATCH
+        creates = is_apply or (request.method == "PUT" and found.served.rules.created_by_update)
+        there = self._writer.collection(found.served).entries.get((found.namespace, found.name))
+        if creates and there is None and not found.subresource:
+            self._writer.authorizer.require(user, replace(asked, verb="create"))
 
     async def _body(self, request: web.Request) -> bytes:
         if not request.body_exists:
@@ -141,7 +177,7 @@ class Handlers:
             raise Refusal(413, "RequestEntityTooLarge", message)
         return body
 
-    async def _serve(self, request: web.Request, found: Target, call: Call) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, user: User, found: Target, call: Call) -> web.StreamResponse:
         match call.verb if found.subresource or call.verb in found.served.verbs else "":
             case "list":
                 return self._list(request, found)
@@ -150,11 +186,11 @@ class Handlers:
             case "get":
                 return await self._get(request, found)
             case "create":
-                return await self._create(request, found, call.body)
+                return await self._create(request, user, found, call.body)
             case "update":
-                return self._update(request, found, call.body)
+                return self._update(request, user, found, call.body)
             case "patch":
-                return self._patch(request, found, call.body)
+                return self._patch(request, user, found, call.body)
             case "delete":
                 return self._delete(request, found, call.body)
             case "deletecollection":
@@ -211,10 +247,12 @@ class Handlers:
             raise Refusal(501, "NotImplemented", message)
         return await answer(request, entry.object)
 
-    async def _create(self, request: web.Request, found: Target, body: bytes) -> web.StreamResponse:
+    async def _create(
+        self, request: web.Request, user: User, found: Target, body: bytes
+    ) -> web.StreamResponse:
         if found.subresource in ("exec", "attach"):
             return await self._of_pod(request, found, self._writer.find(found))
-        options = WriteOptions.read(request.query, "CreateOptions")
+        options = WriteOptions.read(request.query, "CreateOptions", user)
         given = _decoded(request, found, body)
         match (bool(found.name), found.subresource):
             case (False, _):
@@ -227,8 +265,8 @@ class Handlers:
                 raise refusals.not_allowed()
         return self._show(request, found, answer)
 
-    def _update(self, request: web.Request, found: Target, body: bytes) -> web.Response:
-        options = WriteOptions.read(request.query, "UpdateOptions")
+    def _update(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
+        options = WriteOptions.read(request.query, "UpdateOptions", user)
         given = _decoded(request, found, body)
         if found.subresource == "scale" and found.served.scale is not None:
             answer = subresources.write_scale(
@@ -237,8 +275,8 @@ class Handlers:
             return self._show(request, found, answer)
         return self._show(request, found, self._writer.update(found, given, options))
 
-    def _patch(self, request: web.Request, found: Target, body: bytes) -> web.Response:
-        options = WriteOptions.read(request.query, "PatchOptions")
+    def _patch(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
+        options = WriteOptions.read(request.query, "PatchOptions", user)
         if request.content_type == APPLY_PATCH:
             return self._show(request, found, applying.apply(self._writer, found, _parsed(body), options))
         edit = _edit(request.content_type, found, body)
@@ -324,26 +362,51 @@ READS = {True: "get", False: "list"}
 WRITES = {"PUT": "update", "PATCH": "patch"}
 
 
-def _call(request: web.Request, found: Target, body: bytes) -> Call:
+def _verb(request: web.Request, found: Target) -> str:
+    """What is to be done, in the API's words; empty where the method means nothing there."""
     named = bool(found.name)
     match request.method:
         case "GET":
             watching = request.query.get("watch", "false") not in ("false", "0") and not found.subresource
-            verb = "watch" if watching else READS[named]
+            return "watch" if watching else READS[named]
         case "POST":
-            verb = "create" if not named or found.subresource else ""
+            in_place = found.namespace or not found.served.namespaced
+            return "create" if in_place and (not named or found.subresource) else ""
         case "PUT" | "PATCH":
-            verb = WRITES[request.method] if named else ""
+            return WRITES[request.method] if named else ""
         case "DELETE":
-            verb = "" if found.subresource else ("delete" if named else "deletecollection")
+            return "" if found.subresource else ("delete" if named else "deletecollection")
         case _:
-            verb = ""
-    if verb == "create" and found.served.namespaced and not found.namespace:
-        verb = ""
+            return ""
+
+
+INTERACTIVE = ("exec", "attach")
+
+
+def _attributes(request: web.Request, found: Target) -> Attributes:
+    """What is asked for, as it is granted.
+
+    Source: Kubernetes, apiserver/pkg/endpoints/request/requestinfo.go.
+
+    Differs: commands in pods are granted by ``create`` whichever method opens the stream. With WebSockets that is GET,
+    for which a cluster asks ``get`` as well, and kubectl goes on with a POST over SPDY, which is not served here.
+    """
+    served, name = found.served, found.name
+    verb = "create" if found.subresource in INTERACTIVE else _verb(request, found)
+    if not name and verb in ("list", "watch", "deletecollection"):
+        chosen = dict(terms(request.query.get("fieldSelector", "")))
+        name = chosen.get("metadata.name", "")
+    resource = f"{served.plural}/{found.subresource}" if found.subresource else served.plural
+    is_namespace = (served.group, served.plural) == ("", "namespaces")
+    namespace = found.name if is_namespace else found.namespace
+    return Attributes(verb or request.method.lower(), served.group, resource, namespace, name)
+
+
+def _call(request: web.Request, found: Target, body: bytes) -> Call:
     agent = request.headers.get("User-Agent", "")
     served = found.served
     return Call(
-        verb,
+        _verb(request, found),
         request.method,
         request.path,
         served.plural,

@@ -160,7 +160,8 @@ def bad_request(message: str) -> Refusal:
 
 def forbidden(group: str, plural: str, name: str, why: str, causes: list[Json] | None = None) -> Refusal:
     details = _about(name, group, plural) | ({"causes": causes} if causes else {})
-    return Refusal(403, "Forbidden", f'{qualified(plural, group)} "{name}" is forbidden: {why}', details)
+    subject = f'{qualified(plural, group)} "{name}"' if name else qualified(plural, group)
+    return Refusal(403, "Forbidden", f"{subject} is forbidden: {why}", details)
 
 
 def not_allowed() -> Refusal:

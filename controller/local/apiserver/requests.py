@@ -8,6 +8,7 @@ from controller.local.apiserver import refusals
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.refusals import FieldError, Json, Refusal
 from controller.local.apiserver.resources import Served
+from controller.local.apiserver.serviceaccounts import ADMINISTRATOR, User
 from controller.local.apiserver.store import Entry
 
 
@@ -80,9 +81,10 @@ class WriteOptions:
     validation: str = "Warn"
     manager: str = ""
     force: bool = False
+    user: User = ADMINISTRATOR
 
     @classmethod
-    def read(cls, query: Mapping[str, str], kind: str) -> "WriteOptions":
+    def read(cls, query: Mapping[str, str], kind: str, user: User) -> "WriteOptions":
         """From a query; ``kind`` is the options object that a refusal names."""
         validation = query.get("fieldValidation", "")
         if validation not in VALIDATIONS:
@@ -92,6 +94,7 @@ class WriteOptions:
             validation=validation or "Warn",
             manager=query.get("fieldManager", ""),
             force=truth(query.get("force", "")),
+            user=user,
         )
 
 

@@ -4,7 +4,7 @@ Source: apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from controller.local.apiserver.refusals import Json, Refusal, bad_request
@@ -191,6 +191,18 @@ def fields(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
     if not tests:
         return None
     return lambda obj: all(test(obj) for test in tests)
+
+
+def terms(text: str) -> Iterator[tuple[str, str]]:
+    """The fields that a field selector wants to have a value, with that value.
+
+    Raises:
+        Refusal: 400, it cannot be parsed.
+    """
+    for term in filter(None, text.split(",")):
+        name, operator, value = _term(term)
+        if operator != "!=":
+            yield name, value
 
 
 def _term(term: str) -> tuple[str, str, str]:

@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
+from controller.local.apiserver import authorization
+from controller.local.apiserver.authorization import GROUP as RBAC
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.customresources import GROUP
 from controller.local.apiserver.expiry import forget_events
@@ -23,6 +26,7 @@ from controller.local.apiserver.handlers import Audit, Handlers, PodRequest
 from controller.local.apiserver.journal import Journal
 from controller.local.apiserver.refusals import Json
 from controller.local.apiserver.requests import Target, WriteOptions
+from controller.local.apiserver.serviceaccounts import PodTokens
 from controller.local.apiserver.store import Store
 from controller.local.apiserver.writing import Writer
 from controller.server.listener import BoundedServer
@@ -73,7 +77,8 @@ class ApiServer:
             self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces, notices=notices or {}
         )
         self._collector = Collector(self._writer)
-        self._handlers = Handlers(self._writer, self.token, clock, front)
+        self._pod_tokens = PodTokens(self.store)
+        self._handlers = Handlers(self._writer, self.token, self._pod_tokens, clock, front)
         self._server: BoundedServer | None = None
         self._beside: list[asyncio.Task[None]] = []
         self._url = ""
@@ -84,6 +89,9 @@ class ApiServer:
         for name in NAMESPACES:
             if ("", name) not in self.store.collection("/namespaces").entries:
                 self._writer.add_namespace(name)
+        for plural, obj in authorization.bootstrap():
+            if ("", obj["metadata"]["name"]) not in self.store.collection(f"{RBAC}/{plural}").entries:
+                self._add(RBAC, plural, obj)
         for definition in crds:
             self.define(definition)
 
@@ -109,6 +117,10 @@ class ApiServer:
         """Have requests for a subresource of pods (``log``, ``exec``, ``attach``) answered by who runs them."""
         self._handlers.pods[subresource] = answer
 
+    def pod_token(self, pod: Mapping[str, Any], audience: str = "") -> str:
+        """The token of a pod's ServiceAccount, good while the pod exists; for another audience, for that one alone."""
+        return self._pod_tokens.issue(pod, audience)
+
     def define(self, definition: Json) -> None:
         """Add a CustomResourceDefinition, or put it in the place of the one of that name.
 
@@ -128,6 +140,11 @@ class ApiServer:
         }
         target = Target(served, name=versioned["name"])
         self._writer.update(target, {**definition, "metadata": versioned}, options)
+
+    def _add(self, group: str, plural: str, obj: Json) -> None:
+        served = self._writer.catalog.find(group, "v1", plural)
+        assert served is not None
+        self._writer.create(Target(served), obj, WriteOptions())
 
     def _restore(self, journal: Journal) -> None:
         self.store.restore(journal.revision, journal.objects())

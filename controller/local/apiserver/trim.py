@@ -33,7 +33,7 @@ ROOTS = {
     "coordination.k8s.io": {"Lease"},
     "events.k8s.io": {"Event"},
     "apiextensions.k8s.io": {"CustomResourceDefinition"},
-    "rbac.authorization.k8s.io": {"Role", "RoleBinding"},
+    "rbac.authorization.k8s.io": {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"},
     "scheduling.k8s.io": {"PriorityClass"},
     "storage.k8s.io": {"StorageClass"},
 }  # fmt: skip

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from controller.local.apiserver import admission, customresources, metadata, priority, refusals
+from controller.local.apiserver import admission, authorization, customresources, metadata, priority, refusals
+from controller.local.apiserver.authorization import Authorizer
 from controller.local.apiserver.catalog import Catalog
 from controller.local.apiserver.refusals import Json, Refusal
 from controller.local.apiserver.requests import Answer, Target, WriteOptions
@@ -43,6 +44,7 @@ class Writer:
         self.catalog = catalog
         self.clock = clock
         self._rng = rng
+        self.authorizer = Authorizer(store)
         self._auto_namespaces = auto_namespaces
         self._notices = notices
 
@@ -172,6 +174,8 @@ class Writer:
         return entry
 
     def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
+        if served.group == authorization.GROUP:
+            self.authorizer.require_no_escalation(options.user, served.plural, obj)
         return served.read_back(obj) if options.dry_run else self.put(served, obj)
 
     def _define(self, served: Served, definition: Json) -> Entry:

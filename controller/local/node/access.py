@@ -1,9 +1,9 @@
 """How a pod reaches the API server: the files of its service account and the variables of the ``kubernetes`` Service.
 
-Source: Kubernetes, plugin/pkg/admission/serviceaccount/admission.go. Differs: the token is the site's own, and stays.
+Source: Kubernetes, plugin/pkg/admission/serviceaccount/admission.go. Differs: the token lasts as long as the pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,8 @@ NAMES = ("kubernetes.default.svc.cluster.local", "kubernetes.default.svc", "kube
 class Access:
     """The API server as pods are told of it."""
 
-    token: str = field(repr=False)
+    token: Callable[[Mapping[str, Any], str], str] = field(repr=False)
+    """The token of a pod for an audience; an empty one is the API server."""
     authority: bytes
     """What vouches for the server (PEM)."""
     address: str

@@ -34,8 +34,8 @@ class Given:
     pod: Mapping[str, Any]
     place: Place
     contents: Contents
-    token: str = field(repr=False)
-    """What a pod shows to the API server."""
+    token: Callable[[str], str] = field(repr=False)
+    """What the pod shows to an audience; an empty one is the API server."""
     rewrite: Callable[[str], str]
     """Applied to the texts of ConfigMaps."""
 
@@ -82,7 +82,7 @@ def _of(source: Mapping[str, Any], mode: int, given: Given) -> Files:
     if (chosen := source.get("downwardAPI")) is not None:
         return {item["path"]: _of_pod(item, mode, given) for item in chosen.get("items") or ()}
     if (chosen := source.get("serviceAccountToken")) is not None:
-        return {chosen["path"]: File(given.token.encode(), mode)}
+        return {chosen["path"]: File(given.token(chosen.get("audience") or "").encode(), mode)}
     raise Unresolved(f"a projected {' '.join(source)} is not provided by local mode")
 
 

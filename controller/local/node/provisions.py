@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -124,6 +125,6 @@ class Provisions:
             pod=pod,
             place=self._place(pod),
             contents=await self._fetch(pod, volumes.references(pod)),
-            token=self._access.token,
+            token=partial(self._access.token, pod),
             rewrite=lambda text: self._isolation.rewrite(pod, text),
         )

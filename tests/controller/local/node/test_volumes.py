@@ -30,7 +30,13 @@ def pod(*given: dict[str, Any], **meta: Any) -> dict[str, Any]:
 
 
 def given(manifest: dict[str, Any], contents: Mapping[Reference, Any] = CONTENTS) -> Given:
-    return Given(manifest, PLACE, contents, "t0ken", lambda text: text.replace("job-master-0", "1.2.3.4"))
+    return Given(
+        manifest,
+        PLACE,
+        contents,
+        lambda audience: "t0ken",
+        lambda text: text.replace("job-master-0", "1.2.3.4"),
+    )
 
 
 def made(folder: Path, *wanted: dict[str, Any]) -> dict[str, Volume]:

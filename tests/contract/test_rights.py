@@ -1,0 +1,173 @@
+"""What a pod may do with the token of its ServiceAccount: the same, in the same words, on both servers."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from controller.local.apiserver import ApiServer
+from controller.testing.wire import APPLY, MERGE, Step, Wire, comparable
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLES = f"{RBAC}/namespaces/{{ns}}/roles"
+BINDINGS = f"{RBAC}/namespaces/{{ns}}/rolebindings"
+PODS = "/api/v1/namespaces/{ns}/pods"
+SECRETS = "/api/v1/namespaces/{ns}/secrets"
+CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
+SPEC: dict[str, Any] = {"containers": [{"name": "c", "image": "i"}]}
+POD = {"metadata": {"name": "p"}, "spec": SPEC}
+ON_HOST = {"metadata": {"name": "h"}, "spec": {**SPEC, "volumes": [{"name": "v", "hostPath": {"path": "/"}}]}}
+
+
+def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split(), **more}
+
+
+class AsPod:
+    """Both servers as a pod of the test's namespace meets them, and as whoever rules them does."""
+
+    def __init__(self, rulers: Sequence[Wire], pods: Sequence[Wire], namespace: str) -> None:
+        self._rulers = rulers
+        self._pods = pods
+        self._namespace = namespace
+
+    async def grant(self, *rules: dict[str, Any]) -> None:
+        """By a Role and a RoleBinding for the ServiceAccount."""
+        binding = {
+            "metadata": {"name": "b"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": self._namespace}],
+        }
+        await self.rule(Step("POST", ROLES, {"metadata": {"name": "r"}, "rules": list(rules)}, 201))
+        await self.rule(Step("POST", BINDINGS, binding, 201))
+
+    async def rule(self, *steps: Step) -> None:
+        """Have something done by who may do everything."""
+        for wire in self._rulers:
+            for step in steps:
+                reply = await wire.send(self._placed(step))
+                assert reply.code == step.code, reply.text
+
+    async def agree(self, step: Step) -> None:
+        ours, theirs = [await wire.send(self._placed(step)) for wire in self._pods]
+        assert (theirs.code, ours.code) == (step.code, step.code), (theirs.text, ours.text)
+        if step.code == 403:
+            assert comparable(ours.body) == comparable(theirs.body)
+
+    def _placed(self, step: Step) -> Step:
+        fields = {name: getattr(step, name) for name in Step.__slots__}
+        return Step(**{**fields, "path": step.path.replace("{ns}", self._namespace)})
+
+
+@pytest.fixture
+async def as_pod(
+    embedded: Wire, real: Wire, embedded_server: ApiServer, namespace: str
+) -> AsyncIterator[AsPod]:
+    path = PODS.replace("{ns}", namespace)
+    ours, _ = [await wire.send(Step("POST", path, POD)) for wire in (embedded, real)]
+    asked = Step(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+    )  # fmt: skip
+    issued = (await real.send(asked)).body["status"]["token"]
+    real_pod = Wire(real.url, issued, real.tls)
+    async with Wire(embedded.url, embedded_server.pod_token(ours.body)) as our_pod, real_pod:
+        yield AsPod((embedded, real), (our_pod, real_pod), namespace)
+
+
+UNGRANTED = {
+    "list Secrets": Step("GET", SECRETS, code=403),
+    "read a Secret": Step("GET", f"{SECRETS}/s", code=403),
+    "watch all pods": Step("GET", "/api/v1/pods", code=403, query={"watch": "true"}),
+    "make a pod of the machine's files": Step("POST", PODS, ON_HOST, 403),
+    "change itself": Step("PATCH", f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}, 403, MERGE),
+    "replace itself": Step("PUT", f"{PODS}/p", POD, 403),
+    "be gone": Step("DELETE", f"{PODS}/p", code=403),
+    "remove all pods": Step("DELETE", PODS, code=403),
+    "read its log": Step("GET", f"{PODS}/p/log", code=403),
+    "bind itself to a node": Step("POST", f"{PODS}/p/binding", {}, 403),
+    "see its namespace": Step("GET", "/api/v1/namespaces/{ns}", code=403),
+    "list nodes": Step("GET", "/api/v1/nodes", code=403),
+    "see a train": Step("GET", "/apis/contract.example.com/v1/namespaces/{ns}/trains/t", code=403),
+    "grant itself something": Step("POST", BINDINGS, {}, 403),
+    "have a path of its own": Step("GET", "/metrics", code=403),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", UNGRANTED.values(), ids=UNGRANTED)
+async def test_a_pod_without_a_grant_may_not(as_pod: AsPod, step: Step) -> None:
+    await as_pod.agree(step)
+
+
+@pytest.mark.parametrize(
+    "path", ["/api", "/apis", "/api/v1", "/apis/batch/v1", "/version", "/healthz", "/openapi/v3"]
+)
+async def test_discovery_is_for_every_pod(as_pod: AsPod, path: str) -> None:
+    await as_pod.agree(Step("GET", path))
+
+
+GRANTED: dict[str, tuple[dict[str, Any], Step, Step]] = {
+    "a verb and no other": (rule("get", "pods"), Step("GET", f"{PODS}/p"), Step("GET", PODS, code=403)),
+    "a resource and not its parts": (rule("*", "pods"), Step("GET", PODS), Step("GET", f"{PODS}/p/log", code=403)),
+    "a part of each resource": (
+        rule("get", "*/status"), Step("GET", f"{PODS}/p/status"), Step("GET", f"{PODS}/p", code=403),
+    ),
+    "an object by its name": (
+        rule("get", "pods", resourceNames=["p"]), Step("GET", f"{PODS}/p"), Step("GET", f"{PODS}/q", code=403),
+    ),
+    "a list of what a name selects": (
+        rule("list", "pods", resourceNames=["p"]),
+        Step("GET", PODS, query={"fieldSelector": "metadata.name=p"}),
+        Step("GET", PODS, query={"fieldSelector": "metadata.name!=p"}, code=403),
+    ),
+    "its namespace and no other": (rule("*", "*"), Step("GET", SECRETS), Step("GET", "/api/v1/secrets", code=403)),
+    "its namespace itself": (
+        rule("get", "namespaces"), Step("GET", "/api/v1/namespaces/{ns}"), Step("GET", "/api/v1/namespaces", code=403),
+    ),
+    "another group": (
+        rule("list", "trains", "contract.example.com"),
+        Step("GET", "/apis/contract.example.com/v1/namespaces/{ns}/trains"),
+        Step("GET", PODS, code=403),
+    ),
+    "a change and no creation by apply": (
+        rule("patch", "configmaps"),
+        Step("PATCH", f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, 200, MERGE),
+        Step("PATCH", f"{CONFIGMAPS}/new", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}}, 403,
+             APPLY, query={"fieldManager": "m"}),
+    ),
+    "what it has may be handed on, and no more": (
+        rule("create get", "roles", "rbac.authorization.k8s.io"),
+        Step("POST", ROLES, {"metadata": {"name": "less"}, "rules": [rule("get", "roles", "rbac.authorization.k8s.io")]}, 201),
+        Step("POST", ROLES, {"metadata": {"name": "more"}, "rules": [rule("get", "secrets")]}, 403),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("granted", "may", "may_not"), GRANTED.values(), ids=GRANTED)
+async def test_a_role_grants(as_pod: AsPod, granted: dict[str, Any], may: Step, may_not: Step) -> None:
+    await as_pod.rule(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}, 201))
+    await as_pod.grant(granted)
+    await as_pod.agree(may)
+    await as_pod.agree(may_not)
+
+
+async def test_a_role_of_more_is_not_bound(as_pod: AsPod) -> None:
+    await as_pod.grant(rule("*", "rolebindings", "rbac.authorization.k8s.io"))
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    await as_pod.agree(
+        Step("POST", BINDINGS, {"metadata": {"name": "all"}, "roleRef": role, "subjects": []}, 403)
+    )
+
+
+async def test_a_cluster_role_is_bound_in_a_namespace(as_pod: AsPod) -> None:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    group = {
+        "kind": "Group",
+        "apiGroup": "rbac.authorization.k8s.io",
+        "name": "system:serviceaccounts",
+    }
+    await as_pod.rule(
+        Step("POST", BINDINGS, {"metadata": {"name": "b"}, "roleRef": role, "subjects": [group]}, 201)
+    )
+    await as_pod.agree(Step("GET", SECRETS))
+    await as_pod.agree(Step("GET", "/api/v1/nodes", code=403))
