@@ -17,6 +17,7 @@
 #   make cluster-down   ends it, and removes what it left
 #   make e2e       tests jobs in real pods, on a cluster of its own: a few of each sort
 #   make e2e-full  all of them
+#   make schedulers   compiles the real Kueue and the coscheduling scheduler, and tests MPIJobs under them; the first time takes long
 #   make lock      resolves all dependencies anew and writes requirements/
 #
 # PYTHON is the interpreter that environments are made from (3.11 or newer).
@@ -46,7 +47,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full lock
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(PYTEST)"
@@ -105,6 +106,10 @@ e2e:
 
 e2e-full:
 	$(STEPS) "make e2e-full" $(E2E)"
+
+schedulers:
+	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
+		"schedulers! $(BIN)/python -m controller.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

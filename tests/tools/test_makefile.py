@@ -30,6 +30,7 @@ TARGETS = (
     "cluster-down",
     "e2e",
     "e2e-full",
+    "schedulers",
     "lock",
 )
 

@@ -36,10 +36,14 @@ def say_on_stderr(line: str) -> None:
     sys.stderr.flush()
 
 
+def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder of the user's cache that everything compiled or downloaded for tests is under."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rallypoint"
+
+
 def cache_directory(environ: Mapping[str, str] = os.environ, version: str = KUBERNETES) -> Path:
     """The folder for a version of Kubernetes; it need not exist yet."""
-    root = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "rallypoint" / "controlplane" / f"v{version}"
+    return cache_root(environ) / "controlplane" / f"v{version}"
 
 
 def find(name: str, environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -94,7 +98,7 @@ def _fill(
     cache: Path, version: str, wanted: Sequence[Program], is_there: Callable[[str], bool], say: Say
 ) -> None:
     cache.mkdir(parents=True, exist_ok=True)
-    with _alone_in(cache, say):
+    with alone_in(cache, say):
         # Asked under the lock: somebody else may have filled the cache while this process waited.
         if missing := [program.name for program in wanted if not is_there(program.name)]:
             say(f"Control plane v{version}: {', '.join(missing)} wanted in {cache}")
@@ -110,7 +114,7 @@ def _found(name: str, environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def _alone_in(cache: Path, say: Say) -> Generator[None]:
+def alone_in(cache: Path, say: Say) -> Generator[None]:
     """Holds the cache's lock; the kernel gives it back when the holder dies."""
     with (cache / ".lock").open("w") as lock:
         try:

@@ -2,6 +2,7 @@
 
 Kubernetes cannot be had with ``go install``: its go.mod refers to the libraries it is released with as v0.0.0. A
 throwaway module that requires Kubernetes and maps those to their published versions builds what its own tree builds.
+The same holds for modules whose go.mod replaces others by published versions, as scheduler-plugins does.
 """
 
 import json
@@ -24,6 +25,9 @@ OLDEST_GO = (1, 21)
 
 _PROGRESS_EVERY_SECONDS = 30.0
 _SCRATCH = ".build-"
+_REPLACED = re.compile(
+    r"^\s*(?:replace\s+)?(\S+)(?:\s+v\S+)?\s+=>\s+(\S+)\s+(v\S+)\s*(?://.*)?$", re.MULTILINE
+)
 _UNRELEASED = re.compile(r"^\s*(?:require\s+)?(k8s\.io/[a-z0-9-]+)\s+v0\.0\.0\s*(?://.*)?$", re.MULTILINE)
 _HOW_TO_GET_GO = (
     f"Install Go {OLDEST_GO[0]}.{OLDEST_GO[1]} or newer (https://go.dev/dl, or your system's package `golang`), "
@@ -34,6 +38,14 @@ _HOW_TO_GET_GO = (
 def unreleased_modules(go_mod: str) -> list[str]:
     """The modules that a go.mod of Kubernetes requires at v0.0.0, once each."""
     return sorted(set(_UNRELEASED.findall(go_mod)))
+
+
+def published_replacements(go_mod: str) -> dict[str, str]:
+    """Which published version a module puts in the place of a required one, as ``path@version`` by path.
+
+    Go applies the replacements of the main module alone, which here is the throwaway one.
+    """
+    return {old: f"{new}@{version}" for old, new, version in _REPLACED.findall(go_mod)}
 
 
 def staging(version: str) -> str:
@@ -65,6 +77,17 @@ def build(programs: Sequence[Program], into: Path, *, say: Say) -> None:
             workspace.require(module, group[0].version)
             for program in group:
                 workspace.compile(program, into)
+
+
+def module_directory(module: str, version: str) -> Path:
+    """The folder with the sources of a published module, fetched if need be; nothing in it may be written."""
+    go = _find_go([module])
+    printed = subprocess.run(
+        [go, "mod", "download", "-json", f"{module}@{version}"], capture_output=True, text=True, check=False
+    )
+    if printed.returncode:
+        raise Unavailable(f"{module} {version} cannot be fetched: {printed.stdout}{printed.stderr}")
+    return Path(json.loads(printed.stdout)["Dir"])
 
 
 def _find_go(names: Sequence[str]) -> str:
@@ -100,8 +123,14 @@ class _Workspace:
     def require(self, module: str, version: str) -> None:
         self._run("mod", "init", "controlplane")
         fetched = self._told(f"fetch {module} {version}", "mod", "download", "-json", f"{module}@{version}")
-        go_mod = Path(json.loads(fetched)["GoMod"]).read_text(encoding="utf-8")
-        replaced = [f"-replace={name}={name}@{staging(version)}" for name in unreleased_modules(go_mod)]
+        module_files = json.loads(fetched)
+        go_mod = Path(module_files["GoMod"]).read_text(encoding="utf-8")
+        sums = Path(module_files["Dir"]) / "go.sum"
+        if sums.exists():  # what the module itself vouches for; a checksum database may not know all of it
+            shutil.copyfile(sums, self._directory / "go.sum")
+        replacements = {name: f"{name}@{staging(version)}" for name in unreleased_modules(go_mod)}
+        replacements |= published_replacements(go_mod)
+        replaced = [f"-replace={old}={new}" for old, new in replacements.items()]
         self._run("mod", "edit", f"-require={module}@{version}", *replaced)
 
     def compile(self, program: Program, into: Path) -> None:

@@ -312,4 +312,4 @@ def _node(index: int) -> dict[str, Any]:
     }
 
 
-_CAPACITY = {"cpu": "1k", "memory": "1Ti", "pods": "10k", "nvidia.com/gpu": "64"}
+_CAPACITY = {"cpu": "1k", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "10k", "nvidia.com/gpu": "64"}

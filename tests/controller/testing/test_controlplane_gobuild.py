@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from controller.testing.controlplane import Unavailable
-from controller.testing.controlplane.gobuild import build, go_version, unreleased_modules
+from controller.testing.controlplane.gobuild import (
+    build,
+    go_version,
+    published_replacements,
+    unreleased_modules,
+)
 from controller.testing.controlplane.programs import KUBERNETES, PROGRAMS
 
 GO_MOD = """
@@ -28,14 +33,19 @@ require (
 require k8s.io/api v0.0.0
 
 replace k8s.io/mount-utils => ./staging/src/k8s.io/mount-utils
+
+replace (
+	k8s.io/metrics => k8s.io/metrics v0.32.7 // as Kubernetes
+)
 """
 
 FAKE_GO = """#!/bin/sh
 echo "$GOFLAGS $GOTOOLCHAIN $*" >> {log}
 case "$1 $2" in
 "version ") echo "go version go{version} linux/amd64" ;;
-"mod download") echo '{{"GoMod": "{go_mod}"}}' ;;
+"mod download") echo '{{"GoMod": "{go_mod}", "Dir": "{directory}"}}' ;;
 "build "*)
+    cp go.sum {directory}/used.sum
     if [ -n "{failure}" ]; then echo "{failure}" >&2; exit 2; fi
     while [ $# -gt 1 ]; do [ "$1" = -o ] && echo compiled > "$2" && chmod +x "$2"; shift; done ;;
 esac
@@ -54,7 +64,12 @@ class Go:
         go_mod = self._directory / "go.mod"
         go_mod.write_text(GO_MOD)
         script = self._directory / "go"
-        script.write_text(FAKE_GO.format(log=self._log, version=version, go_mod=go_mod, failure=failure))
+        (self._directory / "go.sum").write_text("its sums\n")
+        script.write_text(
+            FAKE_GO.format(
+                log=self._log, version=version, go_mod=go_mod, directory=self._directory, failure=failure
+            )
+        )
         script.chmod(0o755)
 
     @property
@@ -85,6 +100,10 @@ def test_only_modules_without_any_version_are_replaced() -> None:
     assert unreleased_modules(GO_MOD) == ["k8s.io/api", "k8s.io/cri-client"]
 
 
+def test_replacements_by_published_versions_are_taken_over_and_those_by_folders_are_not() -> None:
+    assert published_replacements(GO_MOD) == {"k8s.io/metrics": "k8s.io/metrics@v0.32.7"}
+
+
 @pytest.mark.parametrize(
     ("printed", "version"),
     [
@@ -110,6 +129,14 @@ def test_programs_of_one_module_are_compiled_in_one_workspace(go: Go, into: Path
     assert f"-replace=k8s.io/api=k8s.io/api@v0.{KUBERNETES.partition('.')[2]}" in edits[0]
     assert all(line.startswith("-mod=mod auto ") for line in go.asked[1:])
     assert f"  compile kube-apiserver v{KUBERNETES} …" in said
+
+
+def test_the_sums_of_the_module_vouch_for_what_it_requires(go: Go, into: Path, said: list[str]) -> None:
+    go.install()
+
+    build([PROGRAMS["etcd"]], into, say=said.append)
+
+    assert (into.parent / "bin" / "used.sum").read_text() == "its sums\n"
 
 
 def test_what_a_killed_build_has_left_is_removed(go: Go, into: Path, said: list[str]) -> None:
