@@ -11,6 +11,8 @@ KWOK = "0.8.0"
 CONTAINERD = "2.4.2"
 CNI_PLUGINS = "1.9.1"
 COREDNS = "1.15.0"
+TRAINING_OPERATOR = "1.9.4"
+MPI_OPERATOR = "0.8.2"
 
 
 class Unavailable(RuntimeError):
@@ -48,6 +50,12 @@ def _containerd(name: str) -> Program:
     return Program(name, module, f"v{CONTAINERD}", f"{module}/cmd/{name}", tags=_OVERLAY_ONLY)
 
 
+def _kubeflow(name: str, version: str, command: str) -> Program:
+    """One of the Go operators that Rallypoint replaces."""
+    module = f"github.com/kubeflow/{name}"
+    return Program(name, module, f"v{version}", f"{module}/cmd/{command}")
+
+
 def _cni(name: str, place: str) -> Program:
     module = "github.com/containernetworking/plugins"
     return Program(name, module, f"v{CNI_PLUGINS}", f"{module}/plugins/{place}/{name}")
@@ -74,6 +82,8 @@ PROGRAMS = {
         _cni("loopback", "main"),
         _cni("host-local", "ipam"),
         Program("coredns", "github.com/coredns/coredns", f"v{COREDNS}", "./coredns", source=_COREDNS),
+        _kubeflow("training-operator", TRAINING_OPERATOR, "training-operator.v1"),
+        _kubeflow("mpi-operator", MPI_OPERATOR, "mpi-operator"),
     )
 }
 
@@ -82,6 +92,9 @@ USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What makes a control plane one of a version; the others go with any."""
+
+GO_OPERATORS = ("training-operator", "mpi-operator")
+"""The operators that jobs are taken over from, and handed back to."""
 
 NODE = (
     "kubelet",
