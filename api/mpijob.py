@@ -13,6 +13,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from api.job import Job, JobSpec, ReplicaSpec
+from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from api.meta import Resource
 
 RESOURCE = Resource("kubeflow.org", "v1", "MPIJob", "mpijobs")
@@ -36,6 +37,11 @@ class Flavour(StrEnum):
 
 
 _FLAVOURS = {one.value: one for one in Flavour}
+
+
+def go_operator(flavor: Flavour) -> str:
+    """Return the ``runPolicy.managedBy`` with which the Go operator of that flavor takes a job, and the other one leaves it alone."""
+    return MANAGED_BY_US if flavor is Flavour.V1 else MANAGED_BY_MPI_OPERATOR
 
 
 class MPIJobSpec(JobSpec):

@@ -8,10 +8,10 @@ Source: training-operator 1.9, manifests/base/crds and pkg/webhooks; mpi-operato
 
 from collections.abc import Mapping
 
-from api.job import Job, JobStatus, ReplicaSpec, RunPolicy, SchedulingPolicy
+from api.job import Job, JobSpec, JobStatus, ReplicaSpec, RunPolicy, SchedulingPolicy
 from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
-from api.mpijob import Flavour, MPIJob, MPIJobSpec
+from api.mpijob import Flavour, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
 
 Facts = Mapping[tuple[type[Wire], str], Schema]
@@ -46,7 +46,8 @@ _COMMON: Facts = {
 }
 
 _MPIJOB: Facts = {
-    # No webhook ever looked at MPIJobs: any managedBy may be stored, and is left alone.
+    # No webhook ever looked at MPIJobs: any managedBy may be stored. Its default is the version's.
+    (JobSpec, "run_policy"): {"default": {}},
     (Job, "spec"): {},
     (RunPolicy, "managed_by"): {},
     (RunPolicy, "suspend"): {},
@@ -80,7 +81,10 @@ def facts(model: type[Job], version: str) -> Facts:
     """All that is to be merged over the types of a kind in one of its versions."""
     if model is not MPIJob:
         return _COMMON
-    stamp: Facts = {(MPIJobSpec, "flavour"): _stamp(version)}
+    stamp: Facts = {
+        (MPIJobSpec, "flavour"): _stamp(version),
+        (RunPolicy, "managed_by"): {"default": go_operator(Flavour(version))},
+    }
     return {**_COMMON, **_MPIJOB, **_MPIJOB_VERSIONS[version], **stamp}
 
 

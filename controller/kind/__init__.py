@@ -51,7 +51,7 @@ class JobKind(Protocol[J]):
 
     @property
     def managed_by(self) -> str:
-        """The value of ``runPolicy.managedBy`` that means this operator; unset means the same."""
+        """The value of ``runPolicy.managedBy`` that means this operator; unset, or that of another variant, means the same."""
         ...
 
     @property

@@ -206,6 +206,24 @@ async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> 
         assert list(missing({**jobs[1]["spec"], "flavour": version}, read["spec"])) == []
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_whose_a_stored_job_is_shows_before_it_is_written(cluster: Cluster, version: str) -> None:
+    """Each Go operator leaves the jobs of the other alone from the moment when our definition is there."""
+    site = cluster.site
+    await cluster.serve(original(version))
+    for name, policy in (("bare", None), ("multi", {"managedBy": "kueue.x-k8s.io/multikueue"})):
+        assert (await site.create(version, manifest(version, name, runPolicy=policy))).code == 201
+    await cluster.serve(ours())
+    own = "kubeflow.org/training-operator" if version == "v1" else "kubeflow.org/mpi-operator"
+
+    for written in (False, True):
+        if written:
+            await migrate(cluster.client, cluster.resource, settled_seconds=0)
+        for name, manager in (("bare", own), ("multi", "kueue.x-k8s.io/multikueue")):
+            found = {view["runPolicy"]["managedBy"] for view in (await site.views(name)).values()}
+            assert found == {manager}, f"{name}, written: {written}"
+
+
 def commands(heading: str) -> list[str]:
     """Those under a heading of the guide."""
     section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
@@ -236,7 +254,7 @@ async def test_and_back_and_forward_again(control_plane: ControlPlane, cluster: 
     assert straight.code == 422
     assert "spec.versions" in straight.text
 
-    swap, *others = commands("Back to mpi-operator")[1:]
+    swap, *others = commands("Back to mpi-operator's definition")[1:]
     before = await cluster.storage_hash()
     await shell(control_plane, swap, cluster)
 

@@ -272,6 +272,65 @@ async def test_refused(site: Site, way: Way) -> None:
         assert await site.losses(one.body, born) == [], f"{born} through {other}"
 
 
+MANAGERS = {
+    "v1": "kubeflow.org/training-operator",
+    "v2beta1": "kubeflow.org/mpi-operator",
+    "v1alpha2": "kubeflow.org/mpi-operator",
+}
+
+
+@pytest.mark.parametrize("policy", [None, {"backoffLimit": 3}], ids=["no run policy", "a run policy"])
+@pytest.mark.parametrize("way", [way for way, _ in KEPT], ids=[way.__name__ for way, _ in KEPT])
+async def test_the_manager_stays_that_of_the_version_of_birth(
+    site: Site, way: Way, policy: Object | None
+) -> None:
+    """So each Go operator takes the jobs of its own version, and no other."""
+    for born, other in PAIRS:
+        one = case(site, born, other, way.__name__, runPolicy=policy)
+        reply = await way(one)
+
+        assert reply.code in {200, 201}, f"{born} through {other}: {reply.text}"
+        found = {view["runPolicy"]["managedBy"] for view in (await site.views(one.name)).values()}
+        assert found == {MANAGERS[born]}, f"{born} through {other}"
+
+
+async def test_a_manager_that_somebody_names_is_kept(site: Site) -> None:
+    for born, other in PAIRS:
+        one = case(site, born, other, "named", runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
+        await one.create()
+        await site.merge(other, one.name, {"spec": {"slotsPerWorker": 3}})
+
+        assert await site.losses(one.body, born, slotsPerWorker=3) == []
+
+
+@pytest.mark.parametrize("how", ["--server-side=false", "--server-side"])
+async def test_what_is_filled_in_is_no_drift(
+    control_plane: ControlPlane, real: Site, tmp_path: Path, how: str
+) -> None:
+    """``kubectl diff`` asks the server as Flux and Argo CD do, by a dry run."""
+    kubectl = [str(binaries.ensure(["kubectl"])["kubectl"]), f"--kubeconfig={control_plane.kubeconfig()}"]
+    for version in VERSIONS:
+        body = manifest(version, f"drift-{version}{how.replace('=', '-').lower()}", runPolicy=None)
+        file = tmp_path / f"{version}.yaml"
+        file.write_text(yaml.safe_dump(body))
+        place = [f"--namespace={real.namespace}", how, f"--filename={file}"]
+        applied = await finished(*kubectl, "apply", *place)
+        assert applied[0] == 0, applied
+        correction = {"spec": {"runPolicy": {"managedBy": MANAGERS[version]}}}
+        for change in ({}, correction):  # as the server fills it in, then as the controller has written it
+            await real.merge("v1", body["metadata"]["name"], change)
+            assert await finished(*kubectl, "diff", *place) == (0, "")
+
+
+async def finished(*command: str) -> tuple[int | None, str]:
+    """Exit status and output of a command."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode, out.decode()
+
+
 async def test_a_flavour_may_be_chosen(site: Site) -> None:
     for born, other in PAIRS:
         one = case(site, born, other, "chosen", flavour=other)

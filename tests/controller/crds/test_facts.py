@@ -6,10 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
-from api.mpijob import RESOURCE, MPIJob
+from api.mpijob import RESOURCE, Flavour, MPIJob
 from controller.crds.definition import crd
 from controller.crds.kubernetes import shipped
 from controller.crds.openapi import Schema
+from controller.kinds.mpi import MPI
 
 LARGEST_BYTES = 250_000
 """Leaves room for other annotations beside the one of client-side apply."""
@@ -32,9 +33,16 @@ UPSTREAM = """
 
 QUEUE = "spec.runPolicy.schedulingPolicy.queue"
 DIFFERENCES: dict[str, dict[str, Schema]] = {
-    "v1": {"spec.flavour": {"default": "v1"}, "spec.runPolicy.suspend": {"default": False}},
+    "v1": {
+        "spec.flavour": {"default": "v1"},
+        "spec.runPolicy": {"default": {}},
+        "spec.runPolicy.managedBy": {"default": "kubeflow.org/training-operator"},
+        "spec.runPolicy.suspend": {"default": False},
+    },
     "v2beta1": {
         "spec.flavour": {"default": "v2beta1"},
+        "spec.runPolicy": {"default": {}},
+        "spec.runPolicy.managedBy": {"default": "kubeflow.org/mpi-operator"},
         "spec.runPolicy.suspend": {"default": False},
         "spec.slotsPerWorker": {"default": 1},
         "spec.runLauncherAsWorker": {"default": False},
@@ -42,7 +50,11 @@ DIFFERENCES: dict[str, dict[str, Schema]] = {
         "spec.launcherCreationPolicy": {"default": "AtStartup"},
         "spec.mpiImplementation": {"default": "OpenMPI"},
     },
-    "v1alpha2": {"spec.flavour": {"default": "v1alpha2"}},
+    "v1alpha2": {
+        "spec.flavour": {"default": "v1alpha2"},
+        "spec.runPolicy": {"default": {}},
+        "spec.runPolicy.managedBy": {"default": "kubeflow.org/mpi-operator"},
+    },
 }
 """All that one version says and another does not, but for the rule on the queue."""
 
@@ -102,6 +114,13 @@ def test_the_flavour_is_stamped_and_fixed(schemas: dict[str, Schema], version: s
     assert flavour["enum"] == ["v1", "v1alpha2", "v2beta1"]
     assert rule["rule"] == "self == oldSelf"
     assert rule["message"].startswith("the flavour of an MPIJob is fixed when it is created")
+
+
+@pytest.mark.parametrize("version", DIFFERENCES)
+def test_the_manager_is_the_go_operator_of_the_version(schemas: dict[str, Schema], version: str) -> None:
+    manager = dict(fields(schemas[version]))["spec.runPolicy.managedBy"]
+
+    assert manager["default"] == MPI.flavours[Flavour(version)].managed_by
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)

@@ -1,6 +1,9 @@
 """Jobs of any version before the whole controller: what it says of their flavour, what it marks, and what it stores anew."""
 
 import asyncio
+import copy
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -87,6 +90,77 @@ async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
         await on.settled(60)
         assert await told(on) == ["FieldsWithoutEffect"]
+
+
+US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "manager"),
+    [
+        pytest.param(Flavour.V1, {}, US, id="v1 is training-operator's"),
+        pytest.param(Flavour.V2BETA1, {}, MPI_OPERATOR, id="v2beta1 is mpi-operator's"),
+        pytest.param(Flavour.V1ALPHA2, {}, MPI_OPERATOR, id="v1alpha2 is mpi-operator's"),
+        pytest.param(Flavour.V1, {"flavour": "v2beta1"}, MPI_OPERATOR, id="a chosen flavor counts"),
+        pytest.param(Flavour.V2BETA1, {"flavour": "v1"}, US, id="a chosen flavor counts for v1"),
+    ],
+)
+async def test_a_job_names_the_go_operator_whose_it_is(
+    version: Flavour, spec: dict[str, Any], manager: str
+) -> None:
+    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+        await submit(on, version, **spec)
+        job = await on.get(RESOURCE, "pi")
+
+        assert job["spec"]["runPolicy"]["managedBy"] == manager
+        assert "status" in job
+        assert await on.names(PODS)
+
+
+@asynccontextmanager
+async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Stage]:
+    """A job of v2beta1 that was created before its definition had a default for ``managedBy``."""
+    ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
+    older = copy.deepcopy(ours)
+    for one in older["spec"]["versions"]:
+        policy = one["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["runPolicy"]
+        del policy["default"], policy["properties"]["managedBy"]["default"]
+    async with stage(*rules, crds=[]) as on:
+        on.server.define(older)
+        await submit(on, Flavour.V2BETA1)
+        assert "runPolicy" not in (await on.get(RESOURCE, "pi"))["spec"]
+        on.server.define(ours)
+        yield on
+
+
+async def test_a_job_that_is_older_than_the_default_gets_the_right_one() -> None:
+    async with with_an_older_job() as on, controlling(on, SETTINGS):
+        await on.settled(5)
+
+        assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == MPI_OPERATOR
+        assert await on.names(PODS)
+
+
+async def test_a_manager_that_cannot_be_corrected_is_tried_once_and_keeps_no_job_waiting() -> None:
+    forbidden = Rule(
+        Refuse(403, "Forbidden", "may not"), verb="patch", plural=RESOURCE.plural, subresource=""
+    )
+    async with with_an_older_job(forbidden) as on, controlling(on, SETTINGS):
+        await on.settled(60)
+        await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
+        await on.settled(60)
+
+        assert forbidden.met == 1
+        assert await on.names(PODS)
+
+
+async def test_a_manager_that_somebody_sets_back_is_not_fought_over() -> None:
+    async with with_an_older_job() as on, controlling(on, SETTINGS):
+        await on.settled(5)
+        await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"managedBy": US}}})
+        await on.settled(60)
+
+        assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == US
 
 
 @pytest.mark.parametrize("version", Flavour)
