@@ -10,7 +10,19 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 
-COMMANDS = ("run", "up", "get", "describe", "logs", "why", "delete", "exec", "controller", "crds")
+COMMANDS = (
+    "run",
+    "up",
+    "get",
+    "describe",
+    "logs",
+    "why",
+    "delete",
+    "exec",
+    "controller",
+    "crds",
+    "preflight",
+)
 """Each has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
 
 

@@ -1,0 +1,208 @@
+"""``rallypoint preflight``: whether a Go operator can be started again without harm to the jobs that run now."""
+
+import argparse
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
+from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
+from api.mpijob import RESOURCE as MPIJOBS
+from api.mpijob import Flavour, MPIJob
+from controller.cli import cluster as clusters
+from controller.cli.cluster import Cluster, Object
+from controller.diagnosis.objects import is_finished, name_of, run_policy
+from controller.domain import shortened
+from controller.kinds.jax import JAX
+from controller.kinds.mpi.remarks import running_as
+from controller.kube.errors import Forbidden, NotFound
+from controller.runtime.migration import DEFINITIONS
+
+GUIDE = "docs/mpijob-versions.md"
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class GoOperator:
+    """What one of the Go operators does with jobs that it finds."""
+
+    name: str
+    manager: str
+    """What ``runPolicy.managedBy`` says of a job that is its own."""
+    version: Flavour
+    """The one version of MPIJob that it knows."""
+    reads_managers_since: tuple[int, int]
+    """Its first release that leaves jobs alone which are another manager's."""
+    takes_all_of: Collection[str]
+    """The kinds that it runs whatever their ``managedBy``."""
+
+
+OPERATORS: Mapping[str, GoOperator] = {
+    one.name: one
+    for one in (
+        GoOperator("training-operator", MANAGED_BY_US, Flavour.V1, (1, 9), {JAX.resource.kind}),
+        GoOperator("mpi-operator", MANAGED_BY_MPI_OPERATOR, Flavour.V2BETA1, (0, 6), ()),
+    )
+}
+
+
+def add_parser(
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
+) -> None:
+    parser = subparsers.add_parser(
+        "preflight",
+        help="check whether a Go operator can be started again",
+        description="Check all unfinished jobs of a cluster, and name those that a Go operator would harm if it were "
+        "started: with a second launcher, or by leaving them to nobody. Changes nothing. Exit status 1: do not start it.",
+    )
+    parser.add_argument("operator", choices=OPERATORS, help="the Go operator that is to be started")
+    parser.add_argument(
+        "--release",
+        type=_release,
+        metavar="X.Y",
+        help="its release, if older than training-operator 1.9 or mpi-operator 0.6: those do not read managedBy",
+    )
+    clusters.add_flags(parser)
+    parser.set_defaults(execute=execute, all_namespaces=True)
+
+
+def _release(text: str) -> tuple[int, int]:
+    found = _RELEASE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no release such as 1.9 or v1.9.4")
+    return int(found[1]), int(found[2])
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Exit status: 0, or 1 when a job would be harmed or the cluster cannot be asked."""
+    return clusters.execute(args, partial(_preflight, args))
+
+
+async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
+    operator = OPERATORS[args.operator]
+    reads_managers = args.release is None or args.release >= operator.reads_managers_since
+    launchers, mpi_jobs = await _launchers(cluster), await _unfinished(cluster, MPIJOBS.plural)
+    harms = [
+        *(
+            Harm(MPIJOBS.kind, job, text)
+            for job in mpi_jobs
+            if (text := harm(operator, job, launchers, reads_managers=reads_managers))
+        ),
+        *(
+            Harm(JAX.resource.kind, job, text)
+            for job in await _unfinished(cluster, JAX.resource.plural)
+            if (text := harm_to_jax(operator, job))
+        ),
+    ]
+    sys.stdout.write("".join(f"{one.line}\n" for one in harms))
+    notes = await _notes(cluster, operator)
+    if others := [
+        job for job in mpi_jobs if run_policy(job, "managedBy") in _managers() - {operator.manager}
+    ]:
+        notes.append(
+            f"{len(others)} MPIJobs are left alone: they run on, but only {_other(operator)} goes on with them"
+        )
+    for note in notes:
+        sys.stdout.write(f"Note: {note}\n")
+    if harms:
+        sys.stdout.write(
+            f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n"
+        )
+        return 1
+    sys.stdout.write(f"{operator.name} harms no job that is unfinished now.\n")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What would happen to one job."""
+
+    kind: str
+    job: Object
+    text: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.kind} {self.job['metadata']['namespace']}/{name_of(self.job)}: {self.text}"
+
+
+def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, reads_managers: bool) -> str:
+    """Return what the operator would do to an unfinished MPIJob; empty if that is its own work, or nothing.
+
+    ``launchers`` are batch Jobs, of any job.
+    """
+    job = MPIJob.model_validate(body)
+    running = running_as(job, [one for one in launchers if one.owner_uid == job.metadata.uid])
+    manager = job.spec.policy.managed_by
+    takes_it = manager in {None, operator.manager} or not reads_managers
+    is_left = manager not in {None, *_managers()}
+    if takes_it and is_left:
+        return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
+    if takes_it and running is not operator.version:
+        said = f'managedBy is "{manager}"' if manager else "managedBy is not set"
+        if not reads_managers:
+            said = "that release does not read managedBy"
+        return f"it runs as {running} and would get a second launcher, as of {operator.version}: {said}"
+    if not takes_it and not is_left and running is operator.version:
+        return f'it runs as {running} and nobody would go on with it: managedBy is "{manager}"'
+    return ""
+
+
+def harm_to_jax(operator: GoOperator, job: Object) -> str:
+    """Return what the operator would do to an unfinished JAXJob that is another controller's."""
+    manager = run_policy(job, "managedBy")
+    if JAX.resource.kind not in operator.takes_all_of or manager in {None, "", operator.manager}:
+        return ""
+    return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
+
+
+def _managers() -> set[str]:
+    return {one.manager for one in OPERATORS.values()}
+
+
+def _other(operator: GoOperator) -> str:
+    return next(name for name in OPERATORS if name != operator.name)
+
+
+async def _unfinished(cluster: Cluster, plural: str) -> Sequence[Object]:
+    """All of that name in the version that the server prefers; none where it is not served."""
+    named = next(
+        (
+            one
+            for one in cluster.resources
+            if one.resource.plural == plural and one.resource.group == MPIJOBS.group
+        ),
+        None,
+    )
+    found = await cluster.all_of(named.resource) if named else []
+    return [job for job in found if not is_finished(job)]
+
+
+async def _launchers(cluster: Cluster) -> list[BatchJob]:
+    return [batch_job_from_json(orjson.dumps(one)) for one in await cluster.all_of(BATCH_JOBS)]
+
+
+async def _notes(cluster: Cluster, operator: GoOperator) -> list[str]:
+    """What harms no job and yet has to be known."""
+    name = f"{MPIJOBS.plural}.{MPIJOBS.group}"
+    try:
+        found = await cluster.client.get(DEFINITIONS, "", name)
+    except Forbidden:
+        return [
+            f"you may not read the CustomResourceDefinition {name}, so its stored versions are not checked"
+        ]
+    except NotFound:
+        return []
+    return list(_stored(operator, orjson.loads(found)["status"].get("storedVersions") or ()))
+
+
+def _stored(operator: GoOperator, versions: Sequence[str]) -> Iterator[str]:
+    if others := [one for one in versions if one != operator.version]:
+        yield (
+            f"keep the definition of MPIJob that is installed. That of {operator.name} cannot replace it: "
+            f"jobs may be stored as {', '.join(others)}"
+        )

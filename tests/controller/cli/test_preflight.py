@@ -1,0 +1,92 @@
+"""What ``rallypoint preflight`` says of single jobs; with a cluster it is tested in tests/integration."""
+
+from typing import Any
+
+import pytest
+
+from api.batch import BatchJob
+from controller.cli import main
+from controller.cli.preflight import OPERATORS, harm, harm_to_jax
+
+US, MPI_OPERATOR, MULTIKUEUE = (
+    "kubeflow.org/training-operator",
+    "kubeflow.org/mpi-operator",
+    "kueue.x-k8s.io/multikueue",
+)
+TRAINING, MPI = OPERATORS["training-operator"], OPERATORS["mpi-operator"]
+LAUNCHER = BatchJob("hpc", "pi-launcher", "b", 1, owner_uid="u")
+
+
+def job(flavor: str, manager: str | None) -> dict[str, Any]:
+    policy = {} if manager is None else {"managedBy": manager}
+    metadata = {"name": "pi", "namespace": "hpc", "uid": "u"}
+    return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavour": flavor, "runPolicy": policy}}
+
+
+@pytest.mark.parametrize(
+    ("operator", "flavor", "manager"),
+    [
+        pytest.param(TRAINING, "v1", US, id="its own job"),
+        pytest.param(TRAINING, "v1", None, id="its own job without a word"),
+        pytest.param(TRAINING, "v2beta1", MPI_OPERATOR, id="one of mpi-operator"),
+        pytest.param(TRAINING, "v1alpha2", MPI_OPERATOR, id="one of an old mpi-operator"),
+        pytest.param(TRAINING, "v2beta1", MULTIKUEUE, id="one of MultiKueue"),
+        pytest.param(MPI, "v2beta1", MPI_OPERATOR, id="mpi-operator and its own"),
+        pytest.param(MPI, "v2beta1", None, id="mpi-operator and its own without a word"),
+        pytest.param(MPI, "v1", US, id="mpi-operator and one of training-operator"),
+        pytest.param(MPI, "v1", MULTIKUEUE, id="mpi-operator and one of MultiKueue"),
+    ],
+)
+def test_a_job_that_a_go_operator_does_not_harm(operator: Any, flavor: str, manager: str | None) -> None:
+    assert harm(operator, job(flavor, manager), [], reads_managers=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("operator", "flavor", "manager"),
+    [
+        pytest.param(TRAINING, "v2beta1", US, id="a wrong manager"),
+        pytest.param(TRAINING, "v2beta1", None, id="no manager"),
+        pytest.param(TRAINING, "v1alpha2", None, id="no manager in v1alpha2"),
+        pytest.param(MPI, "v1", MPI_OPERATOR, id="mpi-operator and a wrong manager"),
+        pytest.param(MPI, "v1", None, id="mpi-operator and no manager"),
+        pytest.param(MPI, "v1alpha2", MPI_OPERATOR, id="mpi-operator and v1alpha2, which it knows no more"),
+    ],
+)
+def test_a_job_that_would_get_a_second_launcher(operator: Any, flavor: str, manager: str | None) -> None:
+    assert "second launcher" in harm(operator, job(flavor, manager), [], reads_managers=True)
+
+
+@pytest.mark.parametrize(
+    ("operator", "flavor", "manager"), [(TRAINING, "v1", MPI_OPERATOR), (MPI, "v2beta1", US)]
+)
+def test_a_job_that_nobody_would_go_on_with(operator: Any, flavor: str, manager: str) -> None:
+    assert "nobody would go on with it" in harm(operator, job(flavor, manager), [], reads_managers=True)
+
+
+def test_the_form_of_the_launcher_counts_above_the_flavor() -> None:
+    """The flavor is lost under the definition of a Go operator."""
+    assert harm(TRAINING, job("v1", MPI_OPERATOR), [LAUNCHER], reads_managers=True) == ""
+    assert "second launcher" in harm(TRAINING, job("v1", US), [LAUNCHER], reads_managers=True)
+
+
+def test_an_older_release_takes_every_job() -> None:
+    assert "that release does not read managedBy" in harm(
+        TRAINING, job("v2beta1", MPI_OPERATOR), [], reads_managers=False
+    )
+    assert MULTIKUEUE in harm(TRAINING, job("v1", MULTIKUEUE), [], reads_managers=False)
+    assert harm(TRAINING, job("v1", US), [], reads_managers=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("operator", "manager", "is_harmed"),
+    [(TRAINING, MULTIKUEUE, True), (TRAINING, US, False), (TRAINING, None, False), (MPI, MULTIKUEUE, False)],
+)
+def test_a_jaxjob_that_is_left_to_another(operator: Any, manager: str | None, is_harmed: bool) -> None:
+    assert bool(harm_to_jax(operator, job("v1", manager))) is is_harmed
+
+
+def test_a_release_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["preflight", "training-operator", "--release", "latest"])
+
+    assert "'latest' is no release such as 1.9 or v1.9.4" in capsys.readouterr().err
