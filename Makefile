@@ -6,6 +6,7 @@
 #   make test-oldest   the tests on a real control plane, on one of the oldest Kubernetes that is supported
 #   make demo      trains a PyTorchJob on real data, without a cluster
 #   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
+#   make takeover  the tests with the real Go operators, compiled from their modules: jobs go to Rallypoint and back
 #   make lint      the static checks of `make test`
 #   make fmt       formats and mends what can be mended mechanically
 #   make crds      writes manifests/base/crds from the wire types
@@ -47,7 +48,7 @@ LINT = "lint: $(BIN)/ruff check" \
 	"layers: $(BIN)/lint-imports --no-cache" \
 	"types, second opinion: $(BIN)/pyright"
 
-.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock
+.PHONY: test coverage test-python test-oldest demo examples lint fmt crds deploy docs bench controlplane cluster cluster-down e2e e2e-full schedulers lock takeover
 
 test:
 	$(STEPS) "make test" $(ENVIRONMENT) $(CONTROLPLANE) $(MPI) $(BROWSER) $(LINT) "tests: $(PYTEST)"
@@ -64,6 +65,11 @@ test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"oldest control plane! $(BIN)/python -m controller.testing.controlplane oldest" $(MPI) \
 		"tests: $(PYTEST) --oldest tests/integration tests/parity"
+
+takeover:
+	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \
+		"Go operators! $(BIN)/python -m controller.testing.controlplane build training-operator mpi-operator" \
+		"tests: $(BIN)/pytest tests/takeover"
 
 demo:
 	$(STEPS) "make demo" "environment! $(PYTHON) tools/venv.py .venv-demo requirements/demo.txt" \
