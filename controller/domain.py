@@ -124,6 +124,8 @@ PLAIN = Voice()
 class Upkeep(StrEnum):
     """What happens to a child that exists: left alone, kept equal to what is wanted, changed, or taken as it is, whoever it belongs to.
 
+    Of a child that is made later, ``FREE`` only checks the name: nothing that goes after it is made while somebody else has that name.
+
     What is made once is watched; what is kept equal or may be anybody's is not. What is changed is known to be there, and the body is a merge
     patch. What is kept only is made equal if it is there, and not made.
     """
@@ -133,6 +135,7 @@ class Upkeep(StrEnum):
     CHANGE = "change"
     ANY = "any"
     KEPT = "kept"
+    FREE = "free"
 
 
 @dataclass(frozen=True, slots=True)

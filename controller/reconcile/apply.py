@@ -185,6 +185,10 @@ class Applier:
         """Whether a child is one of many, such as a pod, and not the job's as a whole."""
         return child.upkeep is Upkeep.ONCE and child.resource in self._caches
 
+    async def revoke(self, parent: Parent) -> None:
+        """Take away the rights that children of a job give that is gone or going."""
+        await self._unwatched.revoke(parent)
+
     def forget(self, namespace: str, name: str, uid: str) -> None:
         """There is no such job any more."""
         self._unwatched.forget(namespace, name, uid)
@@ -253,6 +257,14 @@ class Applier:
 
     async def _change(self, parent: Parent, child: Child) -> None:
         """Patch a watched child; that it has gone meanwhile will be heard of."""
+    async def _check_name(self, parent: Parent, child: Child) -> None:
+        """Find out before anything is made that somebody else has a name that is needed later. Most often the cache knows."""
+        cache, namespace = self._caches.get(child.resource), parent.subject.namespace
+        if cache and not cache.label and cache.store.get(namespace, child.name) is None:
+            return
+        with contextlib.suppress(errors.NotFound):
+            self._writer.check_owner(parent, child, await self._writer.get(parent, child))
+
         with contextlib.suppress(errors.NotFound):
             self._take_in(parent, child, await self._writer.patch(parent, child, child.body()))
 

@@ -259,6 +259,8 @@ class Life:
         """Whether there is nothing to do for an unwatched child."""
         if child.upkeep in {Upkeep.ONCE, Upkeep.CHANGE}:
             return False
+        if child.upkeep is Upkeep.FREE:
+            return True
         there = self.extras.get(self._key(child.resource, child.name))
         if there is None:
             return child.upkeep is Upkeep.KEPT
@@ -273,6 +275,8 @@ class Life:
 
     def _create(self, child: Child) -> None:
         self._versions += 1
+        if child.upkeep is Upkeep.FREE:
+            return
         body = child.body()
         if child.upkeep not in {Upkeep.ONCE, Upkeep.CHANGE}:
             self.extras[self._key(child.resource, child.name)] = body

@@ -1,7 +1,7 @@
 """MPIJobs as training-operator 1.9 runs them: a launcher pod that starts ranks in worker pods by ``kubectl exec``.
 
-First come the launcher's account, the ConfigMap and the workers; the right to run something in them, and the launcher, when every
-worker is known to be the job's own. What the spec says is read in ``v1spec``, the pods are in ``v1pods``.
+First come the launcher's account, the ConfigMap, a Role without a right, and the workers; the right to run something in them, and the
+launcher, when every worker is known to be the job's own. What the spec says is read in ``v1spec``, the pods are in ``v1pods``.
 
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
@@ -113,13 +113,13 @@ class V1Kind(Quiet):
         data = partial(v1spec.data, job, launcher, order, running)
         version = hash((order, running, slots(job), kubexec.has_gpus(launcher), job.spec.main_container))
         yield kubexec.config_map(OWNER, job, data, str(version))
-        names = [pod.name for pod in own]
-        if len(own) == wanted:
-            yield access.role(OWNER, job, names)
-            yield access.binding(OWNER, job, access.account_name(job, launcher))
-        else:
-            is_launched = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
-            yield access.role(OWNER, job, names if is_launched else [], Upkeep.KEPT)
+        is_launched = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+        granted = [pod.name for pod in own] if is_launched or len(own) == wanted else []
+        yield access.role(OWNER, job, granted)
+        yield access.binding(OWNER, job, access.account_name(job, launcher))
+        if wanted and not snapshot.pods:
+            # The other names are taken by now, or found to be: this one would be found to be only with all workers made.
+            yield Child(PODS, launcher_name(job), dict, Upkeep.FREE, first=1, lasting=True)
 
     def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
         wanted, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)

@@ -149,11 +149,11 @@ def belongings(job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: O
     order = tuple(hosts.ordered(there, wanted, snapshot.places))
     version = hash((order, slots(job), distribution(job), job.spec.main_container))
     yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
-    if len(own) == wanted and not job.spec.policy.suspend:
-        yield access.role(OWNER, job, own)
-        yield access.binding(OWNER, job, launcher_name(job))
-    else:
+    if job.spec.policy.suspend:
         yield access.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
+        return
+    yield access.role(OWNER, job, own if snapshot.batch_jobs or len(own) == wanted else [])
+    yield access.binding(OWNER, job, launcher_name(job))
 
 
 def relics(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:

@@ -66,16 +66,33 @@ def test_first_the_workers_then_the_right_and_the_launcher() -> None:
     first = life.step()
 
     assert life.made == WORKERS
-    assert sorted(life.extras) == ["pi-config", "pi-launcher"]
+    assert sorted(life.extras) == ["Role/pi-launcher", BINDING, "pi-config", "pi-launcher"]
     assert life.extras["pi-launcher"]["kind"] == "ServiceAccount"
+    assert named(life) == []
     assert first.again
 
     second = life.step()
 
     assert life.made == [*WORKERS, "pi-launcher"]
     assert named(life) == WORKERS
-    assert BINDING in life.extras
     assert not second.again
+
+
+def test_all_names_are_known_to_be_the_job_s_before_there_is_a_worker() -> None:
+    """A worker would hold its GPUs for as long as somebody else has the name of the launcher or of what it needs."""
+    life = Life(v1_job(), kind=V1)
+
+    first = {(child.resource.kind, child.name) for child in life.decide().create if child.first}
+    assert first == {
+        ("ServiceAccount", "pi-launcher"),
+        ("ConfigMap", "pi-config"),
+        ("Role", "pi-launcher"),
+        ("RoleBinding", "pi-launcher"),
+        ("Pod", "pi-launcher"),
+    }
+
+    life.step()
+    assert not [child for child in life.decide().create if child.resource == PODS and child.first]
 
 
 def test_what_the_right_needs_goes_before_the_pods() -> None:
@@ -97,7 +114,7 @@ def test_a_worker_that_cannot_be_made_is_no_right() -> None:
         life.apply(replace(plan, create=tuple(one for one in plan.create if one.name != "pi-worker-1")))
 
     assert [one.name for one in life.decide().create if one.resource == PODS] == ["pi-worker-1"]
-    assert sorted(life.extras) == ["pi-config", "pi-launcher"]
+    assert named(life) == []
 
 
 def test_a_worker_that_has_gone_is_not_named_until_the_new_one_is_there() -> None:

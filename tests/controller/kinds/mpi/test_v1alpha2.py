@@ -157,7 +157,9 @@ def test_first_the_workers_then_the_right_and_the_launcher() -> None:
     life = Life(old_job(), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
 
     assert life.step().again
-    assert (life.made, sorted(life.extras), life.batch_jobs) == (WORKERS, ["pi-config", "pi-launcher"], {})
+    assert (life.made, life.batch_jobs) == (WORKERS, {})
+    assert sorted(life.extras) == ["Role/pi-launcher", "RoleBinding/pi-launcher", "pi-config", "pi-launcher"]
+    assert life.extras["Role/pi-launcher"]["rules"] == []
 
     life.settle()
     (job,) = life.batch_jobs.values()

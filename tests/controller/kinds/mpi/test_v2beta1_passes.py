@@ -177,16 +177,19 @@ def foreign(resource: Resource, name: str) -> dict[str, Any]:
     return {**body, **specs[resource]}
 
 
+@pytest.mark.parametrize("policy", ["AtStartup", "WaitForWorkersReady"])
 @pytest.mark.parametrize(
     ("resource", "name"),
     [(SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"), (BATCH_JOBS, "pi-launcher")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> None:
-    """It is told with what to do, nothing is overwritten, and when the name is free the job goes on."""
+async def test_a_name_that_somebody_else_has(resource: Resource, name: str, policy: str) -> None:
+    """It is told with what to do, nothing is overwritten, no worker is made that would hold its GPUs, and when the name is free the
+    job goes on.
+    """
     async with playing() as it:
         before = await it.on.create(resource, foreign(resource, name))
-        await it.submit()
+        await it.submit(launcherCreationPolicy=policy)
         await it.on.settled(20)
 
         event = (
@@ -201,10 +204,13 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
         )
         left = await it.on.get(resource, name)
         assert (left["metadata"]["uid"], left.get("data")) == (before["metadata"]["uid"], before.get("data"))
-        assert resource is BATCH_JOBS or await it.on.names(PODS) == []
+        assert await it.on.names(PODS) == []
+        assert ("create", "pods") not in it.counts()
 
         await it.on.delete(resource, name, grace_period_seconds=0, propagation="Background")
         await it.on.settled(400)
+        await it.run()
+        await it.on.settled(60)
         await it.run()
         assert await it.conditions() == "Created T, Running T"
 
