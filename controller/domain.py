@@ -154,6 +154,8 @@ class Child:
     subresource: str = ""
     version: str = ""
     """Of a child that is not watched: it is made equal once for each of these. Empty is the job's generation."""
+    grants: bool = False
+    """Of a child that is not watched: it gives somebody rights, which must not outlive the job."""
     flaw: Callable[[dict[str, Any]], str] | None = None
     """Of a child that is not watched: what is wrong with one that is there and must not be overwritten, empty if it will do."""
 

@@ -107,6 +107,10 @@ class JobKind(Protocol[J]):
         """Annotations that the job must have when it is another controller's, who may copy no more than these; asked likewise."""
         ...
 
+    def while_idle(self, job: J) -> Iterable[Child]:
+        """What is kept of the job's unwatched children while it is suspended, once it has finished, and while it is deleted."""
+        ...
+
     def place(self, job: str, row: Owned) -> Place | None:
         """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
         ...
@@ -155,10 +159,6 @@ class Replicas(JobKind[J], Protocol):
 
     def waits_for(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> str:
         """What the pods that may not be made yet have been waiting for, and that for long, or why pods do not start; empty if nothing."""
-        ...
-
-    def while_idle(self, job: J) -> Iterable[Child]:
-        """What is kept of those while the job is suspended and once it has finished."""
         ...
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:

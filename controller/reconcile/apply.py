@@ -250,13 +250,13 @@ class Applier:
     async def _put(self, parent: Parent, child: Child) -> None:
         if child.upkeep is Upkeep.CHANGE:
             await self._change(parent, child)
+        elif child.upkeep is Upkeep.FREE:
+            await self._check_name(parent, child)
         elif child.resource in self._caches:
             await self._create_watched(parent, child)
         else:
             await self._unwatched.keep(parent, child)
 
-    async def _change(self, parent: Parent, child: Child) -> None:
-        """Patch a watched child; that it has gone meanwhile will be heard of."""
     async def _check_name(self, parent: Parent, child: Child) -> None:
         """Find out before anything is made that somebody else has a name that is needed later. Most often the cache knows."""
         cache, namespace = self._caches.get(child.resource), parent.subject.namespace
@@ -265,6 +265,8 @@ class Applier:
         with contextlib.suppress(errors.NotFound):
             self._writer.check_owner(parent, child, await self._writer.get(parent, child))
 
+    async def _change(self, parent: Parent, child: Child) -> None:
+        """Patch a watched child; that it has gone meanwhile will be heard of."""
         with contextlib.suppress(errors.NotFound):
             self._take_in(parent, child, await self._writer.patch(parent, child, child.body()))
 

@@ -27,6 +27,7 @@ class _Meta(msgspec.Struct, rename="camel", omit_defaults=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
 
 
 class _Wire(msgspec.Struct):
@@ -51,6 +52,13 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_applied = msgspec.json.Decoder(_Applied).decode
 
 
+ORPHAN = "orphan"
+"""The finalizer of an object that is deleted without its children.
+
+Source: the Kubernetes API, meta/v1, FinalizerOrphanDependents.
+"""
+
+
 class JobRow(msgspec.Struct, frozen=True, gc=False):
     """One job. ``spec`` and ``status`` are JSON."""
 
@@ -63,6 +71,8 @@ class JobRow(msgspec.Struct, frozen=True, gc=False):
     metadata: bytes
     spec: bytes
     status: bytes
+    leaves_children: bool = False
+    """Whether it is being deleted without its children."""
 
 
 def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
@@ -75,6 +85,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
     meta = wire.metadata
     if meta.annotations:
         _shorten(meta.annotations)
+    finalizers, meta.finalizers = meta.finalizers or (), None
     return JobRow(
         namespace=meta.namespace,
         name=meta.name,
@@ -86,6 +97,7 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
         # Copies: a Raw would keep the whole page alive that it was read from.
         spec=bytes(wire.spec),
         status=bytes(wire.status),
+        leaves_children=meta.deletion_timestamp is not None and ORPHAN in finalizers,
     )
 
 

@@ -129,6 +129,7 @@ class Reconciler:
             await self._ask_server(row)
             row = self._jobs.get(key.namespace, key.name)
         # No await from here to the decision: job and children are those of one moment.
+        await self._revoke(key, row)
         if row is None or row.deleting:
             self._forget(key)
             return Outcome()
@@ -234,6 +235,24 @@ class Reconciler:
             log.info("managedBy corrected", managed_by=manager)
         self._corrected.add(row.uid)
         return Outcome(CORRECTED_SECONDS)
+
+    async def _revoke(self, key: Key, row: JobRow | None) -> None:
+        """Rights do not outlive their job, whether or not the garbage collector is to delete what gives them.
+
+        A process that has known the job deletes it. One that has not empties it, while it still says that it is the job's.
+        """
+        known = self._uids.get(key)
+        is_gone = known is not None and (row is None or row.uid != known or row.leaves_children)
+        try:
+            if known and is_gone:
+                await self._applier.revoke(Parent(_subject_of(self._kind, key, known), generation=0))
+            elif row is not None and row.leaves_children:
+                job, _ = parse(row, self._kind.model, self._kind.resource.kind)
+                kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
+                parent = Parent(_subject(kind, row), row.generation, voice=kind.voice)
+                await self._applier.apply(parent, tuple(kind.while_idle(job)), ())
+        except errors.Forbidden as error:
+            log.warning("rights of a job that is gone cannot be taken away", error=error.message)
 
     def _forget(self, key: Key) -> None:
         """The job is gone or going: so is everything that is remembered of it."""
@@ -371,8 +390,12 @@ class Reconciler:
 
 
 def _subject(kind: JobKind[Any], row: JobRow) -> Subject:
+    return _subject_of(kind, Key(row.namespace, row.name), row.uid)
+
+
+def _subject_of(kind: JobKind[Any], key: Key, uid: str) -> Subject:
     resource, source = kind.resource, kind.voice.source or kind.controller_name
-    return Subject(resource.api_version, resource.kind, row.namespace, row.name, row.uid, source)
+    return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)
 
 
 def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str]]:

@@ -7,10 +7,14 @@ from typing import Any
 
 import orjson
 
+from api.meta import ROLE_BINDINGS, ROLES
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.reconcile.writes import Occupied, Parent, Writer, controller_of
 from controller.runtime.recorder import Subject
+
+RIGHTS = {one.kind: one for one in (ROLE_BINDINGS, ROLES)}
+"""What gives rights, by kind, in the order in which it is taken away."""
 
 _Key = tuple[str, str, str]
 """Of a child: the job's UID, the child's kind and name."""
@@ -22,6 +26,7 @@ class _Kept:
 
     version: str
     uid: str = ""
+    grants: bool = False
 
 
 class Unwatched:
@@ -70,7 +75,8 @@ class Unwatched:
                 if child.upkeep is Upkeep.ANY:
                     kept[key] = _Kept(version, "anybody's")
                     return
-        kept[key] = _Kept(version, _uid(answer or await self._look(parent, child)))
+        uid = _uid(answer or await self._look(parent, child))
+        kept[key] = _Kept(version, uid, grants=child.grants)
 
     async def _write_over(self, parent: Parent, child: Child, uid: str) -> bytes:
         """Write what is wanted over the very object that was made, without a look at it; empty if it is another by now, or gone."""
@@ -121,6 +127,24 @@ class Unwatched:
         if answer and controller_of(answer).get("uid") == parent.subject.uid:
             await self._writer.delete(parent, doomed, _uid(answer))
         kept[key] = removed
+
+    async def revoke(self, parent: Parent) -> None:
+        """Take away the rights that children of that job give, if they give any: by UID, since their owner may be gone already.
+
+        A job that is deleted without its children would leave them for ever, and others' pods may get the names that they give rights on.
+        """
+        job = parent.subject
+        kept = {
+            key: one
+            for key, one in self._kept.get((job.namespace, job.name), {}).items()
+            if key[0] == job.uid
+        }
+        if not any(one.grants for one in kept.values()):
+            return
+        for kind, resource in RIGHTS.items():
+            for key, one in kept.items():
+                if key[1] == kind and one.uid:
+                    await self._writer.delete(parent, Doomed(resource, key[2], one.uid), one.uid)
 
     def _of(self, job: Subject) -> dict[_Key, _Kept]:
         return self._kept[job.namespace, job.name]

@@ -19,7 +19,7 @@ from api.batch import BATCH_JOBS
 from api.children import Owned
 from api.meta import PODS
 from api.mpijob import RESOURCE, Flavour, MPIJob
-from controller.domain import PLAIN, Event
+from controller.domain import PLAIN, Child, Event
 from controller.kind import JobKind, Place
 from controller.kinds.mpi.remarks import marks, remarks, running_as
 from controller.kinds.mpi.v1 import V1
@@ -54,6 +54,9 @@ class FlavouredKind:
 
     def normal(self, job: MPIJob) -> MPIJob:
         return job
+
+    def while_idle(self, job: MPIJob) -> Iterable[Child]:
+        return ()
 
     def place(self, job: str, row: Owned) -> Place | None:
         return None

@@ -76,7 +76,8 @@ def role(owner: Resource, job: MPIJob, pods: Sequence[str], upkeep: Upkeep = Upk
     """The right to run ranks in those pods. One that is only kept is changed if it is there: so it can be taken away."""
     name = launcher_name(job)
     body = partial(_body, ROLES, owner, job, name, {"rules": rules(pods)})
-    return Child(ROLES, name, body, upkeep, first=1, lasting=True, version=str(hash(tuple(pods))))
+    version = str(hash(tuple(pods)))
+    return Child(ROLES, name, body, upkeep, first=1, lasting=True, version=version, grants=bool(pods))
 
 
 def binding(owner: Resource, job: MPIJob, account: str) -> Child:

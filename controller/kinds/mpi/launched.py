@@ -13,7 +13,7 @@ from api import conditions
 from api.children import Owned
 from api.job import ConditionType
 from api.mpijob import MPIJob
-from controller.domain import Plan, Problem, Severity, Snapshot
+from controller.domain import Child, Plan, Problem, Severity, Snapshot
 from controller.kind import Options, Place
 from controller.kinds.mpi.look import Look
 from controller.kinds.mpi.names import WORKER, worker_index
@@ -35,6 +35,9 @@ class LaunchedKind(Traits):
 
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> "LaunchedKind":
         return self
+
+    def while_idle(self, job: MPIJob) -> Iterable[Child]:
+        return self.afterwards(job)
 
     def place(self, job: str, row: Owned) -> Place | None:
         index = worker_index(job, row.name)

@@ -10,8 +10,9 @@ import pytest
 
 from api.meta import CONFIG_MAPS, EVENTS, PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 from api.mpijob import RESOURCE
+from controller.reconcile import jobs
 from controller.runtime import clock
-from controller.testing.faults import Refuse, Reset, Rule
+from controller.testing.faults import Cut, Refuse, Reset, Rule
 from controller.testing.mpi import container
 from controller.testing.stage import QUIET, Stage, controlling, daytime, stage
 
@@ -24,13 +25,13 @@ class Play:
     def __init__(self, on: Stage) -> None:
         self.on = on
 
-    async def submit(self, workers: int = 2, **launcher: Any) -> None:
+    async def submit(self, workers: int = 2, version: str = "v1", **launcher: Any) -> None:
         roles = {
             "Launcher": {"template": {"spec": {"containers": [container()], **launcher}}},
             "Worker": {"replicas": workers, "template": {"spec": {"containers": [container()]}}},
         }
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": "hvd"}}
-        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles}})
+        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavour": version}})
         await self.on.settled(2)
 
     async def become(self, phase: str, *names: str) -> None:
@@ -87,8 +88,8 @@ async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
             ("create", "configmaps"): 1,
             ("create", "roles"): 1,
             ("create", "rolebindings"): 1,
-            ("patch", "configmaps"): 1,
             ("get", "pods"): 1,
+            ("patch", "configmaps"): 1,
             ("patch", "roles"): 2,
             ("patch", "mpijobs"): 3,
         }
@@ -114,8 +115,8 @@ def foreign(resource: Resource, name: str) -> dict[str, Any]:
         (CONFIG_MAPS, "hvd-config"),
         (ROLES, "hvd-launcher"),
         (ROLE_BINDINGS, "hvd-launcher"),
-        (PODS, "hvd-worker-1"),
         (PODS, "hvd-launcher"),
+        (PODS, "hvd-worker-1"),
     ],
     ids=lambda one: one if isinstance(one, str) else one.kind,
 )
@@ -255,3 +256,94 @@ async def test_rights_that_training_operator_has_handed_out_are_narrowed(finishe
             await on.settled(10)
 
             assert on.faults.count("patch", "roles") == 0
+
+
+async def rights(on: Stage) -> list[str]:
+    return [*await on.names(ROLES), *await on.names(ROLE_BINDINGS)]
+
+
+ORPHAN = pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+
+
+@ORPHAN
+async def test_no_right_outlives_a_job_that_is_deleted_without_its_children(version: str) -> None:
+    """Somebody else's pods may get the names that it is on. The pods go on as the user wants."""
+    async with playing() as it:
+        await it.submit(version=version)
+        await it.become("Running")
+        assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
+
+        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.on.settled(5)
+
+        assert await rights(it.on) == []
+        assert {"hvd-worker-0", "hvd-worker-1"} <= set(await it.on.names(PODS))
+
+
+@ORPHAN
+async def test_nor_where_the_deletion_was_not_seen(version: str) -> None:
+    """The job is gone when its watch is whole again; meanwhile no pod is known to be its own."""
+    async with playing() as it:
+        await it.submit(version=version)
+        await it.become("Running")
+        it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="mpijobs", times=1))
+        it.on.faults.rules.append(Rule(Refuse(410, "Expired"), verb="watch", plural="mpijobs", times=1))
+        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.on.settled(60)
+
+        assert await it.named() == []
+
+
+async def test_a_right_that_cannot_be_taken_away_at_once_is_taken_away_later() -> None:
+    rule = Rule(Refuse(500, "InternalError"), verb="delete", plural="roles", times=2)
+    async with playing(rule) as it:
+        await it.submit()
+        await it.become("Running")
+        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.on.settled(30)
+
+        assert rule.met == 2
+        assert await rights(it.on) == []
+
+
+async def test_somebody_else_s_role_of_that_name_stays() -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.become("Running")
+        await it.on.delete(ROLES, "hvd-launcher")
+        await it.on.create(ROLES, foreign(ROLES, "hvd-launcher"))
+        await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
+        await it.on.settled(5)
+
+        assert await rights(it.on) == ["hvd-launcher"]
+
+
+async def test_a_job_that_has_finished_costs_nothing_more_when_it_goes() -> None:
+    """Its right was taken away when it ended."""
+    async with playing() as it:
+        await it.submit()
+        await it.become("Running")
+        await it.become("Succeeded", "hvd-launcher")
+        it.on.faults.calls.clear()
+        await it.on.delete(RESOURCE, "hvd")
+        await it.on.settled(5)
+
+        assert [one.verb for one in it.on.calls if one.verb not in {"watch", "get", "list"}] == []
+
+
+async def test_a_controller_that_starts_while_the_job_is_being_orphaned_empties_its_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the Role still says whose it is: later nobody can know. Another finalizer stands for the one that is soon gone."""
+    monkeypatch.setattr(jobs, "ORPHAN", "example.com/slow")
+    async with stage(crds=(RESOURCE,)) as on:
+        it = Play(on)
+        async with controlling(on, SETTINGS):
+            await it.submit()
+            await it.become("Running")
+        await on.change(RESOURCE, "hvd", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await on.delete(RESOURCE, "hvd")
+        async with controlling(on, SETTINGS):
+            await on.settled(10)
+
+            assert await it.named() == []
