@@ -63,6 +63,10 @@ class Service(Owned, frozen=True, gc=False):
     """One Service."""
 
 
+class ConfigMap(Owned, frozen=True, gc=False):
+    """One ConfigMap, without what it holds."""
+
+
 class PodGroup(Owned, frozen=True, gc=False):
     """What a scheduler takes a job's pods for: one whole. ``spec`` is JSON."""
 
@@ -233,6 +237,15 @@ def service_from_json(raw: bytes | memoryview | msgspec.Raw) -> Service:
         msgspec.DecodeError: this is no object of the API.
     """
     return Service(**owned(_decode_object(raw).metadata))
+
+
+def config_map_from_json(raw: bytes | memoryview | msgspec.Raw) -> ConfigMap:
+    """The row of a ConfigMap, whole or metadata only.
+
+    Raises:
+        msgspec.DecodeError: this is no object of the API.
+    """
+    return ConfigMap(**owned(_decode_object(raw).metadata))
 
 
 def pod_group_from_json(raw: bytes | memoryview | msgspec.Raw) -> PodGroup:

@@ -95,7 +95,7 @@ class Applier:
         self._caches = caches
         self._teller = teller
         self._writer = Writer(client, expectations, teller)
-        self._unwatched = Unwatched(self._writer)
+        self._unwatched = Unwatched(self._writer, caches)
         self._width = width
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
@@ -154,6 +154,10 @@ class Applier:
 
         await self._many([child for child in missing if child.resource == PODS], find)
         return parent.subject.uid in self._overtaken
+
+    def look_in(self, parent: Parent, children: Sequence[Child]) -> float:
+        """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
+        return self._unwatched.look_in(parent, children)
 
     def pause_seconds(self, uid: str, generation: int) -> float:
         """How long nothing is tried after a failure."""
@@ -252,7 +256,7 @@ class Applier:
             await self._change(parent, child)
         elif child.upkeep is Upkeep.FREE:
             await self._check_name(parent, child)
-        elif child.resource in self._caches:
+        elif child.upkeep is Upkeep.ONCE and child.resource in self._caches:
             await self._create_watched(parent, child)
         else:
             await self._unwatched.keep(parent, child)

@@ -20,7 +20,7 @@ from api.job import ConditionType, Job, JobStatus
 from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
-from controller.domain import Count, Event, Key, Knock, Plan, Problem, Severity, Upkeep, shortened
+from controller.domain import Count, Event, Key, Knock, Plan, Problem, Severity, Snapshot, Upkeep, shortened
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
@@ -34,7 +34,8 @@ from controller.reconcile.observe import Sources, observe
 from controller.reconcile.status import StatusWriter, differs, on_wire
 from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
-from controller.reconcile.writes import Occupied, Parent, Refused
+from controller.reconcile.unwatched import NEVER
+from controller.reconcile.writes import Occupied, Parent, Pods, Refused
 from controller.runtime import clock
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
@@ -54,8 +55,6 @@ Counter = Callable[[JobKind[Any], str, Count], None]
 class _Items(msgspec.Struct):
     items: list[msgspec.Raw]
 
-
-log = structlog.get_logger()
 
 _decode_items = msgspec.json.Decoder(_Items).decode
 
@@ -128,8 +127,9 @@ class Reconciler:
         if row is not None and not self._expectations.are_met(row.uid):
             await self._ask_server(row)
             row = self._jobs.get(key.namespace, key.name)
+        if await self._revoke(key, row):
+            row = self._jobs.get(key.namespace, key.name)
         # No await from here to the decision: job and children are those of one moment.
-        await self._revoke(key, row)
         if row is None or row.deleting:
             self._forget(key)
             return Outcome()
@@ -172,7 +172,7 @@ class Reconciler:
                 return Outcome(0)
         for one in plan.knocks:
             self._ask(key, one)
-        return await self._carry_out(kind, row, job, plan)
+        return await self._carry_out(kind, row, job, plan, _pods(snapshot))
 
     async def _leave(self, kind: JobKind[Any], row: JobRow, job: Job) -> Outcome:
         """The job is another controller's; what the kind wants that one to know is written into its annotations.
@@ -236,8 +236,8 @@ class Reconciler:
         self._corrected.add(row.uid)
         return Outcome(CORRECTED_SECONDS)
 
-    async def _revoke(self, key: Key, row: JobRow | None) -> None:
-        """Rights do not outlive their job, whether or not the garbage collector is to delete what gives them.
+    async def _revoke(self, key: Key, row: JobRow | None) -> bool:
+        """Rights do not outlive their job, whether or not the garbage collector is to delete what gives them. Whether there was such a job.
 
         A process that has known the job deletes it. One that has not empties it, while it still says that it is the job's.
         """
@@ -253,6 +253,7 @@ class Reconciler:
                 await self._applier.apply(parent, tuple(kind.while_idle(job)), ())
         except errors.Forbidden as error:
             log.warning("rights of a job that is gone cannot be taken away", error=error.message)
+        return is_gone
 
     def _forget(self, key: Key) -> None:
         """The job is gone or going: so is everything that is remembered of it."""
@@ -264,9 +265,9 @@ class Reconciler:
         self._corrected.discard(uid)
         self._waiting.forget(uid)
 
-    async def _carry_out(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> Outcome:
+    async def _carry_out(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan, pods: Pods) -> Outcome:
         is_new = job.status is None or not job.status.conditions
-        parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice)
+        parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice, pods)
         children, written = await asyncio.gather(
             self._applier.apply(parent, plan.create, plan.delete),
             self._write_status(kind, row, job, plan),
@@ -301,7 +302,10 @@ class Reconciler:
         if children is None and plan.again and _makes(plan):
             return Outcome(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-        return Outcome(0 if just_finished or is_freed else _earliest(due, children))
+        # While children wait for another reason, nothing is looked at, however long that is due.
+        look_in = self._applier.look_in(parent, plan.create) if children is None else None
+        due = _earliest(due, children, look_in)
+        return Outcome(0 if just_finished or is_freed else due)
 
     async def _write_status(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> float | None:
         """Write the status, then record its events. The seconds until the next reconcile is due, None if this one has seen to everything."""
@@ -418,6 +422,13 @@ def _obstacles(kind: JobKind[Any], error: object) -> list[tuple[Event | None, st
     return told
 
 
+def _pods(snapshot: Snapshot) -> Pods:
+    phases = [pod.phase for pod in (*snapshot.pods, *snapshot.batch_pods)]
+    if not phases:
+        return Pods.NONE
+    return Pods.WAITING if "Pending" in phases else Pods.STARTED
+
+
 def _makes(plan: Plan) -> bool:
     """Whether children are made that are not there."""
     return any(child.upkeep is Upkeep.ONCE for child in plan.create)
@@ -440,4 +451,4 @@ def was_held_up(job: Job) -> bool:
 
 
 def _earliest(*seconds: float | None) -> float | None:
-    return min((one for one in seconds if one is not None), default=None)
+    return min((one for one in seconds if one is not None and one != NEVER), default=None)

@@ -38,14 +38,20 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
 
 
 def on_child(
-    queues: Queues, before: C | None, after: C | None, parents: Callable[[C], Owned | None] = nobody
+    queues: Queues,
+    before: C | None,
+    after: C | None,
+    parents: Callable[[C], Owned | None] = nobody,
+    *,
+    any_change: bool = False,
 ) -> None:
     """A pod or any other child came, changed or went; if it changed hands, both jobs are told.
 
     One that comes from nowhere was there when this process started; of those it makes itself the store knows before the watch does.
-    ``parents`` knows owners that are children themselves: what becomes of theirs is news to the job as well.
+    ``parents`` knows owners that are children themselves: what becomes of theirs is news to the job as well. With ``any_change`` every
+    write of somebody else is news: rows of metadata do not show what it has changed.
     """
-    if is_same(before, after):
+    if not any_change and is_same(before, after):
         return
     level = Level.BACKLOG if before is None else Level.NEWS
     for row in (before, after):

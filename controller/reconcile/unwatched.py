@@ -1,39 +1,73 @@
-"""Children that are not watched: made before anybody looks for them, kept equal to what is wanted, and looked up no more than needed."""
+"""Children that decisions do not read: made before anybody looks for them, kept equal to what is wanted, looked up no more than needed.
 
+Of some resources the metadata is watched: such a child is looked at when it is gone, or another than it was left. All others are
+looked at now and then while the job has pods, and sooner while pods do not start, which may be for want of such a child.
+"""
+
+import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
+from zlib import crc32
 
 import orjson
 
-from api.meta import ROLE_BINDINGS, ROLES
+from api.children import Owned
+from api.labels import JOB_NAME
+from api.meta import ROLE_BINDINGS, ROLES, Resource
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
-from controller.reconcile.writes import Occupied, Parent, Writer, controller_of
+from controller.reconcile.writes import Occupied, Parent, Pods, Writer, controller_of
 from controller.runtime.recorder import Subject
+from controller.runtime.store import Store
+
+LOOK_SECONDS: Final = 600.0
+"""A child whose resource is not watched is looked at at least so often, at most twice as often, by the job's UID."""
+FIRST_LOOK_SECONDS: Final = 30.0
+"""When it is looked at if pods do not start, then after twice as long each time."""
+
+SLACK_SECONDS: Final = 1.0
+"""What is due so soon is done now: a timer may ring a little early, and must not be set anew for nothing."""
 
 RIGHTS = {one.kind: one for one in (ROLE_BINDINGS, ROLES)}
 """What gives rights, by kind, in the order in which it is taken away."""
+
+NEVER: Final = float("inf")
 
 _Key = tuple[str, str, str]
 """Of a child: the job's UID, the child's kind and name."""
 
 
+class Rows(Protocol):
+    """What is known of a resource whose metadata is watched, where it carries a job's name."""
+
+    @property
+    def store(self) -> Store[Any]: ...
+    @property
+    def decode(self) -> Callable[[bytes], Owned]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An unwatched child as it was last left; without a UID it was removed."""
+    """Such a child as it was last left; without a UID it was removed."""
 
     version: str
     uid: str = ""
+    resource_version: int = 0
+    looked_at: float = 0.0
+    """Loop time."""
+    vain_looks: int = 0
+    """How often in a row it was found as it was left while pods did not start."""
     grants: bool = False
 
 
 class Unwatched:
-    """The unwatched children of all jobs of one kind, as they were last left."""
+    """The children of all jobs of one kind that decisions do not read, as they were last left. Lost with the process, which looks anew."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, caches: Mapping[Resource, Rows] | None = None) -> None:
         self._writer = writer
+        self._caches = caches or {}
         self._kept: defaultdict[tuple[str, str], dict[_Key, _Kept]] = defaultdict(dict)
         """By namespace and job."""
         self._born: set[str] = set()
@@ -50,12 +84,27 @@ class Unwatched:
         self._born.discard(uid)
 
     def is_kept(self, parent: Parent, child: Child) -> bool:
-        """Whether a child was last left as it is wanted, which is no question of watched ones."""
+        """Whether a child is as it is wanted, as far as is known; never of those that decisions read."""
         job, only_if_there = parent.subject, child.upkeep is Upkeep.KEPT
         last = self._of(job).get(_key(job, child))
         if last is None:
             return only_if_there and job.uid in self._born
-        return last.version == _version(parent, child) and bool(last.uid or only_if_there)
+        if last.version != _version(parent, child) or not last.uid:
+            return last.version == _version(parent, child) and only_if_there
+        if child.upkeep is not Upkeep.EQUAL:
+            return True
+        return self._is_as_left(job, child, last) and self._look_in(parent, child, last) > SLACK_SECONDS
+
+    def look_in(self, parent: Parent, children: Iterable[Child]) -> float:
+        """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
+        of_job = self._of(parent.subject)
+        kept = ((child, of_job.get(_key(parent.subject, child))) for child in children)
+        due = [
+            self._look_in(parent, child, last)
+            for child, last in kept
+            if last and last.uid and child.upkeep is Upkeep.EQUAL
+        ]
+        return min(due, default=NEVER)
 
     async def keep(self, parent: Parent, child: Child) -> None:
         """Make an unwatched child, or make it equal to what is wanted, once for each version of it."""
@@ -65,8 +114,9 @@ class Unwatched:
         kept, key, version = self._of(job), _key(job, child), _version(parent, child)
         last = kept.get(key)
         is_unheard_of = last is None and job.uid in self._born
+        is_same = last is not None and last.version == version
         answer = b""
-        if last and last.uid and child.version and not child.flaw:
+        if last and last.uid and child.version and not (child.flaw or is_same):
             answer = await self._write_over(parent, child, last.uid)
         elif child.upkeep is Upkeep.ANY or is_unheard_of:
             try:
@@ -75,12 +125,46 @@ class Unwatched:
                 if child.upkeep is Upkeep.ANY:
                     kept[key] = _Kept(version, "anybody's")
                     return
-        uid = _uid(answer or await self._look(parent, child))
-        kept[key] = _Kept(version, uid, grants=child.grants)
+        kept[key] = self._left(parent, child, answer or await self._look(parent, child), last)
+
+    def _left(self, parent: Parent, child: Child, answer: bytes, last: _Kept | None) -> _Kept:
+        """How the child is left that the server has answered with."""
+        version, now = _version(parent, child), asyncio.get_running_loop().time()
+        if not answer:
+            return _Kept(version)
+        metadata = orjson.loads(answer)["metadata"]
+        uid, resource_version = str(metadata["uid"]), int(metadata["resourceVersion"])
+        if cache := self._caches.get(child.resource):
+            cache.store.put(cache.decode(answer))
+        was_vain = last is not None and (last.uid, last.resource_version) == (uid, resource_version)
+        vain = last.vain_looks + 1 if last and was_vain and parent.pods is Pods.WAITING else 0
+        return _Kept(version, uid, resource_version, now, vain, child.grants)
+
+    def _is_as_left(self, job: Subject, child: Child, last: _Kept) -> bool:
+        """Whether nothing has been heard of a child; nothing ever is where its resource is not watched."""
+        cache = self._caches.get(child.resource)
+        if cache is None:
+            return True
+        row = cache.store.get(job.namespace, child.name)
+        return row is not None and (row.uid, row.resource_version) == (last.uid, last.resource_version)
+
+    def _look_in(self, parent: Parent, child: Child, last: _Kept) -> float:
+        if child.resource in self._caches or parent.pods is Pods.NONE:
+            return NEVER
+        longest = LOOK_SECONDS * (0.5 + crc32(parent.subject.uid.encode()) / 2**33)
+        soon = FIRST_LOOK_SECONDS * 2.0**last.vain_looks
+        pause = min(soon, longest) if parent.pods is Pods.WAITING else longest
+        return last.looked_at + pause - asyncio.get_running_loop().time()
+
+    def _marks(self, child: Child, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The label that a child is watched by, as a part of a patch; nothing where it is not watched."""
+        name = (body["metadata"].get("labels") or {}).get(JOB_NAME)
+        return {"labels": {JOB_NAME: name}} if name and child.resource in self._caches else {}
 
     async def _write_over(self, parent: Parent, child: Child, uid: str) -> bytes:
         """Write what is wanted over the very object that was made, without a look at it; empty if it is another by now, or gone."""
-        change = {"metadata": {"uid": uid}, **_content(child.body())}
+        body = child.body()
+        change = {"metadata": {"uid": uid, **self._marks(child, body)}, **_content(body)}
         another = (errors.NotFound, errors.Conflict, errors.Invalid)
         try:
             return await self._writer.patch(parent, child, change, another)
@@ -109,10 +193,12 @@ class Unwatched:
             if flaw := child.flaw(found):
                 raise Occupied(child, flaw, is_foreign=False)
             return answer
-        wanted = _content(child.body())
-        if not _covers(found, wanted):
-            await self._writer.patch(parent, child, wanted)
-        return answer
+        body = child.body()
+        marks, wanted = self._marks(child, body), _content(body)
+        change = {} if _covers(found, wanted) else _exactly(found, wanted)
+        if not _covers(found["metadata"], marks):
+            change = {**change, "metadata": marks}
+        return await self._writer.patch(parent, child, change) if change else answer
 
     async def delete(self, parent: Parent, doomed: Doomed) -> None:
         """Delete what the job has of that name, once in each generation of the job."""
@@ -167,14 +253,33 @@ def _content(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key not in {"apiVersion", "kind", "metadata"}}
 
 
+EXACT: Final = frozenset({"data", "selector"})
+"""Maps of which all keys are ours: one more in a selector would leave out pods. The server adds none to them."""
+
+
 def _covers(live: Any, wanted: Any) -> bool:
     """Whether ``live`` says all that ``wanted`` says; the server adds defaults of its own."""
     match wanted, live:
         case dict(), dict():
-            return all(key in live and _covers(live[key], value) for key, value in wanted.items())
+            return all(
+                key in live and (live[key] == value if key in EXACT else _covers(live[key], value))
+                for key, value in wanted.items()
+            )
         case [], None:
             return True  # an empty list is not always kept as one
         case list(), list():
             return len(live) == len(wanted) and all(map(_covers, live, wanted))
         case _:
             return bool(live == wanted)
+
+
+def _exactly(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes ``live`` say what ``wanted`` says, and no more where all keys are ours."""
+    change: dict[str, Any] = {}
+    for key, value in wanted.items():
+        before: Any = live.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            change[key] = {**dict.fromkeys(before), **value} if key in EXACT else _exactly(before, value)
+        else:
+            change[key] = value
+    return change

@@ -5,9 +5,18 @@ from functools import partial
 from typing import Any
 
 from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
-from api.children import Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
+from api.children import (
+    ConfigMap,
+    Pod,
+    PodGroup,
+    Service,
+    config_map_from_json,
+    pod_from_json,
+    pod_group_from_json,
+    service_from_json,
+)
 from api.labels import JOB_NAME
-from api.meta import PODS, SERVICES, Resource
+from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.nodes import NODES, Place, place_from_json
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.reconcile import triggers
@@ -24,7 +33,7 @@ def children(
 ) -> list[Watched]:
     """The objects of those resources that jobs make, or that their batch Jobs make for them.
 
-    Pods and Services are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
+    Pods, Services and ConfigMaps are those that carry a job's name; all others stay out of memory. Jobs of batch/v1 are all there are: those
     that another operator has made before carry no label to know them by.
     """
     on_change = partial(triggers.on_child, queues)
@@ -41,19 +50,30 @@ def children(
         index=owner_uid,
         is_gone=_is_gone,
     )
+    on_write = partial(triggers.on_child, queues, any_change=True)
     services = Informer[Service](
         client,
         SERVICES,
         service_from_json,
-        on_change,
+        on_write,
         namespace=namespace,
         label_selector=JOB_NAME,
         index=owner_uid,
         accept=_metadata_only,
     )
+    config_maps = Informer[ConfigMap](
+        client,
+        CONFIG_MAPS,
+        config_map_from_json,
+        on_write,
+        namespace=namespace,
+        label_selector=JOB_NAME,
+        accept=_metadata_only,
+    )
     watched: list[Watched] = [
         (pods, Cache(pods.store, pod_from_json, label=JOB_NAME)),
         (services, Cache(services.store, service_from_json, label=JOB_NAME)),
+        (config_maps, Cache(config_maps.store, config_map_from_json, label=JOB_NAME)),
         (batch_jobs, Cache(batch_jobs.store, batch_job_from_json, _by_app)),
     ]
     return [one for one in watched if one[0].resource in wanted]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import aiohttp
@@ -42,6 +43,14 @@ class Remains(Occupied):
     """The name is taken by what is left of an earlier job of the same name, and will be free soon."""
 
 
+class Pods(Enum):
+    """How the pods of a job are: there are none, some have not started, or all have."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    STARTED = "started"
+
+
 @dataclass(frozen=True, slots=True)
 class Parent:
     """The job that children are written for: which one, in which state, and how its kind speaks."""
@@ -51,6 +60,7 @@ class Parent:
     is_new: bool = False
     """Whether no pass has stored anything of it yet, so that no child of it is to be expected."""
     voice: Voice = PLAIN
+    pods: Pods = Pods.NONE
 
 
 class Writer:

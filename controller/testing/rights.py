@@ -17,7 +17,7 @@ Right = tuple[str, str, str]
 
 OF_MPI_JOBS: frozenset[Right] = frozenset(
     {
-        *(("", "configmaps", verb) for verb in ("get", "create", "patch")),
+        *(("", "configmaps", verb) for verb in ("get", "list", "watch", "create", "patch")),
         *(("", "secrets", verb) for verb in ("get", "create")),
         ("", "services", "patch"),
         *(("batch", "jobs", verb) for verb in ("get", "list", "watch", "create", "patch")),

@@ -119,7 +119,10 @@ def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane)
         plane.wait("an event", lambda: "RightsMissing" in jobs.event_reasons("poor"), seconds=30)
         plane.wait("a second try", lambda: len(denied(plane)) > 1, seconds=30)
 
-    assert set(denied(plane)) == {("", "serviceaccounts", "create")}
+    assert set(denied(plane)) == {
+        ("", "serviceaccounts", "create"),
+        ("rbac.authorization.k8s.io", "roles", "create"),
+    }
     assert len(denied(plane)) < 40
     assert "manifests/components/mpi-v1" in jobs.condition("poor", "Running")["message"]
     assert not jobs.pods("poor")
@@ -210,8 +213,7 @@ def test_no_right_before_the_pods_are_the_jobs_own(plane: ControlPlane, jobs: Mp
     jobs.job("same", 2)
 
     plane.wait("an event", lambda: "ErrResourceExists" in reasons(plane, "MPIJob", "same"), seconds=30)
-    assert not plane.has(f"{RBAC}/roles/same-launcher")
-    assert not plane.has(f"{RBAC}/rolebindings/same-launcher")
+    assert jobs.rules("same") == []
     assert jobs.uid("same-launcher") == ""
     assert jobs.owner(f"/api/v1/namespaces/{NAMESPACE}/pods/same-worker-0") == "same"
     plane.request("DELETE", jobs.path("same"))
@@ -224,6 +226,24 @@ def reasons(plane: ControlPlane, kind: str, name: str) -> set[str]:
         for item in items
         if (item["involvedObject"]["kind"], item["involvedObject"]["name"]) == (kind, name)
     }
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
+def test_no_right_outlives_its_job(plane: ControlPlane, jobs: Mpi, version: str) -> None:
+    """Nor one that is deleted without its children: others' pods may get the names later."""
+    name = f"left-{version}"
+    jobs.job(name, 1, flavour=version)
+    plane.wait(
+        "the right",
+        lambda: may(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0"),
+        seconds=30,
+    )
+
+    plane.request("DELETE", jobs.path(name), {"propagationPolicy": "Orphan"})
+
+    role, binding = f"{RBAC}/roles/{name}-launcher", f"{RBAC}/rolebindings/{name}-launcher"
+    plane.wait("no right", lambda: not plane.has(role) and not plane.has(binding), seconds=30)
+    assert plane.has(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0")
 
 
 def test_no_workers_is_no_right(plane: ControlPlane, jobs: Mpi) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from api.batch import BATCH_JOBS
 from api.children import Owned
-from api.meta import PODS
+from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavour, MPIJob
 from controller.domain import PLAIN, Child, Event
 from controller.kind import JobKind, Place
@@ -36,7 +36,7 @@ class FlavouredKind:
     model = MPIJob
     framework = "mpi"
     controller_name = "mpijob-controller"
-    children = (PODS, BATCH_JOBS)
+    children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
     scalable = False
     managed_by = ""
     lease = "mpi-operator"

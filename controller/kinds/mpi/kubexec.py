@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from api.job import owner_reference
+from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Role, Upkeep
@@ -94,7 +95,7 @@ def _config_map(owner: Resource, job: MPIJob, data: Callable[[], Mapping[str, st
         "kind": CONFIG_MAPS.kind,
         "metadata": {
             "name": config_name(job),
-            "labels": {"app": job.metadata.name},
+            "labels": {"app": job.metadata.name, JOB_NAME: job.metadata.name},
             "ownerReferences": [owner_reference(owner, job)],
         },
         "data": dict(data()),

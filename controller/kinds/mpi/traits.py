@@ -7,7 +7,7 @@ from typing import Any
 
 from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
-from api.meta import PODS, Resource
+from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Doomed, Knock, Problem, Snapshot, Voice
 from controller.kind import Options, Quiet, Roles
@@ -50,5 +50,5 @@ class Traits(Quiet):
     model = MPIJob
     framework = "mpi"
     scalable = False
-    children = (PODS, BATCH_JOBS)
+    children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")

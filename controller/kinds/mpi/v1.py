@@ -15,7 +15,7 @@ from typing import Any, Final
 from api import labels
 from api.children import Owned, Pod
 from api.job import RestartPolicy
-from api.meta import PODS
+from api.meta import CONFIG_MAPS, PODS
 from api.mpijob import MPIJob
 from controller.domain import Child, Counts, Event, Problem, Role, Severity, Snapshot, Upkeep, Verdict, Voice
 from controller.kind import JobKind, Options, Place, Quiet, Roles
@@ -49,7 +49,7 @@ class V1Kind(Quiet):
     managed_by = labels.MANAGED_BY_US
     scalable = False
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
-    children = (PODS,)
+    children = (PODS, CONFIG_MAPS)
     voice = Voice(done=_done, taken=_taken, lacks=access.lacks)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True

@@ -186,9 +186,14 @@ def address(job: MPIJob, pod: str, options: Options) -> str:
 
 
 def _object(resource: Resource, job: MPIJob, name: str, rest: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of the job, with the label that it is watched by; Secrets are not.
+
+    Differs: mpi-operator watches all there are, and labels none. See docs/decisions/0018-mpijob-v2beta1.md.
+    """
+    marks = {} if resource == SECRETS else {labels.JOB_NAME: job.metadata.name}
     metadata = {
         "name": name,
-        "labels": {"app": job.metadata.name},
+        "labels": {"app": job.metadata.name, **marks},
         "ownerReferences": [owner_reference(OWNER, job)],
     }
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}

@@ -222,3 +222,15 @@ async def test_a_child_s_child_is_news_to_the_job() -> None:
 
     on_child({"PyTorchJob": queue}, None, row, lambda _: None)
     assert await taken(queue) == []
+
+
+@pytest.mark.parametrize("any_change", [True, False])
+async def test_a_write_that_the_row_does_not_show(any_change: bool) -> None:
+    """It is news where rows are of metadata alone, and a heartbeat elsewhere."""
+    queue = Queue[Key](group=lambda key: key.namespace)
+    before = service("worker", 0, job="train")
+    after = msgspec.structs.replace(before, resource_version=before.resource_version + 1)
+
+    on_child({"PyTorchJob": queue}, before, after, any_change=any_change)
+
+    assert bool(await taken(queue)) is any_change

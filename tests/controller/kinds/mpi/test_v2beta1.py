@@ -96,7 +96,8 @@ def test_what_a_job_has_besides_pods() -> None:
     for body in bodies.values():
         (owner,) = body["metadata"]["ownerReferences"]
         assert (owner["apiVersion"], owner["uid"]) == ("kubeflow.org/v2beta1", "pi-uid")
-        assert body["metadata"]["labels"] == {"app": "pi"}
+        watched = {} if body["kind"] == "Secret" else {"training.kubeflow.org/job-name": "pi"}
+        assert body["metadata"]["labels"] == {"app": "pi", **watched}
     assert bodies["Service"]["spec"] == {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,

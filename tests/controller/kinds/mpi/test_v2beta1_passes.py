@@ -309,14 +309,22 @@ async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
         assert told["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
 
 
+CHILDREN = ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"))
+CHILD = pytest.mark.parametrize(
+    ("resource", "name"), CHILDREN, ids=[resource.kind for resource, _ in CHILDREN]
+)
+WATCHED = pytest.mark.parametrize(
+    ("resource", "name"), CHILDREN[:2], ids=[resource.kind for resource, _ in CHILDREN[:2]]
+)
+
+
 @pytest.mark.parametrize("by", ["a try of the launcher", "a change of the spec"])
 async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
-    """It is not watched, but looked at when pods begin anew and when the spec changes."""
+    """All of it, when pods begin anew and when the spec changes."""
     async with playing() as it:
         await it.submit()
         await it.run()
-        mine = ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh"))
-        for resource, name in mine:
+        for resource, name in CHILDREN:
             await it.on.delete(resource, name)
         if by == "a change of the spec":
             await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"activeDeadlineSeconds": 3600}}})
@@ -327,11 +335,145 @@ async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
             await it.on.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
         await it.on.settled(5)
 
-        assert [name for resource, name in mine if name in await it.on.names(resource)] == [
+        assert [name for resource, name in CHILDREN if name in await it.on.names(resource)] == [
             "pi",
             "pi-config",
             "pi-ssh",
         ]
+
+
+@WATCHED
+async def test_what_is_watched_is_made_again_at_once(resource: Resource, name: str) -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        before = await it.on.get(resource, name)
+        await it.on.delete(resource, name)
+        await it.on.settled(1)
+        after = await it.on.get(resource, name)
+
+        assert after["metadata"]["uid"] != before["metadata"]["uid"]
+        assert after.get("data") == before.get("data")
+
+
+@CHILD
+async def test_what_pods_wait_for_is_made_again_soon(resource: Resource, name: str) -> None:
+    """A pod that does not start may lack it; so somebody looks, ever more rarely."""
+    async with playing() as it:
+        await it.submit()
+        await it.on.delete(resource, name)
+        await it.on.settled(35)
+
+        assert name in await it.on.names(resource)
+
+
+@CHILD
+async def test_what_running_pods_have_is_made_again_in_ten_minutes(resource: Resource, name: str) -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        await it.on.delete(resource, name)
+        await it.on.settled(600)
+
+        assert name in await it.on.names(resource)
+
+
+async def test_looking_at_what_is_not_watched_costs_one_call_in_five_to_ten_minutes() -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        it.on.faults.calls.clear()
+        await it.on.settled(6000)
+
+        assert {key for key in it.counts() if key[0] != "list"} == {("get", "secrets")}
+        assert 10 <= it.counts()["get", "secrets"] <= 20
+
+
+async def test_looking_for_what_waiting_pods_lack_becomes_rare() -> None:
+    """An image may take long to be pulled: 30 s, and twice as long each time."""
+    async with playing() as it:
+        await it.submit()
+        it.on.faults.calls.clear()
+        await it.on.settled(600)
+
+        assert it.on.faults.count("get", "secrets") <= 5
+
+
+async def test_a_suspended_job_costs_nothing() -> None:
+    async with playing() as it:
+        await it.submit(runPolicy={"suspend": True})
+        it.on.faults.calls.clear()
+        await it.on.settled(3600)
+
+        assert {key for key in it.counts() if key[0] != "list"} == set()
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "change"),
+    [
+        pytest.param(CONFIG_MAPS, "pi-config", {"data": {"hostfile": "none"}}, id="hosts"),
+        pytest.param(SERVICES, "pi", {"spec": {"selector": {"app": "mine"}}}, id="selector"),
+        pytest.param(
+            CONFIG_MAPS,
+            "pi-config",
+            {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}},
+            id="the ConfigMap's label",
+        ),
+        pytest.param(
+            SERVICES,
+            "pi",
+            {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}},
+            id="the Service's label",
+        ),
+    ],
+)
+async def test_what_somebody_has_changed_is_as_before_at_once(
+    resource: Resource, name: str, change: dict[str, Any]
+) -> None:
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        before = await it.on.get(resource, name)
+        await it.on.change(resource, name, change)
+        await it.on.settled(1)
+        after = await it.on.get(resource, name)
+
+        for part in ("data", "spec"):
+            assert after.get(part) == before.get(part)
+        assert after["metadata"]["labels"] == before["metadata"]["labels"]
+
+
+@WATCHED
+async def test_what_mpi_operator_has_left_is_labeled_once(resource: Resource, name: str) -> None:
+    async with stage(crds=(RESOURCE,)) as on:
+        async with controlling(on, SETTINGS):
+            await Play(on).submit()
+        await on.change(resource, name, {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}})
+        on.faults.calls.clear()
+        async with controlling(on, SETTINGS):
+            await on.settled(5)
+            labels = (await on.get(resource, name))["metadata"]["labels"]
+            writes = [(one.verb, one.plural) for one in on.calls if one.verb not in {"watch", "get", "list"}]
+
+            assert labels == {"app": "pi", "training.kubeflow.org/job-name": "pi"}
+            assert writes == [("patch", resource.plural)]
+
+
+async def test_of_foreign_config_maps_nothing_is_sent_and_of_others_no_content() -> None:
+    """So they take no memory, however many there are."""
+    rules = [
+        Rule(Drop(), verb="watch", plural="configmaps", containing=one) for one in (b"unlabeled", b"words")
+    ]
+    async with playing(*rules) as it:
+        labels = {"training.kubeflow.org/job-name": "other"}
+        await it.on.create(CONFIG_MAPS, {"metadata": {"name": "unlabeled"}})
+        await it.on.create(
+            CONFIG_MAPS, {"metadata": {"name": "labeled", "labels": labels}, "data": {"a": "words"}}
+        )
+        await it.on.settled(5)
+
+        assert [one.met for one in rules] == [0, 0]
+        assert "configmaps" in it.watched
 
 
 async def test_keys_that_are_none() -> None:
