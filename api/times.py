@@ -1,7 +1,7 @@
 """Times as the API server accepts them, which are more than Python and Go read.
 
 A field of the format ``date-time`` takes a lower-case ``t`` and ``z``, offsets up to ``99:99``, the year 0, fractions of any length and after
-any character, and whatever follows a second ``t``. A reader that refuses one of these can never reconcile the object again.
+any character (also a digit), and whatever follows a second ``t``. A reader that refuses one of these can never reconcile the object again.
 
 Source: kube-openapi, pkg/validation/strfmt/time.go, IsDateTime; leap seconds are RFC 3339's.
 """
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 _DATE_TIME = re.compile(
-    r"(-?\d{4,})-(\d\d)-(\d\d)[tT](\d\d):(\d\d):(\d\d)(?:[^\d](\d+))?(?:[zZ]|([+-])(\d\d):(\d\d))(?:[tT].*)?",
+    r"(-?\d{4,})-(\d\d)-(\d\d)[tT](\d\d):(\d\d):(\d\d)(?:.(\d+))?(?:[zZ]|([+-])(\d\d):(\d\d))(?:[tT].*)?",
     re.ASCII | re.DOTALL,
 )
 _EARLIEST = datetime.min.replace(tzinfo=UTC)

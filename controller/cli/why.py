@@ -15,6 +15,7 @@ import orjson
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
 from api.nodes import NODES
+from api.times import parse_time
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object, Unusable
 from controller.cli.columns import age, indented
@@ -249,10 +250,10 @@ def words_of(text: str, most: int) -> Words | None:
         first, _, said = line.partition(" ")
         word = _CONTROL.sub("", said.rstrip("\r").rpartition("\r")[2]).rstrip()
         try:
-            written = datetime.fromisoformat(first)
+            written = parse_time(first)
         except ValueError:
             continue
-        if word and written.tzinfo:
+        if word:
             at = written
             lines.append(f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word)
     return Words(at, tuple(lines[-most:])) if lines else None

@@ -27,6 +27,7 @@ LATEST = datetime.max.replace(tzinfo=UTC)
             "2026-01-01T12:00:00.123456789Z", NOON + timedelta(microseconds=123456), id="nanoseconds"
         ),
         pytest.param("2026-01-01T12:00:00,5Z", NOON + timedelta(microseconds=500_000), id="a comma"),
+        pytest.param("2026-01-01T12:00:0075Z", NOON + timedelta(microseconds=500_000), id="a digit"),
         pytest.param("2026-01-01T12:00:00ztail", NOON, id="with a tail after a second t"),
         pytest.param("0000-01-01T00:00:00Z", EARLIEST, id="the year 0"),
         pytest.param("0001-01-01T00:00:00+14:00", EARLIEST, id="before the year 1 in UTC"),

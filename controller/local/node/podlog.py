@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from api.times import parse_time
 from controller.local.apiserver import refusals
 from controller.local.manifest import Manifest
 from controller.local.node.logs import Logs, NoLog, Selection
@@ -53,7 +54,7 @@ def container_of(pod: Manifest, name: str) -> str:
 
 
 def _selection(query: Mapping[str, str], now: datetime) -> Selection:
-    since = datetime.fromisoformat(query["sinceTime"]) if "sinceTime" in query else None
+    since = parse_time(query["sinceTime"]) if "sinceTime" in query else None
     if "sinceSeconds" in query:
         since = now - timedelta(seconds=int(query["sinceSeconds"]))
     return Selection(

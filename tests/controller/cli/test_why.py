@@ -29,6 +29,12 @@ def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
     assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
 
 
+def test_a_line_may_begin_with_any_time_that_kubernetes_reads() -> None:
+    words = why.words_of("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
+
+    assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
+
+
 @pytest.mark.parametrize(
     "log",
     ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],

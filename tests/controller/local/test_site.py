@@ -208,6 +208,7 @@ async def test_log_options(bench: Bench) -> None:
     assert await bench.log("a", tailLines="2") == "two\nthree\n"
     assert await bench.log("a", limitBytes="3") == "one"
     assert await bench.log("a", follow="true", container="main") == "one\ntwo\nthree\n"
+    assert await bench.log("a", sinceTime="0000-01-01t00:00:00z") == "one\ntwo\nthree\n"
     assert [line.split(" ")[1] for line in (await bench.log("a", timestamps="true")).splitlines()] == [
         "one",
         "two",
@@ -219,6 +220,7 @@ async def test_log_options(bench: Bench) -> None:
     ("params", "words"),
     [
         ({"container": "none"}, "container none is not valid for pod a"),
+        ({"sinceTime": "2026-01-01T12:00:00"}, "is no time of the form 2006-01-02T15:04:05Z"),
         ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
     ],
 )
