@@ -929,7 +929,8 @@ async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_unti
                 await on.settled()
                 on.faults.calls.clear()
                 await on.settled(600)
-                assert [one.verb for one in on.calls if one.verb != "watch"] == []
+                # The caches are compared with the server now and then, whatever becomes of the job.
+                assert {one.verb for one in on.calls} <= {"watch", "list"}
                 held = next(
                     one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
                 )
