@@ -6,8 +6,9 @@ Each answer goes into the store at once. Names are fixed by the job, so doing a 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import aiohttp
@@ -26,6 +27,7 @@ from controller.reconcile.telling import Teller
 from controller.reconcile.triggers import is_same
 from controller.reconcile.unwatched import Unwatched
 from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer, controller_of
+from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
 
@@ -36,8 +38,6 @@ Source: kube-controller-manager, MaxPodCreateDeletePerSync.
 """
 SLICE_SECONDS = 0.5
 """For so long a pass begins new creates; the next pass sees what has become of the first pods meanwhile, and goes on."""
-REMAINS_SECONDS = 5.0
-"""When to look again for a name that is about to be free; its being freed is usually heard of before."""
 
 
 def by_label(job: str) -> Mapping[str, str]:
@@ -80,6 +80,10 @@ class _Labeled(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_Labeled).decode
 
 
+_OWN = frozenset({Upkeep.ONCE, Upkeep.EQUAL, Upkeep.FREE})
+"""Of children that need their names for themselves."""
+
+
 class Applier:
     """Writes the children of all jobs of one kind."""
 
@@ -106,8 +110,9 @@ class Applier:
     async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
         """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
 
-        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile. In a
-        namespace that is being terminated, children are deleted and none is created.
+        After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile. A name that
+        the store shows as taken is not tried at all: what has it is watched, and all other children are created. In a namespace that is
+        being terminated, children are deleted and none is created.
 
         Source of that: kube-controller-manager, which takes HasStatusCause(err, NamespaceTerminatingCause) for no error.
 
@@ -124,8 +129,12 @@ class Applier:
             return wait
         try:
             done = await self._all(parent, create, delete)
-        except Remains:
-            return REMAINS_SECONDS
+        except Remains as remains:
+            if remains.is_watched:
+                self._patience.forget(job.uid)
+                return LONGEST_SECONDS
+            self._patience.failed(job.uid, parent.generation)
+            return self._patience.left(job.uid, parent.generation) or 0
         except errors.NamespaceTerminating:
             return RETRY_SECONDS  # no failure of the job: the namespace takes it away with all that it has
         except Exception:
@@ -166,24 +175,42 @@ class Applier:
     async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> bool:
         """Whether everything was done, or there is more than one pass may do."""
         await self._many(delete, lambda doomed: self._delete(parent, doomed))
-        fitting = create[:MOST_PER_PASS]
-        for wave in sorted({one.first for one in fitting if one.first}):
-            going = [one for one in fitting if one.first == wave]
+        for wave in sorted({one.first for one in create if one.first}):
+            going = [one for one in create if one.first == wave]
             await self._many(going, lambda child: self._put_first(parent, child))
         # What belongs to the job as a whole goes first: refused, it ends the job before there is a pod. Anything else that is wrong
         # with it, such as somebody else's autoscaler of that name, does not keep the pods from being made.
-        rest = [one for one in fitting if not one.first]
+        rest = [one for one in create if not one.first]
         each = [one for one in rest if self._is_each(one)]
         whole = [one for one in rest if not self._is_each(one)]
-        failure: Exception | None = None
+        free = [one for one in each if not self._holder(parent, one)]
+        fitting = free[:MOST_PER_PASS]
+        failures = list[Exception]()
+        begun_all = False
         try:
             await self._many(whole, lambda child: self._put(parent, child))
         except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = error
-        begun_all = await self._create_each(parent, each)
-        if failure:
-            raise failure
-        return begun_all and len(fitting) == len(create)
+            failures.append(error)
+        try:
+            begun_all = await self._create_each(parent, fitting) and len(fitting) == len(free)
+        except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            failures.insert(0, error)
+        if begun_all and len(free) < len(each):
+            failures += self._conflicts(parent, each)
+        if failures:
+            raise _gravest(failures)
+        return begun_all
+
+    def _holder(self, parent: Parent, child: Child) -> Owned | None:
+        """The object that has the child's name and is not the job's own, as far as the store knows."""
+        cache = self._caches.get(child.resource)
+        row: Owned | None = cache.store.get(parent.subject.namespace, child.name) if cache else None
+        return row if row and row.owner_uid != parent.subject.uid else None
+
+    def _conflicts(self, parent: Parent, children: Iterable[Child]) -> list[Occupied]:
+        """Conflicts of children whose names are taken, as many as one round of requests would find."""
+        found = ((child, row) for child in children if (row := self._holder(parent, child)))
+        return [self._writer.conflict_with(parent, child, row) for child, row in islice(found, self._width)]
 
     def _is_each(self, child: Child) -> bool:
         """Whether a child is one of many, such as a pod, and not the job's as a whole."""
@@ -252,6 +279,8 @@ class Applier:
             raise refused.error from refused
 
     async def _put(self, parent: Parent, child: Child) -> None:
+        if child.upkeep in _OWN and (row := self._holder(parent, child)):
+            raise self._writer.conflict_with(parent, child, row)
         if child.upkeep is Upkeep.CHANGE:
             await self._change(parent, child)
         elif child.upkeep is Upkeep.FREE:
@@ -327,7 +356,12 @@ def _gravest(failures: Sequence[Exception]) -> Exception:
     if refused := next((one for one in failures if isinstance(one, Refused)), None):
         return refused
     occupied = [one for one in failures if isinstance(one, Occupied) and not isinstance(one, Remains)]
-    if not occupied:
-        return failures[0]
-    occupied[0].beside = tuple(occupied[1:])
-    return occupied[0]
+    if occupied:
+        occupied[0].beside = tuple(
+            other for one in occupied for other in (one, *one.beside) if other is not occupied[0]
+        )
+        return occupied[0]
+    # What goes by itself counts least, and of that what is heard of.
+    return min(
+        failures, key=lambda one: isinstance(one, Remains) + (isinstance(one, Remains) and one.is_watched)
+    )

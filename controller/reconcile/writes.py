@@ -9,8 +9,9 @@ from typing import Any
 import aiohttp
 import orjson
 
+from api.children import Owned
 from api.meta import Resource
-from controller.domain import PLAIN, Child, Doomed, Problem, Voice
+from controller.domain import PLAIN, Child, Doomed, Problem, Upkeep, Voice
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.expectations import Expectations
@@ -40,7 +41,12 @@ class Occupied(errors.ApiError):
 
 
 class Remains(Occupied):
-    """The name is taken by what is left of an earlier job of the same name, and will be free soon."""
+    """The name is taken by what is left of an earlier job of the same name, and will be free soon.
+
+    Where the object ``is_watched``, its removal starts a reconcile.
+    """
+
+    is_watched = False
 
 
 class Pods(Enum):
@@ -139,16 +145,32 @@ class Writer:
         self, parent: Parent, child: Child, answer: bytes, error: errors.AlreadyExists | None = None
     ) -> None:
         """Raise Occupied or Remains unless the object of that name is the job's own."""
-        job, owner = parent.subject, controller_of(answer)
-        if owner.get("uid") == job.uid:
-            return
+        owner = controller_of(answer)
+        if owner.get("uid") != parent.subject.uid:
+            raise self._conflict(parent, child, owner, error.message if error else "") from error
+
+    def conflict_with(self, parent: Parent, child: Child, row: Owned) -> Occupied:
+        """The same without a request, for an object that the store has and that is not the job's own."""
+        owner = {"kind": row.owner_kind, "name": row.owner_name} if row.owner_uid else {}
+        # As the server says it.
+        resource = ".".join(filter(None, (child.resource.plural, child.resource.group)))
+        prefix = "object is being deleted: " if row.deleting else ""
+        text = f'{prefix}{resource} "{child.name}" already exists'
+        conflict = self._conflict(parent, child, owner, text if child.upkeep is Upkeep.ONCE else "")
+        if isinstance(conflict, Remains):
+            conflict.is_watched = True
+        return conflict
+
+    def _conflict(self, parent: Parent, child: Child, owner: Mapping[str, Any], answer: str) -> Occupied:
+        """``answer`` is the server's to a create, empty if none was tried."""
+        job = parent.subject
         # The remains of an earlier job of this name go by themselves.
         same = owner.get("kind") == job.kind and owner.get("name") == job.name
-        text = error.message if error else f'{child.resource.plural} "{child.name}" already exists'
+        text = answer or f'{child.resource.plural} "{child.name}" already exists'
         longer = f"{text}, and belongs to {_described(owner)}"
         if not same and parent.voice.taken is None:
-            self.tell_failed(parent, "Create", child.resource, text if error else longer)
-        raise (Remains if same else Occupied)(child, longer) from error
+            self.tell_failed(parent, "Create", child.resource, answer or longer)
+        return (Remains if same else Occupied)(child, longer)
 
     def tell_failed(self, parent: Parent, verb: str, resource: Resource, message: str) -> None:
         self._teller.failed(parent.subject, verb, resource, message, parent.voice)

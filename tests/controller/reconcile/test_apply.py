@@ -19,7 +19,6 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import (
     MOST_PER_PASS,
-    REMAINS_SECONDS,
     SLICE_SECONDS,
     Applier,
     Cache,
@@ -27,6 +26,7 @@ from controller.reconcile.apply import (
 from controller.reconcile.expectations import Expectations
 from controller.reconcile.telling import ONE_BY_ONE, Teller
 from controller.reconcile.writes import Occupied, Parent, Refused
+from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
@@ -218,15 +218,39 @@ async def test_a_name_that_is_taken(holder: tuple[Resource, str] | None, message
 
 
 async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> None:
-    """They go by themselves, so nobody needs to hear of them."""
+    """They go by themselves, so nobody needs to hear of them. The pauses grow where the watch does not report them."""
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
         remains["metadata"]["finalizers"] = ["example.com/slow"]
         await it.on.create(PODS, remains)
 
-        assert await it.create("a") == REMAINS_SECONDS
+        pauses = list[float]()
+        for _ in range(3):
+            pauses.append(await it.create("a") or 0)
+            await asyncio.sleep(pauses[-1])
+        assert pauses == pytest.approx([0.005, 0.01, 0.02])
         assert it.pods.get(NAMESPACE, "a") is None
         assert await it.told() == []
+
+
+async def test_remains_that_the_store_has_are_not_tried_and_stop_nothing_else() -> None:
+    async with applying() as it:
+        remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
+        it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
+        before = len(it.on.calls)
+
+        assert await it.create("a", "b") == LONGEST_SECONDS
+        assert [one.verb for one in it.on.calls[before:] if one.plural == "pods"] == ["create"]
+        assert it.pods.get(NAMESPACE, "b") is not None
+
+
+async def test_what_remains_hides_no_other_failure() -> None:
+    async with applying(Rule(Refuse(403, "Forbidden", "no quota"), verb="create", plural="services")) as it:
+        remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
+        it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
+
+        with pytest.raises(errors.Forbidden):
+            await it.create("a", it.service("s"))
 
 
 async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:

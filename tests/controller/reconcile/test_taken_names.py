@@ -1,0 +1,144 @@
+"""The whole controller while names of children stay taken: what that costs, and how soon a name that is free is used."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from api.batch import BATCH_JOBS
+from api.meta import CONFIG_MAPS, PODS, ROLES, SECRETS, SERVICES, Resource
+from api.mpijob import RESOURCE as MPI_JOBS
+from api.v1.pytorchjob import RESOURCE
+from controller.local.batch.jobs import Jobs
+from controller.testing.builders import template
+from controller.testing.mpi import container
+from controller.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
+
+HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
+RELEASED = {"metadata": {"finalizers": None}}
+WORKERS = 50
+SECONDS = 40
+
+
+@asynccontextmanager
+async def controlled(kind: Resource) -> AsyncGenerator[Stage]:
+    """A controller of that kind, beside the controller of batch Jobs."""
+    with daytime() as now:
+        async with stage(crds=(kind,), clock=now) as on:
+            batch = asyncio.create_task(Jobs(on.client, now=now).run())
+            try:
+                async with controlling(on, replace(QUIET, enable_scheme=(kind.kind,))):
+                    yield on
+            finally:
+                batch.cancel()
+                await asyncio.gather(batch, return_exceptions=True)
+
+
+async def submit(on: Stage, kind: Resource, flavour: str = "") -> dict[str, Any]:
+    if kind == RESOURCE:
+        return await on.submit(workers=WORKERS)
+    roles = {
+        "Launcher": {"template": {"spec": {"containers": [container()]}}},
+        "Worker": {"replicas": WORKERS, "template": {"spec": {"containers": [container()]}}},
+    }
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "train"}}
+    return await on.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavour": flavour}})
+
+
+async def replace_held(on: Stage, kind: Resource, flavour: str, held: Resource) -> dict[str, Any]:
+    """A job in the place of one of the same name, of whose children those ``held`` stay behind; the new job."""
+    await submit(on, kind, flavour)
+    await on.settled(5)
+    for name in await on.names(held):
+        await on.change(held, name, HELD)
+    await on.delete(kind, "train")
+    await on.settled(5)
+    on.faults.calls.clear()
+    return await submit(on, kind, flavour)
+
+
+REMAINS = [
+    pytest.param(RESOURCE, "", PODS, id="pods of a PyTorchJob"),
+    pytest.param(RESOURCE, "", SERVICES, id="Services of a PyTorchJob"),
+    pytest.param(MPI_JOBS, "v2beta1", PODS, id="pods of a v2beta1 MPIJob"),
+    pytest.param(MPI_JOBS, "v2beta1", BATCH_JOBS, id="the launcher's Job of a v2beta1 MPIJob"),
+    pytest.param(MPI_JOBS, "v2beta1", SERVICES, id="the Service of a v2beta1 MPIJob"),
+    pytest.param(MPI_JOBS, "v2beta1", CONFIG_MAPS, id="the ConfigMap of a v2beta1 MPIJob"),
+    pytest.param(MPI_JOBS, "v2beta1", SECRETS, id="the Secret of a v2beta1 MPIJob"),
+    pytest.param(MPI_JOBS, "v1", PODS, id="pods of a v1 MPIJob"),
+    pytest.param(MPI_JOBS, "v1", CONFIG_MAPS, id="the ConfigMap of a v1 MPIJob"),
+    pytest.param(MPI_JOBS, "v1", ROLES, id="the Role of a v1 MPIJob"),
+    pytest.param(MPI_JOBS, "v1alpha2", PODS, id="pods of a v1alpha2 MPIJob"),
+]
+
+
+@pytest.mark.parametrize(("kind", "flavour", "held"), REMAINS)
+async def test_remains_that_a_finalizer_holds_cost_few_calls(
+    kind: Resource, flavour: str, held: Resource
+) -> None:
+    """One call for each child that can be made, and growing pauses; also while what remains changes all the time."""
+    async with controlled(kind) as on:
+        await replace_held(on, kind, flavour, held)
+        names = await on.names(held)
+        for second in range(SECONDS):
+            for name in names[:5]:
+                await on.change(held, name, {"metadata": {"annotations": {"at": str(second)}}})
+            await on.settled(1)
+        calls = [one for one in on.calls if one.verb != "watch" and one.plural != "events"]
+
+        assert set(names) <= set(await on.names(held))
+        assert len(calls) <= 2 * WORKERS + 50
+
+
+@pytest.mark.parametrize(("kind", "flavour", "held"), REMAINS)
+async def test_a_name_is_used_soon_after_it_is_free(kind: Resource, flavour: str, held: Resource) -> None:
+    async with controlled(kind) as on:
+        job = await replace_held(on, kind, flavour, held)
+        await on.settled(SECONDS)
+        remains = {
+            one["metadata"]["name"]: one["metadata"]["uid"]
+            for one in await on.items(held)
+            if not owned_by(job)(one) and "deletionTimestamp" in one["metadata"]
+        }
+        for name in remains:
+            await on.change(held, name, RELEASED)
+        # A resource that is not watched is asked about, with pauses that have grown meanwhile.
+        await on.settled(2 if held not in {SECRETS, ROLES} else SECONDS)
+        left = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await on.items(held)}
+
+        assert remains
+        assert set(left.values()).isdisjoint(remains.values())
+        assert len(left) >= len(remains)
+
+
+async def test_children_whose_names_are_free_are_made_beside_remains() -> None:
+    async with controlled(RESOURCE) as on:
+        await submit(on, RESOURCE)
+        await on.settled(5)
+        await on.change(PODS, "train-worker-0", HELD)
+        await on.delete(RESOURCE, "train")
+        await on.settled(5)
+        job = await submit(on, RESOURCE)
+        await on.settled(1)
+
+        own = [one for one in await on.items(PODS) if owned_by(job)(one)]
+        assert len(own) == WORKERS
+        assert len(await on.items(SERVICES)) == WORKERS + 1
+
+
+async def test_somebody_else_s_pods_that_the_watch_reports_cost_no_call() -> None:
+    async with controlled(RESOURCE) as on:
+        labels = {"training.kubeflow.org/job-name": "other"}
+        for number in range(WORKERS):
+            metadata = {"name": f"train-worker-{number}", "labels": labels}
+            await on.create(PODS, {**template(), "metadata": metadata})
+        await on.settled(1)
+        on.faults.calls.clear()
+        await submit(on, RESOURCE)
+        await on.settled(SECONDS)
+
+        assert [one.verb for one in on.calls if one.plural == "pods"] == ["create"]  # the master
+        assert 'Error creating: pods "train-worker-0" already exists' in await on.events("FailedCreatePod")
