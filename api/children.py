@@ -91,6 +91,8 @@ class Pod(Owned, frozen=True, gc=False):
     running_since: datetime | None = None
     node: str = ""
     address: str = ""
+    failed_before: int = 0
+    """How many pods of its name failed in a row before it, by its annotation."""
 
     @property
     def is_finished(self) -> bool:
@@ -113,6 +115,10 @@ class _Owner(msgspec.Struct, rename="camel"):
     controller: bool = False
 
 
+class _Annotations(msgspec.Struct, rename={"failed_before": labels.FAILED_BEFORE}):
+    failed_before: str = ""
+
+
 class Meta(msgspec.Struct, rename="camel"):
     """What the rows of all children take from ``metadata``."""
 
@@ -122,6 +128,7 @@ class Meta(msgspec.Struct, rename="camel"):
     resource_version: str = "0"
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
+    annotations: _Annotations | None = None
     owner_references: list[_Owner] | None = None
 
 
@@ -226,6 +233,7 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         troubles=_troubles(pod.metadata.name, status),
         reason=_shared(status.reason),
         message=_shared(status.message),
+        failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
         **(_whereabouts(pod.spec, status) if status.phase == "Running" else {}),
     )
 
@@ -286,8 +294,11 @@ def _controller(meta: Meta) -> _Owner:
 
 
 def _index(marks: dict[str, str]) -> int:
-    text = marks.get(labels.REPLICA_INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else NO_INDEX
+    return _count(marks.get(labels.REPLICA_INDEX, ""), NO_INDEX)
+
+
+def _count(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:

@@ -16,6 +16,12 @@ MANAGED_BY_MPI_OPERATOR = "kubeflow.org/mpi-operator"
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 """The only other value that ``runPolicy.managedBy`` may have; of an MPIJob it may be any text."""
 
+FAILED_BEFORE = "training.kubeflow.org/failed-before"
+"""Annotation of a pod that replaces a failed one: how many pods of its name failed in a row before it, if two or more.
+
+Differs: training-operator has none. See docs/decisions/0022-replacement-backoff.md.
+"""
+
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation: the manifest that client-side ``kubectl apply`` has applied last, as JSON."""
 

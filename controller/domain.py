@@ -6,6 +6,7 @@ Nothing here reads a clock or talks to a server. ``reconcile.observe`` makes sna
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -47,6 +48,15 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """The last failure of a pod of one name: which pod failed, how many failed in a row with it, and when it failed."""
+
+    uid: str
+    count: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The children of one job at one moment: only those whose controller is this very job, by UID."""
 
@@ -60,6 +70,8 @@ class Snapshot:
     """UIDs of the pods that have been asked what a plan asks, and have answered or never will."""
     places: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the nodes of the pods are, by node; empty where nobody asks."""
+    failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
+    """The last failures of the job's pods, by name of the pod."""
     is_held_up: bool = False
     """Whether the last try to make what is missing met with something that the status says somebody has to do away with."""
 

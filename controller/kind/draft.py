@@ -96,8 +96,10 @@ class Draft:
             ConditionType.RUNNING, TRUE, "Running", message, min(max(since or self.now, earliest), self.now)
         )
 
-    def restarting(self, message: str) -> None:
-        self._set(ConditionType.RESTARTING, TRUE, "Restarting", message)
+    def restarting(self, message: str, held: str = "") -> None:
+        """``held`` says which failed pods are replaced later, and when. It is reworded as that changes."""
+        text = f"{message} {held}".rstrip()
+        self._set(ConditionType.RESTARTING, TRUE, "Restarting", text, rewords=bool(held))
 
     def succeeded(self, message: str) -> None:
         """The job is done; pods that still run count as succeeded, as the original has it."""

@@ -22,6 +22,7 @@ from controller.domain import (
     Counts,
     Doomed,
     Event,
+    Failure,
     Plan,
     Problem,
     Role,
@@ -31,7 +32,7 @@ from controller.domain import (
 )
 from controller.kind import JobKind, Options, Replicas, Roles
 from controller.kind.draft import Draft
-from controller.policy import cleanup, count, gang, limits
+from controller.policy import cleanup, count, gang, limits, replacement
 from controller.policy.restart import Reaction, reaction
 
 
@@ -216,16 +217,22 @@ def _go_on(
     if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
         draft.tell_restart(verdict.restarting)
     losing = any(one.failed for one in seen.counts.values())
+    failed = [pod for pods in seen.replace.values() for pod in pods]
+    held = replacement.described(snapshot.failures, failed, draft.now)
     if verdict.restarting and (losing or not verdict.running):
-        draft.restarting(next(iter(replaced.values()), verdict.restarting))
+        draft.restarting(next(iter(replaced.values()), verdict.restarting), held)
     elif verdict.running:
         draft.running(verdict.running)
-    doomed, waiting = _replace(job, seen, draft, options)
+    doomed, waiting = _replace(job, seen, snapshot.failures, draft, options)
     if not snapshot.is_held_up:
         draft.no_longer_held_up()
     if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
         draft.waits_for(waits_for)
-    due = [_deadline_in(job, draft), kind.due_in(job, snapshot, draft.now, options)]
+    due = [
+        replacement.next_due_in(snapshot.failures, failed, draft.now),
+        _deadline_in(job, draft),
+        kind.due_in(job, snapshot, draft.now, options),
+    ]
     makeable = {name for name, role in roles.items() if kind.may_make(job, role, snapshot, options)}
     whole = _whole(kind, job, roles, snapshot, draft, options)
     return draft.plan(
@@ -236,11 +243,13 @@ def _go_on(
     )
 
 
-def _replace(job: Job, seen: _Seen, draft: Draft, options: Options) -> tuple[tuple[Doomed, ...], bool]:
+def _replace(
+    job: Job, seen: _Seen, failures: Mapping[str, Failure], draft: Draft, options: Options
+) -> tuple[tuple[Doomed, ...], bool]:
     """The failed pods to delete now, and whether others must wait until the status knows of them.
 
-    A failure is stored before its pod goes: then it is told and counted once, whatever fails in between. Which pods
-    ``restarts`` has counted is stored with it, for jobs that have a limit.
+    A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
+    told and counted once, whatever fails in between. Which pods ``restarts`` has counted is stored with it, for jobs that have a limit.
     """
     doomed: list[Doomed] = []
     waiting = False
@@ -256,7 +265,11 @@ def _replace(job: Job, seen: _Seen, draft: Draft, options: Options) -> tuple[tup
         if role in seen.lost:
             draft.counted += [Count.RESTARTED] * (len(pods) - known)
             ready = []
-        doomed += [Doomed(PODS, pod.name, pod.uid) for pod in ready if not pod.deleting]
+        doomed += [
+            Doomed(PODS, pod.name, pod.uid)
+            for pod in ready
+            if not (pod.deleting or replacement.wait_seconds(failures, pod, draft.now))
+        ]
         waiting = waiting or len(ready) < len(pods)
     return tuple(doomed), waiting
 
@@ -308,6 +321,7 @@ def _missing(
             _tell_of_template(kind, role, roles, draft, options)
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
+            child = replacement.marked(snapshot.failures, child)
         missing.append(child)
     return tuple(missing)
 

@@ -20,10 +20,23 @@ from api.job import ConditionType, Job, JobStatus
 from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
-from controller.domain import Count, Event, Key, Knock, Plan, Problem, Severity, Snapshot, Upkeep, shortened
+from controller.domain import (
+    Count,
+    Event,
+    Failure,
+    Key,
+    Knock,
+    Plan,
+    Problem,
+    Severity,
+    Snapshot,
+    Upkeep,
+    shortened,
+)
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
+from controller.policy import replacement
 from controller.policy.gang import groups_of
 from controller.reconcile import plan as planning
 from controller.reconcile.apply import Applier, Cache
@@ -110,6 +123,8 @@ class Reconciler:
         """UIDs of jobs whose managedBy was set, or could not be; a second time would fight whoever sets it otherwise."""
         self._uids: dict[Key, str] = {}
         """Of the jobs that had a pass, so that what is remembered by UID can go with them."""
+        self._failures: dict[str, Mapping[str, Failure]] = {}
+        """By job UID: the last failures of its pods. If it is lost, pods count from their annotation on."""
         self._untold: dict[str, Plan] = {}
         """By job UID: plans whose status may or may not have been written, because the answer was lost."""
 
@@ -155,7 +170,8 @@ class Reconciler:
             asides = self._kind.asides(job, self._sources.of(row.uid, key.namespace))
             self._teller.happened(_subject(kind, row), asides)
         seen = observe(self._sources, kind, key, row.uid)
-        snapshot = replace(seen, is_held_up=row.uid in self._held_up)
+        failures = self._failures_of(job, seen, is_first=is_first)
+        snapshot = replace(seen, is_held_up=row.uid in self._held_up, failures=failures)
         job = self._suspensions.take_in(job, has_pods=bool(snapshot.pods or snapshot.batch_pods))
         options = replace(self._options, keeps_ledger=self._status.keeps_ledger)
         known = self._waiting.known(row.uid, row.status)
@@ -199,6 +215,16 @@ class Reconciler:
         except errors.Forbidden as error:
             return Outcome(failure=Terminal(f"annotations cannot be written: {error.message}"))
         return Outcome()
+
+    def _failures_of(self, job: Job, seen: Snapshot, *, is_first: bool) -> Mapping[str, Failure]:
+        """The last failures of the job's pods. A job that is suspended starts anew."""
+        known = self._failures.pop(job.metadata.uid, {})
+        if job.spec.policy.suspend:
+            return {}
+        found = replacement.observed(known, seen.pods, self._now(), is_first=is_first)
+        if found:
+            self._failures[job.metadata.uid] = found
+        return found
 
     async def _leave_unread(
         self, kind: JobKind[Any], row: JobRow, job: Job, unreadable: Sequence[Problem]
@@ -261,6 +287,7 @@ class Reconciler:
         self._applier.forget(key.namespace, key.name, uid)
         self._expectations.forget(uid)
         self._untold.pop(uid, None)
+        self._failures.pop(uid, None)
         self._held_up.discard(uid)
         self._corrected.discard(uid)
         self._waiting.forget(uid)

@@ -3,7 +3,7 @@
 It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,10 +13,11 @@ from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
-from controller.domain import Child, Count, Event, Key, Plan, Problem, Snapshot, Upkeep
+from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, Upkeep
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
 from controller.local.apiserver.patch import merge
+from controller.policy.replacement import observed
 from controller.reconcile.observe import in_place
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
@@ -64,6 +65,7 @@ class Life:
         self.malformed: tuple[Problem, ...] = ()
         self.options = options or Options()
         self._graceful = graceful
+        self._failures: Mapping[str, Failure] = {}
         self._told: set[tuple[str, str]] = set()
         self._versions = 1
 
@@ -93,6 +95,7 @@ class Life:
     def decide(self) -> Plan:
         """What the next pass would do."""
         key = Key(self.job.metadata.namespace, self.job.metadata.name)
+        self._failures = observed(self._failures, self.pods.values(), self.now)
         children = Snapshot(
             in_place(self.kind, key, self.pods.values()),
             in_place(self.kind, key, self.services.values()),
@@ -101,6 +104,7 @@ class Life:
             tuple(self.batch_pods),
             frozenset(self.answered),
             self.places,
+            self._failures,
         )
         return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from api.children import NO_INDEX, Exit, Pod, Trouble, pod_from_json, pod_group_from_json, service_from_json
+from api.labels import FAILED_BEFORE
 from controller.testing.builders import pod
 
 LABELS = {
@@ -347,3 +348,16 @@ def test_why_a_pod_has_failed() -> None:
     row = read(phase="Failed", reason="Evicted", message="disk pressure")
 
     assert (row.reason, row.message, row.ready) == ("Evicted", "disk pressure", False)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "count"),
+    [
+        pytest.param(None, 0, id="no annotations"),
+        pytest.param({"a": "b"}, 0, id="others"),
+        pytest.param({FAILED_BEFORE: "3"}, 3, id="a number"),
+        pytest.param({FAILED_BEFORE: "many"}, 0, id="no number"),
+    ],
+)
+def test_how_many_pods_of_its_name_failed_before(annotations: dict[str, str] | None, count: int) -> None:
+    assert pod_from_json(body(annotations=annotations)).failed_before == count

@@ -21,7 +21,7 @@ from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_n
 from controller.kinds.mpi.remarks import MISMATCH
 from controller.kinds.mpi.story import Story
 from controller.kinds.mpi.traits import Traits
-from controller.policy import gang
+from controller.policy import gang, replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,9 @@ class Look:
             more_in = _sooner(more_in, self._name_the_missing(workers, troubles))
         elif troubles and not self.snapshot.is_held_up:
             self.story.waits_for(troubles)
+        more_in = _sooner(
+            more_in, replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.story.now)
+        )
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.wanted]
         is_early = self.kind.knows_its_workers and len(workers) < self.wanted
         start = () if waits or is_early else self._start(launched)
@@ -195,20 +198,23 @@ class Look:
     def _lost(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
         """Failed workers to replace now, and whether the status has to tell of them first.
 
-        One that was evicted is replaced; any other when the launcher tries again, which would find nobody there.
+        One that was evicted is replaced, after a pause if it was evicted before; any other when the launcher tries again, which would find
+        nobody there.
 
         Differs: mpi-operator replaces none. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         failed = [pod for pod in workers if pod.phase == "Failed"]
-        evicted = [pod for pod in failed if pod.reason == "Evicted"]
-        if evicted and self.story.lost(f"{len(evicted)}/{self.wanted} workers are evicted"):
+        evicted = _evicted(workers)
+        failures, now = self.snapshot.failures, self.story.now
+        held = replacement.described(failures, evicted, now)
+        if evicted and self.story.lost(f"{len(evicted)}/{self.wanted} workers are evicted", held):
             self.story.counted += [Count.RESTARTED] * len(evicted)
             return [], True
         before = self.story.before(WORKER) or ReplicaStatus()
         if len(failed) > len(evicted) and self.attempts > (before.restarts or 0):
             self.story.use_restarts(WORKER, self.attempts - (before.restarts or 0), [])
             return failed, False
-        return evicted, False
+        return [pod for pod in evicted if not replacement.wait_seconds(failures, pod, now)], False
 
     def _is_to_wait(self, launched: BatchJob | None) -> bool:
         """Whether the launcher waits for its workers, and has not been started."""
@@ -243,7 +249,8 @@ class Look:
         for index in range(self.wanted):
             name = worker_name(self.job, index)
             if name not in there:
-                yield Child(PODS, name, partial(self._worker_body, index))
+                child = Child(PODS, name, partial(self._worker_body, index))
+                yield replacement.marked(self.snapshot.failures, child)
 
     def _worker_body(self, index: int) -> dict[str, Any]:
         return self._member(self.kind.worker(self.job, self.roles, index, self.options))
@@ -289,6 +296,10 @@ class Look:
 
 def _doomed(pods: Iterable[Pod]) -> tuple[Doomed, ...]:
     return tuple(Doomed(PODS, pod.name, pod.uid) for pod in pods if not pod.deleting)
+
+
+def _evicted(workers: Iterable[Pod]) -> list[Pod]:
+    return [pod for pod in workers if pod.phase == "Failed" and pod.reason == "Evicted"]
 
 
 def _sooner(*seconds: float | None) -> float | None:

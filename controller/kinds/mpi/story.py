@@ -72,14 +72,16 @@ class Story(Draft):
     def retries(self) -> None:
         self.restarting(f"MPIJob {self._name} is restarting.")
 
-    def lost(self, text: str) -> bool:
-        """Workers are gone that were wanted, and will be replaced; whether that is news.
+    def lost(self, text: str, held: str) -> bool:
+        """Workers are gone that were wanted, and will be replaced, those that are ``held`` later; whether that is news.
 
         Differs: mpi-operator calls that a failure, and goes on all the same. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         news = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
         if news:
             self._tell(Severity.WARNING, "Evicted", text)
+        elif held:
+            self._set(ConditionType.RESTARTING, TRUE, "Evicted", f"{text}. {held}", rewords=True)
         return news
 
     def completed(self, at: datetime) -> None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from controller.policy.replacement import LONGEST_PAUSE_SECONDS
 from controller.testing.builders import NOON
 from controller.testing.life import Step, run_policy, running
 
@@ -16,6 +17,8 @@ def test_backoff_limit_counts_replaced_pods(policy: str, limit: int, tolerated: 
     life = running(policy, run_policy={"backoffLimit": limit})
     for _ in range(tolerated):
         life.become("Failed", "worker-0", code=137)
+        life.settle()
+        life.wait(LONGEST_PAUSE_SECONDS)
         life.settle()
         life.become("Running")
         life.settle()

@@ -1,11 +1,13 @@
 """The decision about pods that fail, go or vanish: the matrix of restarts."""
 
+from typing import Any
+
 import pytest
 
 from api.meta import PODS, SERVICES
 from controller.domain import Count, Doomed, Event, Severity
 from controller.testing.builders import NOON
-from controller.testing.life import running
+from controller.testing.life import Life, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
@@ -167,3 +169,48 @@ def test_a_failing_job_replaces_nothing() -> None:
 
     assert (plan.create, plan.delete) == ((), ())
     assert life.conditions == "Created T, Running F, Failed T"
+
+
+def failing_again(**fields: Any) -> Life:
+    """A job whose worker 0 has failed for the second time, and is not replaced yet."""
+    life = running(**fields)
+    for _ in range(2):
+        life.become("Running")
+        life.settle()
+        life.become("Failed", "worker-0", code=137)
+        life.settle()
+    return life
+
+
+def test_a_pod_that_fails_again_stays_until_its_pause_ends() -> None:
+    life = failing_again()
+    pod = life.pods["train-worker-0"]
+
+    assert life.decide().requeue_after_seconds == 10
+    assert life.conditions == "Created T, Restarting T"
+    life.wait(9)
+    assert life.settle() == []
+    life.wait(1)
+    assert life.decide().delete == (Doomed(PODS, "train-worker-0", pod.uid),)
+
+
+def test_a_pause_holds_back_no_other_replica() -> None:
+    life = failing_again()
+    before = life.pods["train-worker-1"]
+    life.become("Failed", "worker-1", code=137)
+    life.settle()
+
+    assert life.pods["train-worker-1"].uid != before.uid
+    assert life.made.count("train-worker-0") == 2
+
+
+def test_a_failure_counts_before_its_pause_ends() -> None:
+    life = failing_again(run_policy={"backoffLimit": 2})
+
+    assert life.conditions == "Created T, Running F, Failed T"
+
+
+def test_a_pause_ends_with_the_deadline() -> None:
+    life = failing_again(run_policy={"activeDeadlineSeconds": 4})
+
+    assert life.decide().requeue_after_seconds == 4

@@ -293,6 +293,26 @@ def test_an_evicted_worker_is_replaced() -> None:
     assert life.status.completion_time is None
 
 
+def test_a_worker_that_is_evicted_again_is_replaced_after_a_pause() -> None:
+    life = running()
+    life.become("Failed", "worker-1", reason="Evicted")
+    life.settle()
+    up(life)
+    made = list(life.made)
+    life.become("Failed", "worker-1", reason="Evicted")
+    life.settle()
+
+    assert life.made == made
+    assert life.decide().requeue_after_seconds == 10
+    assert (life.status.conditions or [])[-1].message == (
+        "1/2 workers are evicted. pi-worker-1 has failed 2 times in a row and will be replaced at 2026-01-01T12:00:10Z."
+    )
+    life.wait(10)
+    life.settle()
+    assert life.made == [*made, "pi-worker-1"]
+    assert life.counts == [Count.CREATED, *2 * [Count.RESTARTED]]
+
+
 def test_a_loss_takes_nobody_else_off_the_list() -> None:
     """Soon after the start, too, when there has been no quiet time yet."""
     life = life_of()
