@@ -36,6 +36,8 @@ class Store(Generic[R]):
         self.unselected: set[tuple[str, str]] = set()
         """Keys of rows that the watch does not report, because its selector does not match them, or because it lost their events.
         Whoever put them has them read again from time to time."""
+        self._amended: set[tuple[str, str]] = set()
+        """Keys of rows that say more than the server has told, at the version that it told last."""
         self._rows: dict[tuple[str, str], R] = {}
         self._index = index
         self._by_index: defaultdict[str, dict[tuple[str, str], R]] = defaultdict(dict)
@@ -86,6 +88,7 @@ class Store(Generic[R]):
         """Replace a row by a variant of itself that says more than the server has told yet."""
         key = (row.namespace, row.name)
         self._set(key, self._rows.get(key), row)
+        self._amended.add(key)
 
     def remove(self, row: R) -> Change[R] | None:
         """Take away an object that is gone; None if it is not known, or another of its name is."""
@@ -100,7 +103,8 @@ class Store(Generic[R]):
         """Take a whole list, as of ``resource_version``; what has changed.
 
         A row that is newer than the list was written by this process meanwhile, and stays. But if the list is older than what
-        the watch has told, the server has been set back to an earlier state, and nothing that is known counts.
+        the watch has told, the server has been set back to an earlier state, and nothing that is known counts. A server that was set back may have passed
+        that place since, so a row that was amended counts as changed even at its old version: what it says more may never have been.
         """
         listed = {(row.namespace, row.name): row for row in rows}
         is_set_back = resource_version < self.horizon
@@ -113,7 +117,8 @@ class Store(Generic[R]):
                 self._set(key, known, None)
         for key, row in listed.items():
             before = self._rows.get(key)
-            if before is None or before.resource_version != row.resource_version or is_set_back:
+            is_same = before is not None and before.resource_version == row.resource_version
+            if not is_same or is_set_back or key in self._amended:
                 changes.append((before, row))
                 self._set(key, before, row)
         self.unselected -= listed.keys()
@@ -121,6 +126,7 @@ class Store(Generic[R]):
         return changes
 
     def _set(self, key: tuple[str, str], before: R | None, after: R | None) -> None:
+        self._amended.discard(key)
         if after is None:
             del self._rows[key]
             self.unselected.discard(key)

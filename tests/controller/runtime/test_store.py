@@ -85,6 +85,15 @@ def test_the_index_follows_every_change() -> None:
     assert (store.indexed("y"), store.indexed("z")) == ((), (amended,))
 
 
+def test_an_amended_row_is_as_a_list_says_even_at_its_old_version() -> None:
+    # The server was restored from a backup of before whatever the row was amended for, and has passed the place of the watch since.
+    store = stored(told := Thing("a", 5))
+    store.amend(amended := replace(told, owner="z"))
+
+    assert store.replace([told], 9) == [(amended, told)]
+    assert store.replace([told], 10) == []
+
+
 @pytest.mark.parametrize(
     ("gone", "removed"),
     [
