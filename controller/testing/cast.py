@@ -76,12 +76,14 @@ class Cast:
     async def delete(self, resource: Resource, name: str, **options: Any) -> None:
         await self.client.delete(resource, self.namespace, name, **options)
 
-    async def become(self, phase: str, *pods: str, code: int | None = None) -> None:
+    async def become(
+        self, phase: str, *pods: str, code: int | None = None, container: str = "pytorch"
+    ) -> None:
         """Play the kubelet: pods change their phase; all pods if none is named."""
         for name in pods or await self.names(PODS):
             state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
-            container = {"name": "pytorch", "image": "img", "imageID": "", "ready": False, "restartCount": 0}
-            status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
+            told = {"name": container, "image": "img", "imageID": "", "ready": False, "restartCount": 0}
+            status = {"phase": phase, "containerStatuses": [{**told, "state": state}]}
             await self.change(PODS, name, {"status": status}, "status")
 
     async def conditions(self, name: str = "train") -> str:

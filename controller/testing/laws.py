@@ -1,30 +1,35 @@
 """What must hold at every change of a cluster, whatever has happened to the controller; told of each change in the server's order."""
 
+import copy
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from typing_extensions import override
 
-from api.labels import REPLICA_TYPE
+from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, SERVICES
-from api.names import child_name
-from api.v1.pytorchjob import RESOURCE
+from controller.testing.builders import NOON
 from controller.testing.history import History
+from controller.testing.workloads import Workload
 
 FOREIGN = "rallypoint.testing/foreign"
 """The label of what somebody else has made; nothing of ours may delete it."""
 TERMINAL = ("Succeeded", "Failed")
-ENDS = tuple(f"{RESOURCE.kind}{one}" for one in TERMINAL)
-"""The reasons of the events that tell of an end."""
+_ENDED = {"Complete": "Succeeded", "Failed": "Failed"}
+"""What the conditions of a batch Job mean for the job that it launches."""
+INEXACT_SECONDS = 4.0
+"""By so much times may differ from the server's: they are of whole seconds, and so are those that its answers bear."""
 
 
 class Laws(History):
-    """A history that notes each breach."""
+    """A history of jobs of one kind that notes each breach."""
 
-    def __init__(self) -> None:
+    def __init__(self, workload: Workload) -> None:
         super().__init__()
+        self.workload = workload
         self.broken: list[str] = []
         self.failed: Counter[tuple[str, str]] = Counter()
         """By job UID and role: pods that have failed."""
@@ -40,17 +45,26 @@ class Laws(History):
         """By job UID: its specs, with the version that each came with."""
         self._made_at: dict[str, int] = {}
         """By UID: the version that a pod was made at."""
+        self.set_back: set[str] = set()
+        """UIDs of jobs that a restored backup has put back to an earlier state: what was counted since is unknown to the server."""
+        self.time = NOON
+        """The server's time of the change that is taken."""
 
     @override
     def take(self, type_: str, obj: dict[str, Any]) -> None:
         before = self.now.get((obj["kind"], obj["metadata"]["name"]))
         match obj["kind"]:
-            case RESOURCE.kind if type_ != "DELETED":
+            case self.workload.resource.kind if type_ != "DELETED":
                 self._job_changed(before or obj, obj)
+                self._times_are_right(before or obj, obj)
+            case self.workload.resource.kind:
+                self._job_gone(obj)
+            case BATCH_JOBS.kind:
+                self._launcher_changed(obj)
             case PODS.kind | SERVICES.kind if FOREIGN in (obj["metadata"].get("labels") or {}):
                 if type_ == "DELETED" and not self._may_go(obj):
                     self.broken.append(f"{_named(obj)} belongs to somebody else and is gone")
-            case EVENTS.kind if type_ != "DELETED" and obj["reason"] in ENDS:
+            case EVENTS.kind if type_ != "DELETED" and obj["reason"] in self._ends:
                 self._end_told(before, obj)
             case PODS.kind if before is None:
                 self._pod_made(obj)
@@ -59,6 +73,92 @@ class Laws(History):
             case _:
                 pass
         super().take(type_, obj)
+        if obj["kind"] == PODS.kind:
+            self._launchers_counted(obj)
+
+    def remember(self) -> "Laws":
+        """What ``go_back`` needs of the state of now."""
+        then = copy.copy(self)
+        then.now, then.made = self.now.copy(), self.made.copy()
+        then.failed, then.replaced = self.failed.copy(), self.replaced.copy()
+        then.ends_told = self.ends_told.copy()
+        return then
+
+    def go_back(self, then: "Laws") -> None:
+        """The server has been put back to how it was then; nobody has deleted what is gone by that, nor made what is back.
+
+        Whoever knows what has been since may go by it once more: pods that are back may be lost again, and what ended may end.
+        """
+        self.now, self.made = then.now.copy(), then.made.copy()
+        self.failed, self.replaced = then.failed.copy(), then.replaced.copy()
+        self.ends_told = then.ends_told.copy()
+        for (kind, _), obj in self.now.items():
+            uid = obj["metadata"]["uid"]
+            if kind == PODS.kind:
+                self.excused.add(uid)
+            elif kind == self.workload.resource.kind:
+                self.set_back.add(uid)
+                known = [(0, spec) for _, spec in self._specs[uid]]
+                self._specs[uid] = [*known, (0, obj["spec"])]
+
+    def _job_gone(self, job: dict[str, Any]) -> None:
+        """By its user, or by its TTL when that is over."""
+        if job["metadata"]["uid"] in self.excused:
+            return
+        ttl = job["spec"].get("runPolicy", {}).get("ttlSecondsAfterFinished")
+        ended = (job.get("status") or {}).get("completionTime")
+        if ttl is None or ended is None or not is_finished(job):
+            self.broken.append(f"{_named(job)} is deleted without a reason")
+        elif self._seconds_since(ended) < ttl - INEXACT_SECONDS:
+            self.broken.append(f"{_named(job)} is deleted {self._seconds_since(ended)} s after its end")
+
+    def _times_are_right(self, before: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+        """By the server's clock, whatever the controller's says."""
+        status = job.get("status") or {}
+        for field in ("startTime", "completionTime"):
+            told = status.get(field)
+            if told is None or told == (before.get("status") or {}).get(field):
+                continue
+            created = -self._seconds_since(job["metadata"]["creationTimestamp"])
+            if not created - INEXACT_SECONDS <= -self._seconds_since(told) <= INEXACT_SECONDS:
+                self.broken.append(f"{_named(job)} has the {field} {told} at {self.time}")
+        limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
+        late = next((one for one in status.get("conditions") or () if "deadline" in one["message"]), None)
+        is_news = has(job, "Failed") and not has(before, "Failed")
+        if is_news and late and limit and self._seconds_since(status["startTime"]) < limit - INEXACT_SECONDS:
+            self.broken.append(f"{_named(job)} is late after {self._seconds_since(status['startTime'])} s")
+
+    def _seconds_since(self, told: str) -> float:
+        return (self.time - datetime.fromisoformat(told)).total_seconds()
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """The reasons of the events that tell of an end, and of nothing else."""
+        told = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
+        return tuple(f"{self.workload.resource.kind}{one}" for one in told)
+
+    def _launchers_counted(self, pod: Mapping[str, Any]) -> None:
+        if FOREIGN in pod["metadata"]["labels"] or not self.workload.is_launcher(pod):
+            return
+        owner = _owner(pod).get("uid")
+        there = [
+            one
+            for (kind, _), one in self.now.items()
+            if kind == PODS.kind
+            and FOREIGN not in one["metadata"]["labels"]
+            and self.workload.is_launcher(one)
+            and _owner(one).get("uid") == owner
+            and _phase(one) not in TERMINAL
+        ]
+        if len(there) > 1:
+            self.broken.append(f"{_named(pod)} is one of {len(there)} launchers")
+
+    def _launcher_changed(self, launcher: Mapping[str, Any]) -> None:
+        owner = self._job_of(launcher)
+        if owner is not None:
+            for condition, end in _ENDED.items():
+                if has(launcher, condition):
+                    self._may_end[owner["metadata"]["uid"]].add(end)
 
     def _job_changed(self, before: Mapping[str, Any], after: dict[str, Any]) -> None:
         specs = self._specs[after["metadata"]["uid"]]
@@ -100,14 +200,14 @@ class Laws(History):
         if is_finished(job):
             self.broken.append(f"{_named(pod)} is made for a job that has ended")
         # Any spec so far: the latest may be news to the controller.
-        if not any(_wants(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
+        if not any(self._wants(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
             self.broken.append(f"{_named(pod)} is none that its job asks for")
 
     def _pod_changed(self, type_: str, before: dict[str, Any], pod: dict[str, Any]) -> None:
         job = self._job_of(pod)
         if job is None:
             return
-        role = job["metadata"]["uid"], pod["metadata"]["labels"][REPLICA_TYPE]
+        role = job["metadata"]["uid"], self.workload.role_of(pod)
         self.failed[role] += _phase(pod) == "Failed" != _phase(before)
         if _phase(pod) in TERMINAL:
             self._may_end[role[0]].add(_phase(pod))
@@ -128,18 +228,23 @@ class Laws(History):
         made = self._made_at[pod["metadata"]["uid"]]
         for (_, spec), (until, _) in zip(specs, [*specs[1:], (sys.maxsize, {})], strict=True):
             if until > made:
-                yield _wants(job, spec, pod)
+                yield self._wants(job, spec, pod)
+
+    def _wants(self, job: Mapping[str, Any], spec: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+        is_suspended = spec.get("runPolicy", {}).get("suspend", False)
+        names = self.workload.pod_names(job["metadata"]["name"], spec)
+        return not is_suspended and pod["metadata"]["name"] in names
 
     def _job_of(self, pod: Mapping[str, Any]) -> dict[str, Any] | None:
         """The job that controls the pod, if it is still there."""
-        owner: dict[str, Any] = next(iter(pod["metadata"].get("ownerReferences") or ()), {})
-        job = self.now.get((RESOURCE.kind, owner.get("name", "")))
+        owner = _owner(pod)
+        job = self.now.get((self.workload.resource.kind, owner.get("name", "")))
         return job if job is not None and job["metadata"]["uid"] == owner.get("uid") else None
 
 
-def _wants(job: Mapping[str, Any], spec: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    is_suspended = spec.get("runPolicy", {}).get("suspend", False)
-    return not is_suspended and pod["metadata"]["name"] in pod_names(job["metadata"]["name"], spec)
+def _owner(obj: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(obj["metadata"].get("ownerReferences") or ()), {})
+    return found
 
 
 def _phase(pod: Mapping[str, Any]) -> str:
@@ -148,16 +253,6 @@ def _phase(pod: Mapping[str, Any]) -> str:
 
 def _version(obj: Mapping[str, Any]) -> int:
     return int(obj["metadata"]["resourceVersion"])
-
-
-def pod_names(job: str, spec: Mapping[str, Any]) -> set[str]:
-    """The pods that a spec asks for."""
-    roles = spec["pytorchReplicaSpecs"]
-    return {
-        child_name(job, name.lower(), index)
-        for name, role in roles.items()
-        for index in range(role.get("replicas", 1))
-    }
 
 
 def has(job: Mapping[str, Any], type_: str) -> bool:

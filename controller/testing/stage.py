@@ -118,13 +118,19 @@ async def controlling(
 
 
 @contextmanager
-def daytime() -> Generator[Callable[[], datetime]]:
-    """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well."""
+def daytime(ahead_seconds: Callable[[], float] = lambda: 0.0) -> Generator[Callable[[], datetime]]:
+    """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well.
+
+    The controller's own clock is ahead of it by so much.
+    """
 
     def now() -> datetime:
         return NOON + timedelta(seconds=asyncio.get_running_loop().time())
 
-    with patch.object(clock, "now", now), patch.object(clock, "uptime", _loop_time):
+    def local() -> datetime:
+        return now() + timedelta(seconds=ahead_seconds())
+
+    with patch.object(clock, "now", local), patch.object(clock, "uptime", _loop_time):
         yield now
 
 
