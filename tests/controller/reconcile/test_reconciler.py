@@ -257,6 +257,22 @@ async def test_the_remains_of_an_earlier_job_are_waited_for() -> None:
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
+@pytest.mark.parametrize(("policy", "left"), [("None", 2), ("Running", 0)])
+async def test_a_job_that_another_writer_has_ended_stays_ended(policy: str, left: int) -> None:
+    """As one that a Go operator has ended; see docs/decisions/0023-status-writers.md."""
+    async with stage() as on, controlling(on):
+        await on.submit(runPolicy={"cleanPodPolicy": policy})
+        await on.settled()
+        await on.become("Running")
+        await on.settled()
+        ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+        await on.change(RESOURCE, "train", {"status": ended}, "status")
+        await on.settled(60)
+
+        assert await on.conditions() == "Succeeded T"
+        assert len(await on.names(PODS)) == left
+
+
 async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
     """The pods of the first do not count for the second, whatever they have come to."""
     async with stage() as on, controlling(on):

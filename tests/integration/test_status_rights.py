@@ -1,0 +1,98 @@
+"""Who may write the status of a job: nobody with the roles for users, however they try. See docs/decisions/0023-status-writers.md."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from controller.crds.jobs import replica_field
+from controller.kind import JobKind
+from controller.kinds import ALL
+from controller.kube.client import JSON_PATCH, MERGE_PATCH, Client
+from controller.kube.connect import from_kubeconfig
+from controller.kube.errors import Forbidden
+from controller.testing.controlplane import ControlPlane
+from controller.testing.controlplane.access import kubeconfig
+from controller.testing.manifests import build
+
+ROLES = Path(__file__).parents[2] / "manifests" / "components" / "user-roles"
+SPOOFED = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+
+
+@pytest.fixture
+async def editor(
+    control_plane: ControlPlane, crds: list[Path], namespace: str, tmp_path: Path
+) -> AsyncIterator[Client]:
+    """A client of one who may edit jobs in that namespace, by the shipped roles."""
+    control_plane.apply(*build(ROLES))
+    account = {"kind": "ServiceAccount", "name": "editor", "namespace": namespace}
+    role = {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "kubeflow-training-edit",
+    }
+    binding = {"metadata": {"name": "editor"}, "roleRef": role, "subjects": [account]}
+    control_plane.request(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "editor"}}
+    )
+    control_plane.request(
+        "POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding
+    )
+    token = (control_plane.service_account_folder(namespace, "editor") / "token").read_text()
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        kubeconfig(
+            control_plane.server, control_plane.authority.pem, token, user="editor", namespace=namespace
+        )
+    )
+    async with Client(await from_kubeconfig(str(file))) as client:
+        yield client
+
+
+def job_of(kind: JobKind[Any]) -> dict[str, Any]:
+    field, _ = replica_field(kind.model)
+    roles = ("Launcher", "Worker") if kind.resource.kind == "MPIJob" else ("Worker",)
+    template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
+    return {
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.resource.kind,
+        "metadata": {"name": "job"},
+        "spec": {field: {role: {"template": template} for role in roles}},
+        "status": SPOOFED,
+    }
+
+
+def by_kind(kind: JobKind[Any]) -> str:
+    return kind.resource.kind
+
+
+@pytest.mark.parametrize("kind", ALL, ids=by_kind)
+async def test_a_user_cannot_end_a_job_by_its_status(
+    editor: Client, namespace: str, kind: JobKind[Any]
+) -> None:
+    resource = kind.resource
+    path = resource.path(namespace, "job", "status")
+    change = orjson.dumps({"status": SPOOFED})
+    operations = orjson.dumps([{"op": "add", "path": "/status", "value": SPOOFED}])
+
+    made = orjson.loads(await editor.create(resource, namespace, orjson.dumps(job_of(kind))))
+    changed = orjson.loads(await editor.patch(resource, namespace, "job", change))
+    replaced = orjson.loads(
+        await editor.update(resource, namespace, "job", orjson.dumps(changed | {"status": SPOOFED}))
+    )
+    attempts: list[Callable[[], Any]] = [
+        lambda: editor.patch(
+            resource, namespace, "job", change, content_type=MERGE_PATCH, subresource="status"
+        ),
+        lambda: editor.patch(
+            resource, namespace, "job", operations, content_type=JSON_PATCH, subresource="status"
+        ),
+        lambda: editor.request("PUT", path, body=orjson.dumps(made | {"status": SPOOFED})),
+    ]
+
+    assert [one.get("status") for one in (made, changed, replaced)] == [None, None, None]
+    for attempt in attempts:
+        with pytest.raises(Forbidden, match=f"{resource.plural}/status"):
+            await attempt()
