@@ -199,6 +199,7 @@ class Writer:
         instances = self.store.collection(customresources.collection(entry.object))
         for instance in list(instances.entries.values()):
             self.store.remove(instances, instance.object)
+        instances.close_watchers()
         self.catalog.forget(entry.object)
 
     def _check_name(self, target: Target, body: Any, *, demanded: bool = False) -> None:
