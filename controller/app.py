@@ -1,7 +1,7 @@
 """The one file that knows all parts: it builds the service from settings, starts it and stops it."""
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,7 +40,7 @@ from controller.runtime.migration import migrated
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
 from controller.runtime.relist import Relist
-from controller.runtime.replica import Replica
+from controller.runtime.replica import Controller, NothingServed, Replica
 from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
 from controller.runtime.workers import Workers
@@ -116,15 +116,6 @@ def options_from(settings: Settings) -> Options:
     return options
 
 
-@dataclass(frozen=True)
-class _Controller:
-    """The parts of one kind."""
-
-    jobs: Informer[JobRow]
-    queue: Queue[Key]
-    workers: Workers[Key]
-
-
 async def run(
     settings: Settings,
     connection: Connection,
@@ -146,6 +137,7 @@ async def run(
         BadTemplate: the template of init containers that the settings name cannot be used.
         NoNamespace: nothing says where the Lease is.
         NotLeading: it was this replica's turn, and may be another's by now.
+        NothingServed: with leader election: the API server serves nothing any more that could be worked on.
         OSError: an address to serve on is taken.
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
@@ -184,10 +176,10 @@ async def run(
         try:
             await _serve(settings, metrics, client, replica, knocker, stop or asyncio.Event())
         except ExceptionGroup as group:
-            lost, other = group.split(NotLeading)
-            if lost is None or other is not None:
+            ended, other = group.split((NotLeading, NothingServed))
+            if ended is None or other is not None:
                 raise
-            raise _first(lost) from None
+            raise _first(ended) from None
 
 
 def leases_from(settings: Settings, connection: Connection) -> list[tuple[str, str]]:
@@ -228,11 +220,18 @@ async def _serve(
     def ready() -> str:
         # Once ready it stays so: nothing is routed by it that a silent API server should turn away, and whoever scrapes through
         # the Service wants the metrics just then. Nor does it matter whose turn it is, or no update would come to its end.
+        if replica.is_serving:
+            return ""
         waiting = replica.unfilled()
-        return f"caches are being filled: {', '.join(waiting)}" if waiting else ""
+        filling = f"caches are being filled: {', '.join(waiting)}" if waiting else ""
+        return "\n".join(filter(None, (filling, unserved()))) or "starting"
+
+    def unserved() -> str:
+        names = replica.unserved()
+        return f"not served: {', '.join(names)}" if names else ""
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
-    async with serving(*addresses, metrics.registry, alive, ready), asyncio.TaskGroup() as group:
+    async with serving(*addresses, metrics.registry, alive, ready, unserved), asyncio.TaskGroup() as group:
         works = (metrics.loop().run(), _warm(client, replica), knocker.run())
         aside = [group.create_task(work) for work in works]
         await replica.run(stop)
@@ -283,10 +282,11 @@ def _replica(
     }
     around = client, settings.namespace, queues
     children = watches.children(*around, {one for kind in served for one in kind.children})
-    if options.gang_scheduler:
-        children.append(watches.pod_groups(*around, groups_of(options.gang_scheduler)))
+    groups = (
+        [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
+    )
     nodes = watches.nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
-    caches = {informer.resource: cache for informer, cache in children}
+    caches = {informer.resource: cache for informer, cache in (*children, *groups)}
     shared = _Shared(
         settings,
         options,
@@ -299,11 +299,9 @@ def _replica(
         server_clock.now,
     )
     controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
-    informers: list[Informer[Any]] = [
-        *(one for one, _ in children),
-        *([nodes] if nodes else []),
-        *(one.jobs for one in controllers),
-    ]
+    needed: list[Informer[Any]] = [*(one for one, _ in children), *([nodes] if nodes else [])]
+    optional = [one for one, _ in groups]
+    informers = [*needed, *optional, *(one.jobs for one in controllers)]
     for informer in informers:
         metrics.watch(informer.resource.plural, informer)
     batch_jobs = caches.get(BATCH_JOBS)
@@ -311,17 +309,14 @@ def _replica(
         metrics.launchers(partial(_launchers, batch_jobs.store, queues))
 
     def take_over() -> None:
-        for one in controllers:
-            for row in one.jobs.store:
-                triggers.on_job(one.queue, None, row)
         if election:
             election.tell(recorder)
         on_work()
 
     return Replica(
-        informers,
-        list(queues.values()),
-        [one.workers for one in controllers],
+        needed,
+        optional,
+        controllers,
         recorder,
         election,
         take_over=take_over,
@@ -331,15 +326,20 @@ def _replica(
             *(Relist(informer).run for informer in informers),
             # Objects of all namespaces are to be seen before a version can be said to be stored no more.
             *(
-                partial(migrated, client, kind.resource)
-                for kind in served
+                partial(_when_served, one.jobs, partial(migrated, client, kind.resource))
+                for kind, one in zip(served, controllers, strict=True)
                 if kind.model.other_versions and not settings.namespace
             ),
         ],
     )
 
 
-def _first(group: ExceptionGroup[NotLeading]) -> NotLeading:
+async def _when_served(informer: Informer[Any], errand: Callable[[], Awaitable[None]]) -> None:
+    await informer.synced.wait()
+    await errand()
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, ExceptionGroup) else first
 
@@ -349,7 +349,7 @@ def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[t
     return ((one.name, one.namespace) for one in batch_jobs if one.owner_kind in kinds)
 
 
-def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> _Controller:
+def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Controller:
     settings, options, metrics, knocker = shared.settings, shared.options, shared.metrics, shared.knocker
     suspensions = Suspensions()
 
@@ -390,4 +390,9 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> _Cont
         name=kind.controller_name,
         observer=observer,
     )
-    return _Controller(jobs, queue, workers)
+
+    def take_over() -> None:
+        for row in jobs.store:
+            triggers.on_job(queue, None, row)
+
+    return Controller(jobs, queue, workers, take_over)

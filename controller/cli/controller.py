@@ -17,6 +17,7 @@ import structlog
 from controller import app
 from controller.kube.connect import NotConfigured, connect
 from controller.kube.errors import NotLeading
+from controller.runtime.replica import NothingServed
 from controller.server.http import check_address
 from controller.settings import FIELDS, Settings
 from controller.telemetry import logs
@@ -181,6 +182,9 @@ def execute(args: argparse.Namespace) -> int:
     except NotLeading as error:
         # At once, and to begin anew as one that waits: what is under way here rests on not being disturbed.
         log.error("lost the lead, ending", error=str(error))
+    except NothingServed as error:
+        # To begin anew as one that waits until there is something to work on, and leaves the Leases alone until then.
+        log.error("nothing to work on, ending", error=str(error))
     return 1
 
 

@@ -31,6 +31,8 @@ TRIES = 3
 AWAY_SECONDS = 5.0
 """A server that has not answered for so long was away. One that is restored from a backup takes longer, a blip of the network or the
 restart of one of several API servers is over sooner. Counted from the begin of the first request without an answer."""
+SILENT_SECONDS = 60.0
+"""An empty store whose server has not sent a list or a line for so long counts as unserved: nothing waits for it any more."""
 UNAVAILABLE = 503
 _NO_ANSWER = frozenset({502, 503, 504})
 """The answers of whoever stands in front of a server that gives none."""
@@ -103,7 +105,11 @@ class Informer(Generic[R]):
         self.resource = resource
         self.store: Store[R] = Store(index)
         self.synced = asyncio.Event()
-        """Set once the store holds everything that was there when ``run`` began, or later."""
+        """Set once the store holds everything that was there when ``run`` began, or later; cleared while the resource is unserved."""
+        self.unserved = asyncio.Event()
+        """Set while the server has no such resource, or does not let it be read: 404, or without a filled store any lasting refusal."""
+        self.settled = asyncio.Event()
+        """Set while either of them is."""
         self.fills = Counter[str]()
         """How often everything that is there was taken in, by ``Fill``."""
         self.endings = Counter[str]()
@@ -145,8 +151,23 @@ class Informer(Generic[R]):
 
     def forget_place(self) -> None:
         """Have the next ``run`` ask for everything anew; ``synced`` tells when it is there. Not while one is under way."""
-        self._in_place = False
-        self.synced.clear()
+        self._unsync()
+        if not self.unserved.is_set():
+            self.settled.clear()
+
+    async def probe(self) -> bool:
+        """Whether the server lists this resource; ``unserved`` is set or cleared accordingly. Not while ``run`` is under way."""
+        try:
+            await self.source.probe()
+        except errors.ApiError as error:
+            self._refused(error)
+            return False
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
+            self._log.info("server not reached", error=repr(error))
+            return False
+        self._served()
+        self.settled.clear()
+        return True
 
     def ask_anew(self, reason: str) -> None:
         """Ask for everything anew at once; the store holds what it held until that is there."""
@@ -177,10 +198,9 @@ class Informer(Generic[R]):
                 self._in_place = False
                 ending = Ending.LOST
             except errors.ApiError as error:
-                self._tell_refused(error)
                 if error.code not in _NO_ANSWER:
                     self._answered()
-                self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
+                self._refused(error)
                 shortest_pause = min(error.retry_after_seconds, Reconnect.LONGEST_SECONDS)
                 ending = Ending.REFUSED
             except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, LineTooLong) as error:
@@ -194,6 +214,8 @@ class Informer(Generic[R]):
             if not self._is_answered and self._unanswered_since is None:
                 self._unanswered_since = began
             self._in_place = self._in_place and self._vain < TRIES
+            if not self.synced.is_set() and self.silent_seconds() >= SILENT_SECONDS:
+                self._set_unserved()
             # A place that is lost now and then is no failure, but a server that forgets each time is not asked each time.
             at_once = ending is Ending.LOST and reconnect.is_calm
             pause = max(reconnect.pause_seconds(), shortest_pause)
@@ -284,7 +306,9 @@ class Informer(Generic[R]):
             self.on_change(*change)
             if count % PER_SLICE == 0:
                 await asyncio.sleep(0)
+        self._served()
         self.synced.set()
+        self.settled.set()
 
     def _take(self, event: Event) -> None:
         if event.type == "BOOKMARK":
@@ -320,16 +344,37 @@ class Informer(Generic[R]):
             self._log.error("object not understood", error=str(error))
             return None
 
-    def _tell_refused(self, error: errors.ApiError) -> None:
+    def _refused(self, error: errors.ApiError) -> None:
+        """Log a refusal, a missing resource only once, and see whether the resource is unserved by it."""
+        self._vain += isinstance(error, errors.ServerError) and error.code != UNAVAILABLE
         if isinstance(error, errors.NotFound):
-            self._log.warning(
-                "resource not served",
-                api_version=self.resource.api_version,
-                error=error.message,
-                hint="is its CustomResourceDefinition installed?",
-            )
-        else:
-            self._log.warning("watch refused", code=error.code, error=error.message)
+            if not self.unserved.is_set():
+                self._log.warning(
+                    "resource not served",
+                    api_version=self.resource.api_version,
+                    error=error.message,
+                    hint="is its CustomResourceDefinition installed?",
+                )
+            # Its objects are gone with it: no row is to be worked on, and no place of before is one to go on from.
+            self._unsync()
+            self._set_unserved()
+            return
+        self._log.warning("watch refused", code=error.code, error=error.message)
+        if not self.synced.is_set() and (isinstance(error, errors.Forbidden) or self._vain >= TRIES):
+            self._set_unserved()
+
+    def _set_unserved(self) -> None:
+        self.unserved.set()
+        self.settled.set()
+
+    def _served(self) -> None:
+        if self.unserved.is_set():
+            self._log.info("resource served")
+            self.unserved.clear()
+
+    def _unsync(self) -> None:
+        self._in_place = False
+        self.synced.clear()
 
     def _answered(self) -> None:
         self._is_answered, self._unanswered_since = True, None

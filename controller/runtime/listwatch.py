@@ -152,6 +152,19 @@ class Source:
         page = _decode_list(answer)
         return Page(page.items or [], _number(page.metadata.resource_version), page.metadata.continue_)
 
+    async def probe(self) -> None:
+        """Ask for a single object, selected or not, to see whether the server lists the resource at all.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: it does not.
+            msgspec.DecodeError: it answers with something else than a list.
+        """
+        params = {"limit": "1"}
+        answer = await self._client.list(
+            self._resource, self._namespace, params=params, accept=METADATA_ONLY_LIST
+        )
+        _decode_list(answer)
+
     async def get(self, namespace: str, name: str) -> bytes:
         """One object, in the form of a watch, whether the selectors match it or not. All other calls go first.
 

@@ -4,11 +4,13 @@ What is worked on is its parts' business; here is in which order they begin and 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from controller.runtime.backoff import Reconnect
 from controller.runtime.informer import Informer
 from controller.runtime.leader import Election
 from controller.runtime.queue import Queue
@@ -19,11 +21,29 @@ DRAIN_SECONDS = 10.0
 """How long passes that are under way may go on when the replica is told to stop."""
 FLUSH_SECONDS = 2.5
 """How long the last events may take to be sent then; the next replica waits for the Lease meanwhile."""
+UNSERVED_SECONDS = 15.0
+"""A replica that could work on nothing for so long ends, and with it its part in the election. CRDs are replaced in less."""
+LOOK_SECONDS = 1.0
+"""How often that is looked at."""
 
 log = structlog.get_logger()
 
 
+class NothingServed(Exception):
+    """The API server serves none of the kinds any more, or not what all of them need."""
+
+
 def _nothing() -> None: ...
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The parts of one kind. ``take_over`` adds all of its jobs to its queue."""
+
+    jobs: Informer[Any]
+    queue: Queue[Any]
+    workers: Workers[Any]
+    take_over: Callable[[], None]
 
 
 class Replica:
@@ -31,9 +51,9 @@ class Replica:
 
     def __init__(
         self,
-        informers: Sequence[Informer[Any]],
-        queues: Sequence[Queue[Any]],
-        workers: Sequence[Workers[Any]],
+        needed: Sequence[Informer[Any]],
+        optional: Sequence[Informer[Any]],
+        controllers: Sequence[Controller],
         recorder: Recorder,
         election: Election | None,
         *,
@@ -42,15 +62,19 @@ class Replica:
         on_ready: Callable[[], None] = _nothing,
         errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
-        """``take_over`` fills the queues when work begins; ``hand_over`` says what is still to be told when it is over.
+        """Work begins when the ``needed`` informers have filled their stores, and the ``optional`` ones have or are unserved. Each of the
+        ``controllers`` works while its jobs are served.
 
+        ``take_over`` is called when work begins; ``hand_over`` says what is still to be told when it is over.
         ``on_ready`` is called once, when the caches are filled first. ``errands`` run beside the work, each to its own end.
         """
         self.ready = asyncio.Event()
-        """Set once the caches have been filled. It stays so: nothing would be better if nobody came here any more."""
-        self._informers = informers
-        self._queues = queues
-        self._workers = workers
+        """Set once the caches have been filled, and at least one kind is served."""
+        self._needed = needed
+        self._kinds = [one.jobs for one in controllers]
+        self._optional = [*optional, *self._kinds]
+        self._informers = [*self._needed, *self._optional]
+        self._controllers = controllers
         self._recorder = recorder
         self._election = election
         self._take_over = take_over
@@ -58,21 +82,47 @@ class Replica:
         self._on_ready = on_ready
         self._errands = errands
         self._watching: list[asyncio.Task[None]] = []
-        for queue in queues:
-            queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
+        for one in controllers:
+            one.queue.close()  # or they would grow until it is this replica's turn, while nobody empties them
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether at least one kind is served, once the caches have been filled. A silent API server does not change it."""
+        return self.ready.is_set() and not all(one.unserved.is_set() for one in self._kinds)
 
     def unfilled(self) -> list[str]:
-        """The resources whose caches are not filled yet."""
-        if self.ready.is_set():
+        """The resources whose caches are being filled for the first time."""
+        if self.ready.is_set() or not self._watching:
             return []
-        return [one.resource.plural for one in self._informers if not one.synced.is_set()]
+        return _names(one for one in self._informers if not one.settled.is_set())
+
+    def unserved(self) -> list[str]:
+        """The resources that the API server does not serve."""
+        return _names(one for one in self._informers if one.unserved.is_set())
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set and all is handed over. Cancelled, it ends at once and hands nothing over.
 
+        With an election it stands for it only when there is something to work on.
+
         Raises:
+            NothingServed: it stood for election and there has been nothing to work on for ``UNSERVED_SECONDS``; all is handed over.
             ExceptionGroup: with a NotLeading in it: it may be another's turn by now.
         """
+        if self._election is None:
+            await self._run(stop)
+            return
+        if not await _unless(stop, self._something_to_do()):
+            return
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            guards = [group.create_task(_then(one, over)) for one in (stop.wait(), self._nothing_to_do())]
+            await self._run(over)
+            await _end(guards)
+        if not stop.is_set():
+            raise NothingServed(f"{', '.join(self.unserved())}: not served")
+
+    async def _run(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             electing = group.create_task(self._election.run()) if self._election else None
             if await _unless(stop, self._turn(group)):
@@ -82,6 +132,28 @@ class Replica:
                 await self._election.release()
             # Last, so that whoever looks meanwhile sees a replica that is well.
             await _end(self._watching)
+
+    async def _something_to_do(self) -> None:
+        """Return when the API server lists what all kinds need, and at least one kind."""
+        reconnect = Reconnect(asyncio.get_running_loop().time)
+        while True:
+            answers = await asyncio.gather(*(one.probe() for one in self._informers))
+            listed = {one for one, is_listed in zip(self._informers, answers, strict=True) if is_listed}
+            if listed.issuperset(self._needed) and not listed.isdisjoint(self._kinds):
+                return
+            await asyncio.sleep(reconnect.pause_seconds())
+
+    async def _nothing_to_do(self) -> None:
+        """Return when there has been nothing to work on for ``UNSERVED_SECONDS``."""
+        time = asyncio.get_running_loop().time
+        last = time()
+        while time() - last < UNSERVED_SECONDS:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not (
+                any(one.unserved.is_set() for one in self._needed)
+                or all(one.unserved.is_set() for one in self._kinds)
+            ):
+                last = time()
 
     async def _turn(self, group: asyncio.TaskGroup) -> None:
         """Return when the caches are filled and it is this replica's turn."""
@@ -105,21 +177,25 @@ class Replica:
         for one in self._informers:
             one.forget_place()
         self._watching = [group.create_task(one.run()) for one in self._informers]
-        await asyncio.gather(*(one.synced.wait() for one in self._informers))
+        await asyncio.gather(
+            *(one.synced.wait() for one in self._needed), *(one.settled.wait() for one in self._optional)
+        )
+        kinds = [asyncio.ensure_future(one.synced.wait()) for one in self._kinds]
+        try:
+            await asyncio.wait(kinds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for kind in kinds:
+                kind.cancel()
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set, and then until passes that are under way are over and their events are sent."""
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(self._recorder.run())
-            for queue in self._queues:
-                queue.open()
             self._take_over()
-            working = [group.create_task(one.run()) for one in self._workers]
+            working = [group.create_task(_control(one, stop)) for one in self._controllers]
             errands = [group.create_task(errand()) for errand in self._errands]
             log.info("working")
             await stop.wait()
-            for queue in self._queues:
-                queue.close()
             _, late = await asyncio.wait(working, timeout=DRAIN_SECONDS)
             if late:
                 log.warning("passes cut off that took too long")
@@ -138,7 +214,31 @@ class Replica:
             log.warning("some events were not sent in time")
 
 
-async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, None]) -> bool:
+def _names(informers: Iterable[Informer[Any]]) -> list[str]:
+    return [one.resource.plural for one in informers]
+
+
+async def _control(one: Controller, stop: asyncio.Event) -> None:
+    """Work on one kind while its jobs are served, until ``stop`` is set and passes that are under way are over.
+
+    While they are not served the queue is closed: what the store holds of before may not be true any more.
+    """
+    while not stop.is_set() and await _unless(stop, one.jobs.synced.wait()):
+        one.queue.open()
+        one.take_over()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one.workers.run())
+            await _unless(stop, one.jobs.unserved.wait())
+            one.queue.close()
+
+
+async def _then(waiting: Coroutine[Any, Any, object], event: asyncio.Event) -> None:
+    """Set ``event`` when ``waiting`` has come to its end."""
+    await waiting
+    event.set()
+
+
+async def _unless(stop: asyncio.Event, waiting: Coroutine[Any, Any, object]) -> bool:
     """Whether it came to its end before ``stop`` was set; else it is cancelled."""
     async with asyncio.TaskGroup() as group:
         task, stopping = group.create_task(waiting), group.create_task(stop.wait())

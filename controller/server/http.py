@@ -31,16 +31,21 @@ class BadAddress(ValueError):
 
 @asynccontextmanager
 async def serving(
-    metrics_address: str, probe_address: str, registry: CollectorRegistry, alive: Check, ready: Check
+    metrics_address: str,
+    probe_address: str,
+    registry: CollectorRegistry,
+    alive: Check,
+    ready: Check,
+    remark: Check = lambda: "",
 ) -> AsyncGenerator[None]:
-    """Serve until the block ends.
+    """Serve until the block ends. ``remark`` is what ``/readyz`` adds to its ok.
 
     Raises:
         BadAddress: an address is not understood.
         OSError: an address is taken.
     """
     metrics = [web.get("/metrics", _metrics(registry))]
-    probes = [web.get("/healthz", _probe(alive)), web.get("/readyz", _probe(ready))]
+    probes = [web.get("/healthz", _probe(alive)), web.get("/readyz", _probe(ready, remark))]
     sites: dict[str, list[web.RouteDef]] = {}
     for address, routes in ((metrics_address, metrics), (probe_address, probes)):
         sites.setdefault(address, []).extend(routes)
@@ -116,9 +121,12 @@ async def _exposition(registry: CollectorRegistry, encode: Callable[[Collector],
     return b"".join(parts) + encode(CollectorRegistry())
 
 
-def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _probe(
+    check: Check, remark: Check = lambda: ""
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.Response:
         wrong = check()
-        return web.Response(text=f"{wrong or 'ok'}\n", status=500 if wrong else 200)
+        text = wrong or "\n".join(filter(None, ("ok", remark())))
+        return web.Response(text=f"{text}\n", status=500 if wrong else 200)
 
     return handle

@@ -43,7 +43,8 @@ UNWARMED = replace(QUIET, kube_api_qps=1e6, kube_api_burst=1_000_000)
 
 
 @cache
-def _definition(resource: Resource) -> dict[str, Any]:
+def definition(resource: Resource) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind, as it is installed."""
     text = (CRDS / f"{resource.group}_{resource.plural}.yaml").read_text()
     found: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)
     return found
@@ -69,8 +70,8 @@ class Stage(Cast):
 
     async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
         """Install definitions, as somebody would while the controller runs."""
-        for definition in definitions:
-            await self.create(DEFINITIONS, definition)
+        for one in definitions:
+            await self.create(DEFINITIONS, one)
 
     async def settled(self, seconds: float = 1.0) -> None:
         """Let everything happen that is due within so much loop time."""
@@ -84,7 +85,7 @@ async def stage(
     """A server with the definitions of these kinds, and with faults that start at once."""
     options.setdefault("clock", lambda: clock.now())
     faults = faults or Faults(rules, spared=TESTER)
-    server = ApiServer(crds=[_definition(one) for one in crds], front=faults, **options)
+    server = ApiServer(crds=[definition(one) for one in crds], front=faults, **options)
     await server.start()
     try:
         async with Client(Connection(server.url, token=lambda: server.token), user_agent=TESTER) as client:

@@ -12,24 +12,34 @@ from typing import Any
 from unittest.mock import patch
 
 import aiohttp
-import orjson
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from api.labels import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 from api.meta import EVENTS, LEASES, PODS, VOLCANO_POD_GROUPS
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
+from api.v1.tfjob import RESOURCE as TF_JOBS
 from controller import app, kinds
 from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.runtime import clock
-from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS
+from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Drop, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
+from controller.testing.stage import (
+    DEFINITIONS,
+    NAMESPACE,
+    QUIET,
+    Stage,
+    controlling,
+    daytime,
+    definition,
+    stage,
+)
 
 POD_GROUPS = list(
     yaml.safe_load_all(
@@ -78,36 +88,129 @@ async def test_it_is_ready_when_all_caches_are_filled_and_works_only_then(plural
             assert len(await on.names(PODS)) == 2
 
 
-async def test_a_definition_may_be_installed_later() -> None:
-    async with stage() as full, stage(crds=()) as on, starting(on) as answer:
+BOTH = replace(QUIET, enable_scheme=(RESOURCE.kind, TF_JOBS.kind))
+CRD_NAME = f"{RESOURCE.plural}.{RESOURCE.group}"
+TF_JOB: dict[str, Any] = {
+    "apiVersion": TF_JOBS.api_version,
+    "kind": TF_JOBS.kind,
+    "metadata": {"name": "tf"},
+    "spec": {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template("tensorflow")}}},
+}
+
+
+async def served(answer: Answer) -> dict[str, float]:
+    """The metric of that name, by resource."""
+    lines = (await answer("/metrics"))[1].splitlines()
+    found = [line for line in lines if line.startswith("rallypoint_resource_served{")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in found}
+
+
+async def test_a_kind_is_served_while_the_definition_of_another_is_missing() -> None:
+    with capture_logs() as logs:
+        async with stage() as on, starting(on, BOTH) as answer:
+            await on.submit()
+            await on.settled(600)
+
+            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+            assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
+            assert await served(answer) == {"pods": 1, "services": 1, RESOURCE.plural: 1, TF_JOBS.plural: 0}
+    assert [one["resource"] for one in logs if one["event"] == "resource not served"] == ["tfjobs"]
+
+
+async def test_a_kind_starts_when_its_definition_is_installed() -> None:
+    async with stage() as on, starting(on, BOTH) as answer:
         await on.settled(30)
-        assert await answer("/readyz") == (500, "caches are being filled: pytorchjobs\n")
-        definition = await full.client.request(
-            "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/pytorchjobs.kubeflow.org"
-        )
-        await on.client.request(
-            "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=_bare(definition)
-        )
-        await on.settled(120)
+        await on.define([definition(TF_JOBS)])
+        await on.create(TF_JOBS, TF_JOB)
+        await on.settled(60)
+        await on.create(TF_JOBS, {**TF_JOB, "metadata": {"name": "later"}})
+        await on.settled()
+
+        assert await on.names(PODS) == ["later-worker-0", "tf-worker-0"]
+        assert await answer("/readyz") == (200, "ok\n")
+        assert (await served(answer))[TF_JOBS.plural] == 1
+
+
+async def test_it_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
+    async with stage(crds=()) as on, starting(on) as answer:
+        await on.settled(30)
+        assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
+        await on.define([definition(RESOURCE)])
+        await on.settled(60)
 
         assert await answer("/readyz") == (200, "ok\n")
 
 
-async def test_pod_groups_may_be_defined_later() -> None:
-    async with stage() as on, starting(on, replace(QUIET, gang_scheduler_name="volcano")) as answer:
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(Rule(Refuse(403, "Forbidden"), plural=TF_JOBS.plural), id="it may not be read"),
+        pytest.param(Rule(Refuse(500, "InternalError"), plural=TF_JOBS.plural), id="reading it fails"),
+        pytest.param(
+            Rule(Refuse(503, "ServiceUnavailable"), plural=TF_JOBS.plural), id="nobody answers for it"
+        ),
+        pytest.param(Rule(Delay(1e9), plural=TF_JOBS.plural), id="the answer never comes"),
+    ],
+)
+async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -> None:
+    async with stage(rule, crds=(RESOURCE, TF_JOBS)) as on:
+        await on.create(TF_JOBS, TF_JOB)
+        async with starting(on, BOTH) as answer:
+            await on.submit()
+            await on.settled(300)
+            assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
+            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+            on.faults.rules.remove(rule)
+            await on.settled(300)
+
+            assert await answer("/readyz") == (200, "ok\n")
+            assert await on.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
+
+
+async def test_a_kind_whose_definition_is_deleted_stops_and_starts_again_with_it() -> None:
+    """Its jobs are gone with the definition, and nothing is made for them any more; the other kind goes on."""
+    async with stage(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
         await on.submit()
-        await on.settled(30)
-        assert await answer("/readyz") == (500, "caches are being filled: podgroups\n")
-        await on.define(POD_GROUPS)
+        await on.settled()
+        await on.delete(DEFINITIONS, CRD_NAME)
+        for name in await on.names(PODS):
+            await on.delete(PODS, name, grace_period_seconds=0)
         await on.settled(120)
+        assert await answer("/readyz") == (200, "ok\nnot served: pytorchjobs\n")
+        assert await on.names(PODS) == []
+        await on.create(TF_JOBS, TF_JOB)
+        await on.settled()
+        assert await on.names(PODS) == ["tf-worker-0"]
 
+        await on.define([definition(RESOURCE)])
+        await on.submit("other")
+        await on.settled(60)
         assert await answer("/readyz") == (200, "ok\n")
-        assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
+        assert await on.names(PODS) == ["other-master-0", "other-worker-0", "tf-worker-0"]
 
 
-def _bare(definition: bytes) -> bytes:
-    whole: dict[str, Any] = orjson.loads(definition)
-    return orjson.dumps({**whole, "metadata": {"name": whole["metadata"]["name"]}, "status": None})
+async def test_without_pod_groups_jobs_of_before_are_looked_after_and_new_ones_wait() -> None:
+    settings = replace(QUIET, gang_scheduler_name="volcano")
+    async with stage() as on:
+        async with controlling(on):
+            await on.submit("before")
+            await on.settled()
+            await on.become("Running")
+            await on.settled(2)
+        async with starting(on, settings) as answer:
+            await on.submit()
+            await on.settled(30)
+            assert await answer("/readyz") == (200, "ok\nnot served: podgroups\n")
+            assert await on.names(PODS) == ["before-master-0", "before-worker-0"]
+            assert await on.events("FailedCreatePodGroup")
+            await on.become("Succeeded", code=0)
+            await on.settled(10)
+            assert (await on.conditions("before")).endswith("Succeeded T")
+
+            await on.define(POD_GROUPS)
+            await on.settled(180)
+            assert await answer("/readyz") == (200, "ok\n")
+            assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
 
 
 async def test_jobs_of_before_are_taken_up() -> None:
@@ -558,6 +661,55 @@ async def test_the_first_of_all_does_not_ask_twice() -> None:
         await on.settled()
 
         assert on.faults.count("watch", "pods") == 1
+
+
+async def test_whoever_could_work_on_nothing_does_not_take_the_lease() -> None:
+    async with stage(crds=()) as on, starting(on, LEADING) as answer:
+        await on.settled(120)
+        assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
+        assert await on.items(LEASES) == []
+        await on.define([definition(RESOURCE)])
+        await on.submit()
+        await on.settled(60)
+
+        assert len(await on.names(PODS)) == 2
+        assert await answer("/readyz") == (200, "ok\n")
+
+
+async def test_the_lease_is_not_taken_while_what_all_kinds_need_cannot_be_read() -> None:
+    rule = Rule(Refuse(403, "Forbidden", "not you"), plural="services")
+    async with stage(rule) as on, starting(on, LEADING) as answer:
+        await on.settled(120)
+
+        assert await answer("/readyz") == (500, "not served: services\n")
+        assert await on.items(LEASES) == []
+
+
+async def test_a_replica_that_has_nothing_left_to_work_on_gives_the_lease_back() -> None:
+    loop = asyncio.get_running_loop()
+    async with stage() as on, controlling(on, LEADING) as task:
+        await on.submit()
+        await on.settled()
+        await on.delete(DEFINITIONS, CRD_NAME)
+        before = loop.time()
+        with pytest.raises(NothingServed, match="pytorchjobs: not served"):
+            await task
+
+        assert 15 <= loop.time() - before < 30
+        assert (await on.get(LEASES, ID))["spec"]["holderIdentity"] == ""
+
+
+async def test_a_definition_that_is_replaced_ends_nobody() -> None:
+    async with stage() as on, controlling(on, LEADING) as task:
+        await on.settled()
+        await on.delete(DEFINITIONS, CRD_NAME)
+        await on.settled(3)
+        await on.define([definition(RESOURCE)])
+        await on.submit()
+        await on.settled(60)
+
+        assert not task.done()
+        assert len(await on.names(PODS)) == 2
 
 
 @pytest.mark.parametrize(

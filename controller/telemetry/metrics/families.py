@@ -186,6 +186,12 @@ WATCH_ENDINGS = Family(
         ),
     ),
 )
+SERVED = Family(
+    "rallypoint_resource_served",
+    "gauge",
+    "0 while the API server does not serve a resource: its definition is missing, or it may not or cannot be read",
+    (_RESOURCE,),
+)
 WATCH_REPAIRS = Family(
     "rallypoint_watch_repairs_total",
     "counter",
@@ -300,6 +306,7 @@ GROUPS = (
             WATCH_FILLS,
             WATCH_ENDINGS,
             WATCH_REPAIRS,
+            SERVED,
             CLOCK_OFFSET,
             EVENTS_DROPPED,
             EVENTS_LIMITED,

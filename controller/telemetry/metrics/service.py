@@ -29,7 +29,7 @@ _READ = (
     *(families.DEPTH, families.ADDS, families.RETRIES, families.UNFINISHED_SECONDS, families.LONGEST_SECONDS),
     *(families.LOOP_LAG_LONGEST, families.EVENTS_DROPPED, families.EVENTS_LIMITED),
     *(families.WATCH_SILENCE, families.WATCH_FILLS, families.WATCH_ENDINGS),
-    families.WATCH_REPAIRS,
+    *(families.WATCH_REPAIRS, families.SERVED),
     families.CLOCK_OFFSET,
     *(families.GATE_WIDTH, families.GATE_IN_FLIGHT, families.GATE_WAITING),
 )
@@ -44,6 +44,8 @@ class Watch(Protocol):
     def endings(self) -> Counter[str]: ...
     @property
     def repaired(self) -> int: ...
+    @property
+    def unserved(self) -> asyncio.Event: ...
     def silent_seconds(self) -> float: ...
 
 
@@ -142,6 +144,7 @@ class Metrics:
         read = self._readings.add
         read(families.WATCH_SILENCE, (resource,), watch.silent_seconds)
         read(families.WATCH_REPAIRS, (resource,), lambda: watch.repaired)
+        read(families.SERVED, (resource,), lambda: not watch.unserved.is_set())
         for by in families.FILLS:
             read(families.WATCH_FILLS, (resource, by), partial(watch.fills.__getitem__, by))
         for ending in families.ENDINGS:

@@ -74,6 +74,9 @@ class Script:
                 return await self.watches.pop(0)(request)
             return await quiet(request)
         page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
+        if callable(page):
+            answer: Answer = page
+            return await answer(request)
         return page if isinstance(page, web.Response) else answer_json(page)
 
 
@@ -749,6 +752,47 @@ async def test_what_is_not_served_is_named() -> None:
             "hint": "is its CustomResourceDefinition installed?",
         }
     ]
+
+
+async def test_a_resource_that_is_not_served_for_long_is_named_once_and_again_when_it_is_there() -> None:
+    with capture_logs() as logs:
+        script = Script([refusing(404, "NotFound")])
+        async with informing(script) as running:
+            await minutes(10)
+            assert (running.informer.unserved.is_set(), running.informer.synced.is_set()) == (True, False)
+            script.pages = [{"metadata": {"resourceVersion": "10"}, "items": []}]
+            await minutes(1)
+
+            assert (running.informer.unserved.is_set(), running.informer.synced.is_set()) == (False, True)
+    told = [one["event"] for one in logs if one["event"].startswith("resource")]
+    assert told == ["resource not served", "resource served"]
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [
+        pytest.param(403, 0.5, id="forbidden, at once"),
+        pytest.param(500, 10, id="failing, after some tries"),
+        pytest.param(503, 150, id="unavailable, after a while"),
+    ],
+)
+async def test_a_store_that_cannot_be_filled_counts_as_unserved(code: int, seconds: float) -> None:
+    async with informing(Script([refusing(code, "Refused")])) as running:
+        await asyncio.sleep(seconds)
+
+        assert running.informer.unserved.is_set()
+
+
+@pytest.mark.parametrize("code", [403, 500, 503])
+async def test_a_store_that_is_filled_is_kept_when_the_server_refuses(code: int) -> None:
+    whole = saying(event("ADDED", "a", 5), end_of_all(10))
+    script = Script([refusing(code, "Refused")], wholes=[whole])
+    script.watches = [refusing(code, "Refused") for _ in range(100)]
+    async with informing(script) as running:
+        await minutes(10)
+
+        assert (running.informer.unserved.is_set(), running.informer.synced.is_set()) == (False, True)
+        assert len(running.informer.store) == 1
 
 
 async def test_silence_is_counted_from_the_last_word() -> None:

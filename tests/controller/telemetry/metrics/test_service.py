@@ -37,6 +37,7 @@ class Hearing:
         self.fills = Counter[str]()
         self.endings = Counter[str]()
         self.repaired = 0
+        self.unserved = asyncio.Event()
 
     def silent_seconds(self) -> float:
         return self.seconds
@@ -157,6 +158,7 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
     watches["pods"].fills["list"] += 1
     watches["pods"].endings["lost"] += 2
     watches["pods"].repaired = 7
+    watches["pods"].unserved.set()
 
     def values(figure: str, label: str, among: tuple[str, ...]) -> list[float | None]:
         name = f"rallypoint_watch_{figure}_total"
@@ -172,6 +174,8 @@ def test_watches(metrics: Metrics, registry: CollectorRegistry) -> None:
         registry.get_sample_value("rallypoint_watch_repairs_total", {"resource": one}) for one in watches
     ]
     assert repairs == [7, 0]
+    served = [registry.get_sample_value("rallypoint_resource_served", {"resource": one}) for one in watches]
+    assert served == [0, 1]
 
 
 @pytest.mark.parametrize("figure", ["dropped", "limited"])
