@@ -243,7 +243,7 @@ class Reconciler:
         flavor, and missing where the definition had no default yet. It comes before all else, and the next reconcile goes on from
         there; a refusal keeps the job from nothing, as no Go operator works beside this one.
 
-        Differs: the originals know one version each. See docs/decisions/0017-mpijob-versions.md.
+        Differs: the originals know one version each. See decision 17.
         """
         metadata = {"uid": row.uid, "resourceVersion": str(row.resource_version)}
         change = {"metadata": metadata, "spec": {"runPolicy": {"managedBy": manager}}}
