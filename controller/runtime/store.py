@@ -64,6 +64,8 @@ class Store(Generic[R]):
         key = (row.namespace, row.name)
         before = self._rows.get(key)
         known = self.horizon if before is None else before.resource_version
+        if before is not None and row.resource_version == known:
+            self.unselected.discard(key)  # the watch has caught up with what was read by its name
         if row.resource_version <= known:
             return None
         self._set(key, before, row)

@@ -292,3 +292,19 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def test_a_row_that_was_read_by_its_name_is_selected_once_the_watch_reports_it_in_that_version() -> None:
+    store = stored()
+    store.put_unselected(Thing("a", 5))
+
+    assert store.put(Thing("a", 5)) is None
+    assert store.unselected == set()
+
+
+def test_a_row_stays_unselected_while_the_watch_reports_what_it_was() -> None:
+    store = stored()
+    store.put_unselected(Thing("a", 5))
+
+    assert store.put(Thing("a", 4)) is None
+    assert store.unselected == {("default", "a")}
