@@ -164,6 +164,10 @@ class Applier:
         await self._many([child for child in missing if child.resource == PODS], find)
         return parent.subject.uid in self._overtaken
 
+    def restores(self, job: Subject, children: Sequence[Child]) -> bool:
+        """Whether any of those children was made, and is gone by now or was changed by somebody."""
+        return self._unwatched.restores(job, children)
+
     def look_in(self, parent: Parent, children: Sequence[Child]) -> float:
         """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         return self._unwatched.look_in(parent, children)

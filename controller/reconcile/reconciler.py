@@ -177,7 +177,8 @@ class Reconciler:
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
         plan = planning.decide(kind, believed, snapshot, self._now(), options, malformed)
-        if _makes(plan) and self._expectations.may_be_gone(row.uid, row.resource_version):
+        makes = _makes(plan) or self._applier.restores(_subject(kind, row), plan.create)
+        if makes and self._expectations.may_be_gone(row.uid, row.resource_version):
             newest = await self._read(row)
             if newest is None or newest.resource_version != row.resource_version:
                 return Outcome(0)
@@ -295,6 +296,7 @@ class Reconciler:
     async def _carry_out(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan, pods: Pods) -> Outcome:
         is_new = job.status is None or not job.status.conditions
         parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice, pods)
+        makes = _makes(plan) or self._applier.restores(parent.subject, plan.create)
         children, written = await asyncio.gather(
             self._applier.apply(parent, plan.create, plan.delete),
             self._write_status(kind, row, job, plan),
@@ -324,7 +326,7 @@ class Reconciler:
         if plan.delete_job:
             await self._delete_job(kind, row)
             return Outcome()
-        if children is None and _makes(plan):
+        if children is None and makes:
             self._expectations.made_all(row.uid, row.resource_version)
         if children is None and plan.again and _makes(plan):
             return Outcome(0)
@@ -389,12 +391,16 @@ class Reconciler:
         try:
             await self._client.delete(self._kind.resource, row.namespace, row.name, uid=row.uid)
         except (errors.NotFound, errors.Conflict):
-            return  # gone, or another job of that name: not ours to delete
+            # Gone, or another job of that name: not ours to delete. The watch may have lost the event that says so.
+            self._jobs.remove(row)
+            return
         except errors.ApiError as error:
             self._teller.happened(
                 subject, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")]
             )
             raise
+        # A restored server may have the job again in the same version: then it is to be deleted again.
+        self._jobs.amend(row)
         self._teller.happened(subject, [Event(Severity.NORMAL, told, f"Deleted job: {row.name}")])
         self._counter(kind, row.namespace, Count.DELETED)
 

@@ -95,6 +95,12 @@ class Unwatched:
             return True
         return self._is_as_left(job, child, last) and self._look_in(parent, child, last) > SLACK_SECONDS
 
+    def restores(self, job: Subject, children: Iterable[Child]) -> bool:
+        """Whether any of those children was made, and is gone by now or was changed by somebody."""
+        of_job = self._of(job)
+        kept = ((child, of_job.get(_key(job, child))) for child in children if child.upkeep is Upkeep.EQUAL)
+        return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in kept)
+
     def look_in(self, parent: Parent, children: Iterable[Child]) -> float:
         """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         of_job = self._of(parent.subject)

@@ -356,6 +356,24 @@ async def test_what_is_watched_is_made_again_at_once(resource: Resource, name: s
         assert after.get("data") == before.get("data")
 
 
+async def test_a_job_whose_deletion_the_watch_has_lost_is_not_healed_without_end() -> None:
+    """The garbage collector takes what is made for it, as often as it is made, while its pods are still ending."""
+    async with playing() as it:
+        await it.submit()
+        await it.run()
+        for name in await it.on.names(PODS):
+            await it.on.change(PODS, name, {"metadata": {"finalizers": ["example.com/node"]}})
+        lost = Rule(Drop(), verb="watch", plural=JOB.plural, containing=b'"DELETED"', times=1)
+        it.on.faults.rules.append(lost)
+        await it.on.delete(JOB, "pi")
+        it.on.faults.calls.clear()
+        await it.on.settled(60)
+
+        assert lost.met == 1
+        assert it.on.faults.count("create", "configmaps") <= 1
+        assert await it.on.names(CONFIG_MAPS) == []
+
+
 @CHILD
 async def test_what_pods_wait_for_is_made_again_soon(resource: Resource, name: str) -> None:
     """A pod that does not start may lack it; so somebody looks, ever more rarely."""
