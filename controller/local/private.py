@@ -13,8 +13,7 @@ FILE_MODE = 0o600
 
 def folder(path: Path) -> Path:
     """Make a folder of the site's own, or close the one that is there, and return it. Those above it are only made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     path.chmod(FOLDER_MODE)
     return path
 

@@ -72,6 +72,7 @@ class Images:
     """The images that are known by name."""
 
     def __init__(self, images: Mapping[str, Image]) -> None:
+        self._given = images
         self._images = {named(name): image for name, image in images.items()}
 
     def get(self, name: str) -> Image | None:
@@ -80,7 +81,7 @@ class Images:
 
     def roots(self) -> list[tuple[str, Path]]:
         """Return the names and folders of the images with a root file system of their own."""
-        return [(name, image.folder) for name, image in self._images.items() if image.folder is not None]
+        return [(name, image.folder) for name, image in self._given.items() if image.folder is not None]
 
 
 NO_IMAGES = Images({})

@@ -7,6 +7,7 @@ import pytest
 
 from controller.cli import main
 from controller.cli.here import add_flags, labels, offer_of, settings_of
+from controller.local.node.images import Image
 from controller.local.site import Offer
 
 
@@ -44,7 +45,7 @@ def test_what_is_no_name_of_a_scheduler(capsys: pytest.CaptureFixture[str]) -> N
 def test_images(tmp_path: Path) -> None:
     given = parsed(f"--image=a={tmp_path}", f"--image=b:1={tmp_path}")
 
-    assert given.images == {"a": tmp_path, "b:1": tmp_path}
+    assert given.images == {"a": Image(tmp_path), "b:1": Image(tmp_path)}
     assert parsed().images == {}
 
 

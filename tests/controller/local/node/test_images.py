@@ -157,7 +157,7 @@ async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
-    with pytest.raises(NoNamespaces, match="/nosuch cannot be the file system of image small:latest"):
+    with pytest.raises(NoNamespaces, match="/nosuch cannot be the file system of image small"):
         await choose("namespaces", tmp_path, images=Images({"small": Image(Path("/nosuch"))}))
 
 
