@@ -171,6 +171,7 @@ class Relist(Generic[R]):
         if row is not None and row.uid == item.uid:
             found.uids.add(row.uid)  # the row's own text, which costs no memory
             if row.resource_version == version:
+                self._store.unselected.discard(key)  # the list has the selectors of the watch
                 return
             if version < row.resource_version <= found.resource_version:
                 raise _DoesNotFit("an object is older than it was")
