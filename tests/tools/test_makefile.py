@@ -32,6 +32,7 @@ TARGETS = (
     "e2e-full",
     "schedulers",
     "lock",
+    "takeover",
 )
 
 
