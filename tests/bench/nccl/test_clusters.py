@@ -24,6 +24,7 @@ POINT = (
 )
 BENCH = [sys.executable, "-c", "import sys; from bench.__main__ import main; sys.exit(main())", "nccl"]
 END = MARK + '{"say":"end"}'
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 OURS = ("/apis/kubeflow.org/v1/pytorchjobs", "/api/v1/configmaps", "/api/v1/pods")
 PERF = """[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
 echo '# nccl-tests version 2.17.1 nccl-headers=22803 nccl-library=22803'
@@ -42,16 +43,19 @@ def script(folder: Path, name: str, *lines: str) -> Path:
 
 
 async def test_the_gate_as_a_job(tmp_path: Path) -> None:
-    """Its pod submits the run, and its exit status is the verdict; what it asks for here is one rank on a CPU."""
+    """Its pod submits the run with the rights of the file's Role, and its exit status is the verdict; here it is one rank on a CPU."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", f"echo '{END}'")
-    (job,) = [one for one in yaml.safe_load_all((READY / "gate.yaml").read_text()) if one["kind"] == "Job"]
+    account, role, binding, job = yaml.safe_load_all((READY / "gate.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["command"][:3] == ["rallypoint-bench", "nccl", "--in-cluster"]
     container["command"][0:1] = [sys.executable, "-m", "bench"]
     container["args"] = ["--backend=gloo", f"--python={worker}", "--max=8", "--min-busbw=1"]
-    del job["spec"]["template"]["spec"]["serviceAccountName"], container["securityContext"]
+    del container["securityContext"]
 
     async with up("--isolation=auto", folder=tmp_path) as here:
+        await here.wire.send(Step("POST", "/api/v1/namespaces/default/serviceaccounts", account, 201))
+        await here.wire.send(Step("POST", f"{ROLES}/roles", role, 201))
+        await here.wire.send(Step("POST", f"{ROLES}/rolebindings", binding, 201))
         await here.wire.send(Step("POST", "/apis/batch/v1/namespaces/default/jobs", job, 201))
         ended = await here.until("/apis/batch/v1/namespaces/default/jobs/nccl-gate", has_ended)
         log = await said(here)
