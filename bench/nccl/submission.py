@@ -14,7 +14,7 @@ from api.meta import CONFIG_MAPS, PODS, Resource
 from bench.nccl import autopsy, ship, state
 from bench.nccl.cluster import Cluster
 from bench.nccl.gathering import Gathering
-from controller.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
+from controller.kube.errors import ApiError, NotFound, ServerError, TooManyRequests
 
 RESOURCES = {
     "pytorchjob": Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
@@ -105,8 +105,10 @@ class Submission:
         self._ours.append(resource)
         try:
             return await self._client.create(resource, self._cluster.namespace, orjson.dumps(wanted))
-        except AlreadyExists:
-            self._ours.remove(resource)  # It is somebody else's, and stays.
+        except ServerError:
+            raise  # It may have been made all the same.
+        except ApiError:
+            self._ours.remove(resource)  # It was not made, or is somebody else's and stays.
             raise
 
     async def _to_the_end(self, name: str) -> None:

@@ -11,14 +11,14 @@ import aiohttp
 import orjson
 import pytest
 
-from api.meta import CONFIG_MAPS, PODS
+from api.meta import CONFIG_MAPS, PODS, Resource
 from bench.nccl import measuring, submission
 from bench.nccl.cluster import Cluster, cluster
 from bench.nccl.gathering import Gathering
 from bench.nccl.schema import Asked
 from bench.nccl.submission import RESOURCES
 from bench.nccl.worker.telling import MARK
-from controller.kube.errors import AlreadyExists, Invalid, ServerError
+from controller.kube.errors import AlreadyExists, Forbidden, Invalid, ServerError
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -174,6 +174,23 @@ async def test_a_name_that_is_taken(run: Run, here: Cluster) -> None:
 
     await here.client.get(CONFIG_MAPS, "default", "run")
     await here.client.delete(CONFIG_MAPS, "default", "run")
+
+
+async def test_an_account_without_rights(run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told so at once: nothing was made, so nothing is removed."""
+    calls = list[str]()
+
+    async def refuse(resource: Resource, *_: Any, **__: Any) -> bytes:
+        calls.append(resource.plural)
+        raise Forbidden(403, "Forbidden", "cannot create resource")
+
+    monkeypatch.setattr(here.client, "create", refuse)
+    monkeypatch.setattr(here.client, "delete", refuse)
+
+    with pytest.raises(Forbidden):
+        await run("exit 0")
+
+    assert calls == ["configmaps"]
 
 
 async def test_a_log_that_breaks_off(run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
