@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -36,7 +36,14 @@ class Hold:
 class Door:
     """Serves plain HTTP on loopback while the block runs. Jobs that are counted and held are named ``cut-NUMBER``."""
 
-    def __init__(self, connection: Connection, holds: Mapping[str, Hold] | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        holds: Mapping[str, Hold] | None = None,
+        *,
+        unanswered: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """``unanswered`` are methods and paths: such a call takes place once, and its answer is lost in a gateway, which asks for another try."""
         self.url = ""
         self.calls: Counter[tuple[str, bool]] = Counter()
         """How often each job was named: by events, by other calls."""
@@ -44,6 +51,7 @@ class Door:
         """Set when the job is held."""
         self._connection = connection
         self._holds = holds or {}
+        self._unanswered = set(unanswered)
         self._over = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -73,7 +81,11 @@ class Door:
         self.calls[job, is_event] += 1
         hold = self._holds.get(job)
         if hold is None or (is_event, self.calls[job, is_event]) != (hold.is_event, hold.cut.number):
-            return await self._pass_on(request, body)
+            answer = await self._pass_on(request, body)
+            if (call := (request.method, request.path)) in self._unanswered:
+                self._unanswered.remove(call)
+                return web.Response(status=503, headers={"Retry-After": "1"})
+            return answer
         if hold.cut.moment is Moment.AFTER:
             await self._pass_on(request, body)
         self.held[job].set()
