@@ -5,7 +5,7 @@ Everything is looked at anew each time; a pass that finds nothing to do writes n
 
 import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -70,6 +70,21 @@ class _Items(msgspec.Struct):
 
 
 _decode_items = msgspec.json.Decoder(_Items).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What one reconcile has decided, to be carried out."""
+
+    kind: JobKind[Any]
+    row: JobRow
+    job: Job
+    plan: Plan
+    parent: Parent
+    creates: bool
+    """Whether children are created that are not there."""
+    makes: bool
+    """Whether children are created, or written again that others have deleted or changed."""
 
 
 class Reconciler:
@@ -177,19 +192,20 @@ class Reconciler:
         known = self._waiting.known(row.uid, row.status)
         believed = job if known is None else job.model_copy(update={"status": known})
         plan = planning.decide(kind, believed, snapshot, self._now(), options, malformed)
-        makes = _makes(plan) or self._applier.restores(_subject(kind, row), plan.create)
+        is_new = job.status is None or not job.status.conditions
+        parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice, _pods(snapshot))
+        creates = _creates(plan)
+        makes = creates or self._applier.restores(parent.subject, plan.create)
         if makes and self._expectations.may_be_gone(row.uid, row.resource_version):
             newest = await self._read(row)
             if newest is None or newest.resource_version != row.resource_version:
                 return Outcome(0)
-        if is_first and has_run(job.status) and _makes(plan):
-            # The job ran, and the caches, which are new, lack pods of it. One whose label was removed is there and not in them.
-            parent = Parent(_subject(kind, row), row.generation, voice=kind.voice)
-            if await self._applier.find(parent, plan.create):
-                return Outcome(0)
+        # The job ran, and the caches, which are new, lack pods of it. One whose label was removed is there and not in them.
+        if is_first and creates and has_run(job.status) and await self._applier.find(parent, plan.create):
+            return Outcome(0)
         for one in plan.knocks:
             self._ask(key, one)
-        return await self._carry_out(kind, row, job, plan, _pods(snapshot))
+        return await self._carry_out(_Decision(kind, row, job, plan, parent, creates, makes))
 
     async def _leave(self, kind: JobKind[Any], row: JobRow, job: Job) -> Outcome:
         """The job is another controller's; what the kind wants that one to know is written into its annotations.
@@ -293,10 +309,9 @@ class Reconciler:
         self._corrected.discard(uid)
         self._waiting.forget(uid)
 
-    async def _carry_out(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan, pods: Pods) -> Outcome:
-        is_new = job.status is None or not job.status.conditions
-        parent = Parent(_subject(kind, row), row.generation, is_new, kind.voice, pods)
-        makes = _makes(plan) or self._applier.restores(parent.subject, plan.create)
+    async def _carry_out(self, decision: _Decision) -> Outcome:
+        kind, row, job, plan = decision.kind, decision.row, decision.job, decision.plan
+        parent = decision.parent
         children, written = await asyncio.gather(
             self._applier.apply(parent, plan.create, plan.delete),
             self._write_status(kind, row, job, plan),
@@ -326,9 +341,9 @@ class Reconciler:
         if plan.delete_job:
             await self._delete_job(kind, row)
             return Outcome()
-        if children is None and makes:
+        if children is None and decision.makes:
             self._expectations.made_all(row.uid, row.resource_version)
-        if children is None and plan.again and _makes(plan):
+        if children is None and plan.again and decision.creates:
             return Outcome(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
         # While children wait for another reason, nothing is looked at, however long that is due.
@@ -462,7 +477,7 @@ def _pods(snapshot: Snapshot) -> Pods:
     return Pods.WAITING if "Pending" in phases else Pods.STARTED
 
 
-def _makes(plan: Plan) -> bool:
+def _creates(plan: Plan) -> bool:
     """Whether children are made that are not there."""
     return any(child.upkeep is Upkeep.ONCE for child in plan.create)
 
