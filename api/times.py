@@ -6,7 +6,6 @@ any character (also a digit), and whatever follows a second ``t``. A reader that
 Source: kube-openapi, pkg/validation/strfmt/time.go, IsDateTime; leap seconds are RFC 3339's.
 """
 
-import contextlib
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -30,10 +29,10 @@ def parse_time(text: str) -> datetime:
         ValueError: the text is no time.
     """
     if len(text) == 20 and text[10] == "T" and text[19] == "Z" and text[11:13] < "24":
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(
-                text
-            )  # as Kubernetes writes nearly all of them, and ten times as fast
+        try:  # as Kubernetes writes nearly all of them, and ten times as fast
+            return datetime.fromisoformat(text)
+        except ValueError:
+            pass
     found = _DATE_TIME.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no time of the form 2006-01-02T15:04:05Z")

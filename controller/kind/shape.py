@@ -145,6 +145,8 @@ class Shape(Quiet, Generic[J]):
 
     def place(self, job: str, row: Owned) -> Place | None:
         """By name. Labels may be missing, as somebody may have removed them, but not say otherwise."""
+        if row.role and row.index >= 0 and row.name == child_name(job, row.role, row.index):
+            return row.role, row.index  # nearly all of them, and five times as fast
         role, _, number = row.name.removeprefix(f"{job}-").rpartition("-")
         if not number.isascii() or not number.isdigit():
             return None

@@ -34,8 +34,10 @@ def observed(
     now = now.replace(microsecond=0)
     found: dict[str, Failure] = {}
     for pod in pods:
+        if pod.phase != "Failed" or pod.deleting:
+            continue
         last = failures.get(pod.name)
-        if pod.phase != "Failed" or pod.deleting or (last and last.uid == pod.uid):
+        if last and last.uid == pod.uid:
             continue
         before = 0 if _had_recovered(pod, last, now) else max(last.count if last else 0, pod.failed_before)
         failed_at = min(_finished_at(pod) or now, now) if is_first else now

@@ -72,7 +72,9 @@ def is_same(before: C | None, after: C | None) -> bool:
     """
     if before is None or after is None:
         return False
-    if isinstance(before, Pod) and isinstance(after, Pod) and _same_troubles(before, after):
+    if isinstance(before, Pod) and isinstance(after, Pod) and before.troubles != after.troubles:
+        if not _same_troubles(before, after):
+            return False
         after = msgspec.structs.replace(after, troubles=before.troubles)
     return msgspec.structs.replace(after, resource_version=before.resource_version) == before
 
