@@ -10,11 +10,17 @@ from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
 from controller.domain import Snapshot
 from controller.kind import ReplicaKind
+from controller.runtime.recorder import Subject
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UID = "5f1d0f7e-job"
 
 J = TypeVar("J", bound=Job)
+
+
+def subject(name: str = "train", *, uid: str = "uid-1", namespace: str = "default") -> Subject:
+    """A PyTorchJob as events name it."""
+    return Subject("kubeflow.org/v1", "PyTorchJob", namespace, name, uid, "pytorchjob-controller")
 
 
 def template(container: str = "pytorch", **container_fields: Any) -> dict[str, Any]:

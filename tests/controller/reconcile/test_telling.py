@@ -9,8 +9,9 @@ from controller.kube.client import Client
 from controller.reconcile import telling
 from controller.reconcile.telling import ONE_BY_ONE, Teller
 from controller.runtime.recorder import EventPriority, Recorder, Subject
+from controller.testing.builders import subject
 
-JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "train", "uid-1", "pytorchjob-controller")
+JOB = subject()
 
 
 class Listener(Recorder):
@@ -107,7 +108,7 @@ def test_compact_sums_up_from_the_start(listener: Listener) -> None:
 
 def test_what_is_left_to_sum_up_of_all_jobs(listener: Listener) -> None:
     teller = Teller(listener, compact=True)
-    other = Subject(JOB.api_version, JOB.kind, "default", "other", "uid-2", JOB.source)
+    other = subject("other", uid="uid-2")
     teller.created(JOB, PODS, "a")
     teller.deleted(JOB, PODS, "b")
     teller.created(other, PODS, "c")
@@ -136,7 +137,7 @@ def test_what_is_told_once_is_not_told_again(listener: Listener, compact: bool) 
         teller.happened(JOB, [exited("pod", once)])
     assert len(listener.heard) == 2
 
-    other = Subject(JOB.api_version, JOB.kind, "default", "train", "uid-2", JOB.source)
+    other = subject(uid="uid-2")
     teller.happened(other, [exited("pod", "a")])
     assert len(listener.heard) == 3, "another job of that name is another job"
 
@@ -146,7 +147,7 @@ def test_many_jobs_in_trouble_do_not_make_each_other_forgotten(
 ) -> None:
     monkeypatch.setattr(telling, "REMEMBERED", 2)
     teller = Teller(listener)
-    jobs = [Subject("v1", JOB.kind, "default", f"job-{n}", f"uid-{n}", JOB.source) for n in range(5)]
+    jobs = [subject(f"job-{n}", uid=f"uid-{n}") for n in range(5)]
     for job in jobs + jobs:
         teller.happened(job, [exited("a", "a"), exited("b", "b")])
 

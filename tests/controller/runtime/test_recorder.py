@@ -26,15 +26,11 @@ from controller.runtime.recorder import (
     TRIES,
     EventPriority,
     Recorder,
-    Subject,
 )
+from controller.testing.builders import subject
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
-JOB = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", "uid-1", "pytorchjob-controller")
-
-
-def of(namespace: str, uid: str = "uid-1") -> Subject:
-    return Subject("kubeflow.org/v1", "PyTorchJob", namespace, "job", uid, "pytorchjob-controller")
+JOB = subject()
 
 
 class Stage:
@@ -44,14 +40,13 @@ class Stage:
         self._client = client
 
     def tell(self, message: str = "something", uid: str = "uid-1") -> None:
-        subject = Subject("kubeflow.org/v1", "PyTorchJob", "default", "job", uid, "pytorchjob-controller")
-        self.recorder.record(subject, "Normal", "Reason", message)
+        self.recorder.record(subject(uid=uid), "Normal", "Reason", message)
 
     def report(
         self, message: str, *, similar: str = "no image", reason: str = "ErrImagePull", uid: str = "uid-1"
     ) -> None:
         self.recorder.record(
-            of("default", uid), "Warning", reason, message, priority=EventPriority.REPORT, similar=similar
+            subject(uid=uid), "Warning", reason, message, priority=EventPriority.REPORT, similar=similar
         )
 
     async def events(self) -> list[dict[str, Any]]:
@@ -97,7 +92,7 @@ async def test_what_an_event_says() -> None:
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "namespace": "default",
-        "name": "job",
+        "name": "train",
         "uid": "uid-1",
     }
     assert (event["type"], event["reason"], event["message"], event["count"]) == (
@@ -108,7 +103,7 @@ async def test_what_an_event_says() -> None:
     )
     assert event["source"] == {"component": "pytorchjob-controller"}
     assert event["firstTimestamp"] == event["lastTimestamp"]
-    assert event["metadata"]["name"].startswith("job.")
+    assert event["metadata"]["name"].startswith("train.")
 
 
 async def test_a_repeat_is_counted_up() -> None:
@@ -230,9 +225,9 @@ async def test_when_too_many_wait_the_oldest_of_who_has_most_are_dropped_and_cou
 ) -> None:
     monkeypatch.setattr(module, "WAITING", 10)
     async with recording() as stage:
-        stage.recorder.record(of("quiet"), "Normal", "Reason", "quiet")
+        stage.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
         for number in range(12):
-            stage.recorder.record(of("flood"), "Normal", "Reason", str(number))
+            stage.recorder.record(subject(namespace="flood"), "Normal", "Reason", str(number))
         await stage.recorder.flushed()
 
         assert stage.recorder.dropped == 3
@@ -423,8 +418,10 @@ async def test_a_limited_job_reports_again_after_a_while_and_counts_what_it_left
 async def test_a_flood_in_one_namespace_delays_another_by_its_turns_only() -> None:
     async with recording() as stage:
         for number in range(1000):
-            stage.recorder.record(of("flood", str(number)), "Normal", "Reason", str(number))
-        stage.recorder.record(of("quiet"), "Normal", "Reason", "quiet")
+            stage.recorder.record(
+                subject(uid=str(number), namespace="flood"), "Normal", "Reason", str(number)
+            )
+        stage.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
         await stage.recorder.flushed()
 
         assert "quiet" in [one["message"] for one in stage.made()][:10]
@@ -444,7 +441,9 @@ async def test_a_namespace_that_takes_no_events_for_now_holds_up_no_other() -> N
     refuse = Rule(Refuse(500, "InternalError"), verb="create", plural="events", namespace="broken")
     async with recording(refuse) as stage:
         for number in range(100):
-            stage.recorder.record(of("broken", str(number)), "Normal", "Reason", str(number))
+            stage.recorder.record(
+                subject(uid=str(number), namespace="broken"), "Normal", "Reason", str(number)
+            )
         stage.tell("quiet")
         await asyncio.sleep(PAUSE_SECONDS / 2)
 
