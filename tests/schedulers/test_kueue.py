@@ -149,7 +149,7 @@ def test_a_job_is_admitted_once_runs_ends_and_gives_its_quota_back(cluster: Clus
     plane.wait("the job Running", lambda: "Running" in cluster.conditions("pi"), seconds=SECONDS)
     (workload,) = cluster.workloads()
     assert workload["metadata"]["ownerReferences"][0]["kind"] == "MPIJob"
-    assert cluster.used() == "3"
+    plane.wait("the quota of three pods in use", lambda: cluster.used() == "3", seconds=SECONDS)
 
     cluster.end_launcher()
 
