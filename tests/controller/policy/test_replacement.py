@@ -115,7 +115,7 @@ def test_nothing_is_due_where_none_waits() -> None:
 def test_the_description_names_the_next_pod_and_when_it_is_replaced() -> None:
     failures = {**after(4), **after(3, "b")}
     pods = [failed(4), failed(3, name="b")]
-    text = "b has failed 3 times in a row and will be replaced at 2026-01-01T12:00:20Z; 1 more later."
+    text = "b has failed 3 times in a row; its replacement is due at 2026-01-01T12:00:20Z; 1 more later."
 
     assert described(failures, pods, NOON) == text
     assert described(failures, pods, NOON + 5 * SECOND) == text, (

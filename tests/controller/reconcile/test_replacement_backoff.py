@@ -112,7 +112,7 @@ async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> 
 
         assert re.fullmatch(
             r"job train is restarting because Worker replica\(s\) failed\. "
-            r"train-worker-0 has failed 3 times in a row and will be replaced at 2026-01-01T12:00:\d\dZ\.",
+            r"train-worker-0 has failed 3 times in a row; its replacement is due at 2026-01-01T12:00:\d\dZ\.",
             told["message"],
         )
         assert pod["metadata"]["annotations"][FAILED_BEFORE] == "2"

@@ -305,7 +305,7 @@ def test_a_worker_that_is_evicted_again_is_replaced_after_a_pause() -> None:
     assert life.made == made
     assert life.decide().requeue_after_seconds == 10
     assert (life.status.conditions or [])[-1].message == (
-        "1/2 workers are evicted. pi-worker-1 has failed 2 times in a row and will be replaced at 2026-01-01T12:00:10Z."
+        "1/2 workers are evicted. pi-worker-1 has failed 2 times in a row; its replacement is due at 2026-01-01T12:00:10Z."
     )
     life.wait(10)
     life.settle()
