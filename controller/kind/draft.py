@@ -123,6 +123,20 @@ class Draft:
         """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
         self._idle("HeldUp", message)
 
+    def unreadable(self, message: str) -> None:
+        """Nothing is decided for the job, whatever it does. What holds goes on holding, and says so in its message.
+
+        The condition of a job that has ended stays as it is.
+        """
+        if conditions.is_finished(self.status):
+            return
+        holding = (ConditionType.SUSPENDED, ConditionType.RUNNING, ConditionType.RESTARTING)
+        for one in holding:
+            if conditions.is_true(self.status, one):
+                self._set(one, TRUE, "HeldUp", message, rewords=True)
+                return
+        self.held_up(message)
+
     def no_longer_held_up(self) -> None:
         """Nothing is in the way of its pods any more; they may take their time to run."""
         running = conditions.find(self.status.conditions or (), ConditionType.RUNNING)

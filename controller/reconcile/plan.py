@@ -67,6 +67,14 @@ def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str
     return draft.plan()
 
 
+def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Plan:
+    """What is said of a job of which nothing can be decided, as part of it cannot be read."""
+    draft = Draft(kind, job, now)
+    draft.unreadable(event.message)
+    draft.tell(event.severity, event.reason, event.message, once=event.message)
+    return draft.plan()
+
+
 @dataclass(frozen=True, slots=True)
 class _Roles:
     """The flow of the kinds that have none of their own."""

@@ -249,7 +249,7 @@ class Reconciler:
         """Part of the object cannot be read, so nothing is decided until it changes; the job says which part."""
         text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
         event = Event(Severity.WARNING, f"{job.kind}HeldUp", text)
-        plan = planning.hold_up(kind, job, [(event, text)], clock.now())
+        plan = planning.unreadable(kind, job, event, self._now())
         await self._write_status(kind, row, job, plan)
         return Outcome(failure=Terminal(text))
 

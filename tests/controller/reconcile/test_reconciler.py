@@ -960,6 +960,46 @@ async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_unti
     assert "pass broke" not in [one["event"] for one in logs]
 
 
+@pytest.mark.parametrize("holding", ["Running", "Suspended", "Restarting", "Succeeded"])
+async def test_what_holds_of_a_job_that_cannot_be_read_goes_on_holding(holding: str) -> None:
+    """And says so in its message, unless it is the end of the job."""
+    async with stage(crds=()) as on:
+        await on.define([open_definition()])
+        async with controlling(on):
+            await on.submit()
+            await on.settled()
+            given = {"type": holding, "status": "True", "reason": "AsWritten", "message": "as written"}
+            await on.change(RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status")
+            await on.settled()
+            (condition,) = (await on.job())["status"]["conditions"]
+            told = await on.events("PyTorchJobHeldUp")
+
+    assert [text.partition(":")[0] for text in told] == ["PyTorchJob cannot be read"]
+    expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobHeldUp", told[0])
+    assert (condition["type"], condition["status"]) == (holding, "True")
+    assert (condition["reason"], condition["message"]) == expected
+
+
+async def test_a_running_job_that_can_be_read_again_goes_on() -> None:
+    async with stage(crds=()) as on:
+        await on.define([open_definition()])
+        async with controlling(on):
+            await on.submit()
+            await on.settled()
+            await on.become("Running", *await on.names(PODS))
+            await on.settled()
+            await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
+            await on.settled()
+            await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
+            await on.settled()
+            running = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+            await train(on)
+            conditions = await on.conditions()
+
+    assert (running["status"], running["reason"]) == ("True", "PyTorchJobRunning")
+    assert conditions == SUCCEEDED
+
+
 def open_definition() -> dict[str, Any]:
     """The kind's definition, taking anything."""
     names = {"kind": RESOURCE.kind, "plural": RESOURCE.plural, "singular": RESOURCE.singular}
