@@ -68,7 +68,9 @@ def described(failures: Mapping[str, Failure], pods: Iterable[Pod], now: datetim
     seconds, name = held[0]
     due = (now + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     others = f"; {len(held) - 1} more later" if len(held) > 1 else ""
-    return f"{name} has failed {failures[name].count} times in a row; its replacement is due at {due}{others}."
+    return (
+        f"{name} has failed {failures[name].count} times in a row; its replacement is due at {due}{others}."
+    )
 
 
 def marked(failures: Mapping[str, Failure], child: Child) -> Child:

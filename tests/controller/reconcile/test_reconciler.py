@@ -992,7 +992,9 @@ async def test_a_running_job_that_can_be_read_again_goes_on() -> None:
             await on.settled()
             await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
             await on.settled()
-            running = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+            running = next(
+                one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
+            )
             await train(on)
             conditions = await on.conditions()
 
