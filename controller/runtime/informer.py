@@ -137,6 +137,8 @@ class Informer(Generic[R]):
         """Whether the server has answered the request that is under way, or was last."""
         self._attempt: asyncio.Timeout | None = None
         """What ends the watch that is under way."""
+        self._is_reporting = False
+        """Whether changes that the store has are still to be reported: cut off now, they never would be."""
         self._log = log.bind(resource=resource.plural)
 
     @property
@@ -170,10 +172,10 @@ class Informer(Generic[R]):
         return True
 
     def ask_anew(self, reason: str) -> None:
-        """Ask for everything anew at once; the store holds what it held until that is there."""
+        """Ask for everything anew, as soon as all changes are reported; the store holds what it held until that is there."""
         self._log.info("asking for everything", reason=reason)
         self._in_place = False
-        if self._attempt is not None and self._attempt.when() is None:
+        if self._attempt is not None and self._attempt.when() is None and not self._is_reporting:
             self._attempt.reschedule(0)
 
     async def run(self) -> None:
@@ -302,13 +304,19 @@ class Informer(Generic[R]):
         # In one go, so that no reader meets half of it: 10,000 rows take about 5 ms. To tell of them takes longer, and may.
         changes = self.store.replace(rows, resource_version)
         self._in_place, self._vain = True, 0
-        for count, change in enumerate(changes, 1):
-            self.on_change(*change)
-            if count % PER_SLICE == 0:
-                await asyncio.sleep(0)
+        self._is_reporting = True
+        try:
+            for count, change in enumerate(changes, 1):
+                self.on_change(*change)
+                if count % PER_SLICE == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._is_reporting = False
         self._served()
         self.synced.set()
         self.settled.set()
+        if not self._in_place:
+            raise _Lost("everything was asked for while it was reported")
 
     def _take(self, event: Event) -> None:
         if event.type == "BOOKMARK":

@@ -692,6 +692,27 @@ async def test_what_is_there_is_told_in_slices() -> None:
     assert len(told) >= 20
 
 
+async def test_no_change_is_lost_when_everything_is_asked_for_while_changes_are_told() -> None:
+    """The store has them all already, so that neither what comes then nor a relist would show a difference."""
+    count = 20 * PER_SLICE
+    begin = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
+    whole = saying(*begin, end_of_all(5000), silence_seconds=1e9)
+
+    turns = 0
+
+    async with informing(Script(wholes=[whole, whole])) as running:
+        while not running.changes:
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(running.changes) < count
+        running.informer.ask_anew("a list does not fit")
+        await minutes(1)
+
+        assert len(running.changes) == count
+        assert len(running.wholes) == 2
+        assert running.informer.synced.is_set()
+
+
 async def test_a_page_is_taken_in_slices() -> None:
     count = 20 * PER_SLICE
     items = [pod(f"pod-{number}", 3) for number in range(count)]
