@@ -24,8 +24,12 @@ from controller.runtime.informer import Informer
 from controller.runtime.listwatch import PER_SLICE
 from controller.runtime.store import Change, R
 
-PERIOD_SECONDS = (280.0, 500.0)
-"""From one relist to the next, at random between these. With the relist itself a lost event is repaired within 10 minutes."""
+PERIOD_SECONDS = (280.0, 440.0)
+"""From the begin of one relist to the next, at random between these. A lost event is repaired within 10 minutes, even if
+one relist fails meanwhile.
+"""
+RETRY_SECONDS = 20.0
+"""After a relist that failed, doubled with each that follows, until they are as rare as others."""
 LOOK_SECONDS = (20.0, 40.0)
 """How often rows are read that the watch does not report."""
 PAGE_PAUSE_SECONDS = 0.05
@@ -40,6 +44,9 @@ _NAMES_IN_LOG = 5
 
 _Key = tuple[str, str]
 """Namespace and name."""
+
+_FAILURES = (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError)
+"""How lists and reads fail; an answer that is not understood is a ValueError."""
 
 log = structlog.get_logger()
 
@@ -81,34 +88,35 @@ class Relist(Generic[R]):
         self._store = informer.store
         self._source = informer.source
         self._chance = chance
+        self._unread: set[_Key] = set()
+        """What could not be read, and is tried again at each look."""
         self._log = log.bind(resource=informer.resource.plural)
 
     async def run(self) -> None:
         """Until cancelled."""
         time = asyncio.get_running_loop().time
-        due = time() + self._between(PERIOD_SECONDS)
+        due, retry_seconds = time() + self._between(PERIOD_SECONDS), RETRY_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._between(LOOK_SECONDS)):
                     await self._informer.doubted.wait()
             self._informer.doubted.clear()
+            await self.read_unselected()
+            began = time()
+            if began < due or not self._informer.is_following:
+                continue
             try:
-                await self.read_unselected()
-                if time() >= due and self._informer.is_following:
-                    due = time() + self._between(PERIOD_SECONDS)
-                    await self.relist()
-            except (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                # The next one comes soon enough, and the watch tells of a server that is away.
+                await self.relist()
+                due, retry_seconds = began + self._between(PERIOD_SECONDS), RETRY_SECONDS
+            except _FAILURES as error:
+                # The watch tells of a server that is away.
                 self._log.debug("relist failed", error=str(error) or repr(error))
+                due = time() + retry_seconds
+                retry_seconds = min(2 * retry_seconds, PERIOD_SECONDS[0])
 
     async def read_unselected(self) -> None:
-        """Read the rows again that the watch does not report.
-
-        Raises:
-            ApiError, aiohttp.ClientError, TimeoutError, ValueError: as far as that, it was done.
-        """
-        for key in list(self._store.unselected):
-            await self._read(key)
+        """Read the rows again that the watch does not report, and those that could not be read."""
+        await self._read_all([*self._store.unselected, *(self._unread - self._store.unselected)])
 
     async def relist(self) -> int:
         """Compare the store with the server and repair what differs; how many rows did.
@@ -130,8 +138,7 @@ class Relist(Generic[R]):
         # A list by labels does not have what somebody has taken the label from.
         self._store.unselected.update((row.namespace, row.name) for row in gone)
         return self._repaired(
-            [key for key in newer if await self._read(key)],
-            [key for row in gone if await self._read(key := (row.namespace, row.name))],
+            await self._read_all(newer), await self._read_all([(row.namespace, row.name) for row in gone])
         )
 
     def _repaired(self, missed: Sequence[_Key], gone: Sequence[_Key]) -> int:
@@ -203,8 +210,37 @@ class Relist(Generic[R]):
                 await asyncio.sleep(0)
         return [row for row in gone if self._store.get(row.namespace, row.name) is row]
 
+    async def _read_all(self, keys: Sequence[_Key]) -> list[_Key]:
+        """Read those rows; which of them had changed. One that cannot be read keeps nobody from the others, and is named once."""
+        changed: list[_Key] = []
+        failed: dict[_Key, Exception] = {}
+        for key in keys:
+            if not self._informer.is_following:
+                break  # the server is away, or everything is being asked for
+            try:
+                if await self._read(key):
+                    changed.append(key)
+                self._unread.discard(key)
+            except _FAILURES as error:
+                failed[key] = error
+        new = [key for key in failed if key not in self._unread]
+        self._unread.update(new)
+        if new:
+            cause = failed[new[0]]
+            self._log.warning(
+                "objects not read",
+                count=len(new),
+                names=[name for _, name in new[:_NAMES_IN_LOG]],
+                error=str(cause) or repr(cause),
+            )
+        return changed
+
     async def _read(self, key: _Key) -> bool:
-        """Have the store hold that object as the server has it now; whether that changed anything."""
+        """Have the store hold that object as the server has it now; whether that changed anything.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError, ValueError: it cannot be read, and what is known stays.
+        """
         known = self._store.get(*key)
         try:
             row = self._informer.decode(msgspec.Raw(await self._source.get(*key)))

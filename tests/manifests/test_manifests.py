@@ -225,7 +225,7 @@ def test_nodes_are_read_only_where_that_is_asked_for() -> None:
     role, binding = build(MANIFESTS / "components" / "mpi-topology")
 
     assert not [verb for resource, verb in base if resource == "nodes"]
-    assert rights([role]) == {("nodes", "list"), ("nodes", "watch")}
+    assert rights([role]) == {("nodes", "get"), ("nodes", "list"), ("nodes", "watch")}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 

@@ -17,7 +17,7 @@ from api.meta import PODS
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
-from controller.testing.faults import Delay, Drop, Refuse, Rule
+from controller.testing.faults import Delay, Drop, Refuse, Rule, Say
 from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
 from controller.testing.stage import NAMESPACE, Stage, stage
 
@@ -210,6 +210,69 @@ async def test_relists_are_rare() -> None:
         await asyncio.sleep(3600)
 
         assert 3600 / sum(PERIOD_SECONDS) < to.on.faults.count("list") <= 3600 / PERIOD_SECONDS[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Refuse(403, "Forbidden", "not you"), id="it may not be read"),
+        pytest.param(Say(b"<html>"), id="it is not understood"),
+    ],
+)
+async def test_a_row_that_cannot_be_read_ends_no_relist(answer: Any) -> None:
+    """It is named once, not each time."""
+    with capture_logs() as logs:
+        async with following(runs=True) as to:
+            await to.make("a")
+            await to.make("b")
+            await to.on.settled()
+            await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
+            await to.on.settled()
+            to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
+            to.on.faults.rules.append(Rule(answer, verb="get", plural="pods", name="a"))
+            to.lose('"phase":"Succeeded"')
+            await to.on.become("Succeeded", "b", code=0)
+            await asyncio.sleep(LONGEST_SECONDS)
+
+            assert to.changes[-1] == ("Pending", "Succeeded")
+            assert [(one["count"], one["names"]) for one in logs if one["event"] == "objects not read"] == [
+                (1, ["a"])
+            ]
+
+
+async def test_a_row_that_cannot_be_read_does_not_keep_a_relist_from_the_others() -> None:
+    async with following() as to:
+        for name in ("a", "b", "c"):
+            to.lose(f'"name":"{name}"')
+            await to.make(name)
+        await to.make("d")
+        await to.on.settled()
+        assert to.names == {"d"}
+        to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="get", name="a"))
+
+        assert await to.relist.relist() == 2
+        assert to.names == {"b", "c", "d"}
+
+
+async def test_a_relist_that_fails_is_soon_tried_again() -> None:
+    """A lost event is repaired within 10 minutes all the same."""
+    async with following(runs=True) as to:
+        await to.make("a")
+        await to.on.settled()
+        to.on.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
+        to.lose('"phase":"Succeeded"')
+        await to.on.become("Succeeded", "a", code=0)
+        await asyncio.sleep(LONGEST_SECONDS)
+
+        assert to.changes[-1] == ("Pending", "Succeeded")
+
+
+async def test_relists_that_always_fail_come_no_more_often_than_others() -> None:
+    async with following(runs=True) as to:
+        to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="list"))
+        await asyncio.sleep(2 * 3600)
+
+        assert to.on.faults.count("list") <= 7200 / PERIOD_SECONDS[0] + 5
 
 
 async def test_a_relist_that_fails_changes_nothing_and_comes_again() -> None:
