@@ -7,12 +7,20 @@ Source: training-operator 1.9, pkg/webhooks and pkg/common/util/webhooks.go.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from api.job import Job, RestartPolicy
 from api.names import LONGEST_NAME
 from controller.domain import Problem, Role, shortened
 from controller.kind.shape import J, Options, Shape
+
+LONGEST_VARIABLE: Final = 128 * 1024 - 1
+"""Bytes that Linux takes of one environment variable, name and ``=`` included, where pages have 4 KiB.
+
+Source: Linux, include/uapi/linux/binfmts.h, MAX_ARG_STRLEN, which counts the NUL at the end.
+"""
+SURELY_LISTED: Final = 300
+"""So many addresses fit into a variable, however long their names are."""
 
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _DNS_1035_TEXT = (
@@ -48,6 +56,32 @@ def common_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Proble
         yield Problem(f"{path}[{next(iter(roles))}].replicas", "Forbidden: must be at least 1", at_start=True)
     if total > options.max_replicas:
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
+
+
+def variable_problems(kind: Shape[J], job: J, options: Options) -> Iterator[Problem]:
+    """A list of replicas that is too long for a variable: each container would end with "argument list too long".
+
+    Asked of jobs that have no other problem.
+
+    Differs: the original makes the pods. See docs/decisions/0002-validation.md.
+    """
+    roles = kind.roles(job)
+    total = sum(role.replicas for role in roles.values())
+    if total <= SURELY_LISTED:
+        return
+    for role in roles.values():
+        if not role.replicas:
+            continue
+        for name, value in kind.env(job, roles, role, role.replicas - 1, options):
+            size = len(f"{name}={value}".encode())
+            if size > LONGEST_VARIABLE:
+                text = (
+                    f"Invalid value: {total} replicas: with the addresses of all of them, the environment variable {name} takes {size} bytes, "
+                    f"and Linux passes {LONGEST_VARIABLE} to a program: ask for no more than about {total * LONGEST_VARIABLE // size}, or "
+                    "give the job a shorter name"
+                )
+                yield Problem(f"spec.{kind.replicas_field}", text)
+                return
 
 
 def name_problems(job: Job) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.children import Owned
 from controller.domain import Child, Counts, Problem, Role, Snapshot
-from controller.kind.checks import common_problems
+from controller.kind.checks import common_problems, variable_problems
 from controller.kind.pods import children
 from controller.kind.shape import J, Options, Roles, Shape
 
@@ -42,7 +42,8 @@ class ReplicaKind(Shape[J]):
         return ()
 
     def problems(self, job: J, options: Options) -> Sequence[Problem]:
-        return [*common_problems(self, job, options), *self.check(job, self.roles(job))]
+        found = [*common_problems(self, job, options), *self.check(job, self.roles(job))]
+        return found or [*variable_problems(self, job, options)]
 
     def wanted(self, job: J, roles: Roles, options: Options) -> Iterator[tuple[Role, int, Child]]:
         for role in roles.values():

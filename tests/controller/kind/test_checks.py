@@ -1,13 +1,19 @@
 """What is refused before the first pod, in the words of the original's webhook."""
 
+import os
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from controller.kind import Options
+from controller.kind import Options, ReplicaKind, checks
+from controller.kinds.jax import JAX
+from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
-from controller.testing.builders import pytorch_job, template
+from controller.kinds.tensorflow import TENSORFLOW
+from controller.kinds.xgboost import XGBOOST
+from controller.testing.builders import job_of, pytorch_job, template
 
 MAP = "spec.pytorchReplicaSpecs"
 DNS = "should match: a DNS-1035 label"
@@ -169,3 +175,64 @@ def test_only_a_job_of_nothing_is_a_problem_of_the_start() -> None:
 
     assert at_start(masters=None, workers=0) == [True]
     assert at_start(masters=2, workers=-1) == [False, False]
+
+
+def variables(kind: ReplicaKind[Any], job: Any) -> dict[str, int]:
+    """How many bytes each variable of the last worker's takes, as Linux counts them."""
+    (worker,) = (role for role in kind.roles(job).values() if role.name == "Worker")
+    given = kind.env(job, kind.roles(job), worker, worker.replicas - 1, Options())
+    return {name: len(f"{name}={value}") for name, value in given}
+
+
+def large(kind: ReplicaKind[Any], workers: int) -> Any:
+    roles: dict[str, Any] = {"Worker": {"replicas": workers}}
+    if kind.required_roles:
+        roles["Master"] = {}
+    return job_of(kind, **roles)
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"), [(TENSORFLOW, "TF_CONFIG"), (XGBOOST, "WORKER_ADDRS")], ids=["TFJob", "XGBoostJob"]
+)
+def test_replicas_whose_list_is_too_long_for_a_variable_are_refused(
+    kind: ReplicaKind[Any], variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = large(kind, 1_000)
+    size = variables(kind, job)[variable]
+    monkeypatch.setattr(checks, "LONGEST_VARIABLE", size)
+    assert kind.problems(job, Options()) == []
+
+    monkeypatch.setattr(checks, "LONGEST_VARIABLE", size - 1)
+    (problem,) = map(str, kind.problems(job, Options()))
+    assert problem.startswith(f"spec.{kind.replicas_field}: Invalid value: 100")
+    assert f"{variable} takes {size} bytes, and Linux passes {size - 1} to a program" in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [pytest.param(TENSORFLOW, 4_127, id="TFJob"), pytest.param(XGBOOST, 7_342, id="XGBoostJob")],
+)
+def test_as_many_replicas_as_a_variable_lists_can_be_had(kind: ReplicaKind[Any], most: int) -> None:
+    assert kind.problems(large(kind, most), Options()) == []
+    assert len(kind.problems(large(kind, most + 1), Options())) == 1
+
+
+@pytest.mark.parametrize("kind", [JAX, PADDLE, PYTORCH], ids=lambda kind: kind.resource.kind)
+def test_kinds_that_list_no_replicas_have_as_many_as_they_like(kind: ReplicaKind[Any]) -> None:
+    assert kind.problems(large(kind, 9_999), Options()) == []
+
+
+def test_dynamic_workers_are_not_listed() -> None:
+    job = job_of(TENSORFLOW, Worker={"replicas": 9_000}, enableDynamicWorker=True)
+
+    assert TENSORFLOW.problems(job, Options()) == []
+
+
+@pytest.mark.skipif(os.sysconf("SC_PAGE_SIZE") != 4096, reason="the limit is 32 pages")
+def test_linux_takes_a_variable_of_that_length_and_none_longer() -> None:
+    def start(size: int) -> None:
+        subprocess.run(["/bin/true"], env={"A": "x" * (size - len("A="))}, check=True)
+
+    start(checks.LONGEST_VARIABLE)
+    with pytest.raises(OSError, match="Argument list too long"):
+        start(checks.LONGEST_VARIABLE + 1)
