@@ -18,7 +18,7 @@
 #   make cluster-down   ends it, and removes what it left
 #   make e2e       tests jobs in real pods, on a cluster of its own: a few of each sort
 #   make e2e-full  all of them
-#   make schedulers   compiles the real Kueue and the coscheduling scheduler, and tests MPIJobs under them; the first time takes long
+#   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler, and tests MPIJobs under them; the first time takes long
 #   make lock      resolves all dependencies anew and writes requirements/
 #
 # PYTHON is the interpreter that environments are made from (3.11 or newer).

@@ -74,7 +74,7 @@ def build(programs: Sequence[Program], into: Path, *, say: Say) -> None:
         for module, members in groupby(sorted(programs, key=lambda p: p.module), key=lambda p: p.module):
             workspace = _Workspace(go, Path(scratch) / module.replace("/", "_"), say)
             group = list(members)
-            workspace.require(module, group[0].version)
+            workspace.require(module, group[0].version, group[0].replacements)
             for program in group:
                 workspace.compile(program, into)
 
@@ -120,7 +120,7 @@ class _Workspace:
         }
         directory.mkdir()
 
-    def require(self, module: str, version: str) -> None:
+    def require(self, module: str, version: str, more: Sequence[str]) -> None:
         self._run("mod", "init", "controlplane")
         fetched = self._told(f"fetch {module} {version}", "mod", "download", "-json", f"{module}@{version}")
         module_files = json.loads(fetched)
@@ -131,6 +131,7 @@ class _Workspace:
         replacements = {name: f"{name}@{staging(version)}" for name in unreleased_modules(go_mod)}
         replacements |= published_replacements(go_mod)
         replaced = [f"-replace={old}={new}" for old, new in replacements.items()]
+        replaced += [f"-replace={replacement}" for replacement in more]
         self._run("mod", "edit", f"-require={module}@{version}", *replaced)
 
     def compile(self, program: Program, into: Path) -> None:

@@ -23,7 +23,8 @@ class Unavailable(RuntimeError):
 class Program:
     """One program: ``package`` is its main package, inside ``module`` at ``version``, or ``source`` is, and uses that.
 
-    ``tags`` are Go's build tags, with commas between them.
+    ``tags`` are Go's build tags, with commas between them. ``replacements`` name versions of modules in Go's words
+    (``path=path@version``), where those that the module names itself cannot be fetched.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Program:
     ldflags: str = "-s -w"
     tags: str = ""
     source: Path | None = None
+    replacements: tuple[str, ...] = ()
 
 
 def kubernetes(name: str, version: str = KUBERNETES) -> Program:

@@ -1,1 +1,1 @@
-"""The real Kueue and the real coscheduling scheduler, on loopback, against a control plane of the tests."""
+"""The real Kueue, Volcano and coscheduling scheduler, on loopback, against a control plane of the tests."""

@@ -1,6 +1,6 @@
 """The schedulers that queues and gangs are tested with: versions, sources, and where they are kept.
 
-Both are published as Go modules under the Apache License 2.0, and are compiled from there; nothing of them is part of
+All are published as Go modules under the Apache License 2.0, and are compiled from there; nothing of them is part of
 this repository. What else of a module is needed, such as its CustomResourceDefinitions, is kept beside its programs.
 """
 
@@ -24,6 +24,8 @@ class Module:
     """The main package, inside the module, of each program."""
     files: Mapping[str, str]
     """The places, inside the module, of files and folders that are kept, by the name that they are kept under."""
+    replacements: tuple[str, ...] = ()
+    """In Go's words: versions of modules that it has in its own tree, which is not published with it."""
 
     def folder(self, environ: Mapping[str, str] = os.environ) -> Path:
         """Where programs and files are kept; the folder need not exist yet."""
@@ -46,7 +48,14 @@ COSCHEDULING = Module(
     programs={"coscheduling-scheduler": "cmd/scheduler", "coscheduling-controller": "cmd/controller"},
     files={"crds": "config/crd/bases"},
 )
-ALL = (KUEUE, COSCHEDULING)
+VOLCANO = Module(
+    "volcano.sh/volcano",
+    "1.14.1",
+    programs={"volcano-scheduler": "cmd/scheduler", "volcano-controller": "cmd/controller-manager"},
+    files={"crds": "config/crd/volcano/bases"},
+    replacements=("volcano.sh/apis=volcano.sh/apis@v1.14.0",),
+)
+ALL = (KUEUE, COSCHEDULING, VOLCANO)
 
 
 def ensure(module: Module, *, environ: Mapping[str, str] = os.environ) -> Path:
@@ -61,7 +70,13 @@ def ensure(module: Module, *, environ: Mapping[str, str] = os.environ) -> Path:
     with binaries.alone_in(folder, say):
         version = f"v{module.version}"
         missing = [
-            Program(name, module.path, version, f"{module.path}/{package}")
+            Program(
+                name,
+                module.path,
+                version,
+                f"{module.path}/{package}",
+                replacements=module.replacements,
+            )
             for name, package in module.programs.items()
             if not (folder / name).exists()
         ]

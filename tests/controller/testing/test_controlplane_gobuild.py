@@ -3,6 +3,7 @@
 The compiler here is a script; the real one is run by ``python -m controller.testing.controlplane build``.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,17 @@ def test_the_sums_of_the_module_vouch_for_what_it_requires(go: Go, into: Path, s
     build([PROGRAMS["etcd"]], into, say=said.append)
 
     assert (into.parent / "bin" / "used.sum").read_text() == "its sums\n"
+
+
+def test_a_program_names_versions_of_what_its_module_has_in_its_own_tree(
+    go: Go, into: Path, said: list[str]
+) -> None:
+    go.install()
+
+    build([replace(PROGRAMS["etcd"], replacements=("a.io/b=a.io/b@v1.0.0",))], into, say=said.append)
+
+    (edit,) = [line for line in go.asked if " mod edit " in line]
+    assert edit.endswith(" -replace=a.io/b=a.io/b@v1.0.0")
 
 
 def test_what_a_killed_build_has_left_is_removed(go: Go, into: Path, said: list[str]) -> None:
