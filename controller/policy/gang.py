@@ -176,7 +176,9 @@ def _spec(
     resources = policy.min_resources
     if resources is None:
         resources = {name: str(one) for name, one in _least(present, members).items()}
-    if resources:
+    if (
+        resources or resource == VOLCANO_POD_GROUPS
+    ):  # which lets a group without any pass by its queue's limits
         spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
         before = said.get("queue")

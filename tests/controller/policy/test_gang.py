@@ -111,7 +111,8 @@ def test_a_new_group_of_coscheduling() -> None:
     ],
 )
 def test_what_the_policy_says_goes(fields: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert spec(pytorch_job(run_policy=policy(**fields))) == {"minMember": 3, "queue": "default", **expected}
+    usual = {"minMember": 3, "minResources": {}, "queue": "default"}
+    assert spec(pytorch_job(run_policy=policy(**fields))) == {**usual, **expected}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: 
     """Limits without a request, as GPUs are written, count."""
     job = pytorch_job(master=TWO_CORES, worker=ONE_GPU, run_policy=policy(minAvailable=members))
 
-    assert spec(job).get("minResources", {}) == expected
+    assert spec(job)["minResources"] == expected
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,12 @@ def test_a_role_that_waits_for_the_others_is_no_member_before(fields: dict[str, 
 def test_a_template_with_an_amount_that_is_none_does_not_stop_the_pass() -> None:
     broken = {"template": template(resources={"requests": {"cpu": "many"}})}
 
-    assert "minResources" not in spec(pytorch_job(worker=broken))
+    assert spec(pytorch_job(worker=broken))["minResources"] == {}
+
+
+def test_volcano_is_told_that_pods_ask_for_nothing() -> None:
+    """As by both originals: a group that says nothing of it is queued whatever its queue has left."""
+    assert spec(pytorch_job())["minResources"] == {}
 
 
 @pytest.mark.parametrize(
@@ -197,7 +203,7 @@ def test_only_what_differs_is_written(said: dict[str, Any], patch: dict[str, Any
 
 
 def test_a_group_without_a_spec_gets_one() -> None:
-    job = pytorch_job()
+    job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
 
     assert change(job, Snapshot(group=there({}).group)) == spec(job)
 

@@ -60,7 +60,7 @@ async def test_pods_come_when_volcano_lets_the_group_in() -> None:
         await on.settled()
         (group,) = await on.items(VOLCANO_POD_GROUPS)
         assert owned_by(job)(group)
-        assert group["spec"] == {"minMember": 3, "queue": "default"}
+        assert group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
         assert await on.names(PODS) == []
         assert (await on.job())["status"].keys() == {"conditions", "lastReconcileTime"}
 

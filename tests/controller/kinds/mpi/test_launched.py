@@ -575,7 +575,10 @@ def test_a_job_without_workers_is_told_what_that_means() -> None:
     ("scheduler", "spec", "place"),
     [
         pytest.param(
-            "volcano", {"minMember": 3}, ("annotations", "scheduling.k8s.io/group-name"), id="volcano"
+            "volcano",
+            {"minMember": 3, "minResources": {}},
+            ("annotations", "scheduling.k8s.io/group-name"),
+            id="volcano",
         ),
         pytest.param(
             "other",
