@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller.testing.controlplane import ControlPlane, Unavailable, binaries
 from controller.testing.controlplane.access import write_private
+from controller.testing.controlplane.plane import ADMIN
 from controller.testing.controlplane.process import Process
 from controller.testing.controlplane.programs import PROGRAMS
 
@@ -74,11 +75,14 @@ def definitions(program: str) -> list[Any]:
 
 
 @contextmanager
-def training_operator(plane: ControlPlane, kinds: Sequence[str] = ()) -> Generator[Process]:
+def training_operator(
+    plane: ControlPlane, kinds: Sequence[str] = (), *, user: str = ADMIN, flags: Sequence[str] = ()
+) -> Generator[Process]:
     """training-operator, once its webhooks and controllers work and until the end; its webhooks go with it.
 
     Args:
         kinds: those that it serves; default is all. Only these have webhooks, as after the guide for kind by kind.
+        user: one of the control plane's, in place of the administrator.
     """
     served = kinds or KINDS
     port, health = _free_port(), f"127.0.0.1:{_free_port()}"
@@ -86,11 +90,12 @@ def training_operator(plane: ControlPlane, kinds: Sequence[str] = ()) -> Generat
     _prepare_webhooks(plane, folder, port, served)
     command: list[str | Path] = [
         binaries.ensure(["training-operator"])["training-operator"],
-        f"--kubeconfig={plane.kubeconfig()}",
+        f"--kubeconfig={plane.kubeconfig(user)}",
         "--metrics-bind-address=0",
         f"--health-probe-bind-address={health}",
         f"--webhook-server-port={port}",
         *(f"--enable-scheme={kind}" for kind in kinds),
+        *flags,
     ]
     environment = {**os.environ, "MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(folder)}
     try:
@@ -116,8 +121,8 @@ def training_operator(plane: ControlPlane, kinds: Sequence[str] = ()) -> Generat
 
 
 @contextmanager
-def mpi_operator(plane: ControlPlane) -> Generator[Process]:
-    """mpi-operator, once it leads and until the end.
+def mpi_operator(plane: ControlPlane, *, user: str = ADMIN, flags: Sequence[str] = ()) -> Generator[Process]:
+    """mpi-operator, once it leads and until the end. ``user`` is one of the control plane's, in place of the administrator.
 
     Raises:
         Unavailable: something else serves on the port of its health check, which cannot be chosen.
@@ -131,8 +136,9 @@ def mpi_operator(plane: ControlPlane) -> Generator[Process]:
     program = binaries.ensure(["mpi-operator"])["mpi-operator"]
     command: list[str | Path] = [
         program,
-        f"--kubeConfig={plane.kubeconfig()}",
+        f"--kubeConfig={plane.kubeconfig(user)}",
         f"--lock-namespace={LOCK_NAMESPACE}",
+        *flags,
     ]
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     health = f"http://127.0.0.1:{_MPI_HEALTH_PORT}/healthz"

@@ -1,7 +1,7 @@
 """The control plane of a run: nothing acts on it but the operator, the cases and garbage collection."""
 
 import uuid
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,36 +19,55 @@ CONTROLLERS = ("garbage-collector-controller", "job-controller", "ttl-after-fini
 
 
 @contextmanager
-def stage(more: Collection[Path] = ()) -> Generator[ControlPlane]:
-    """A control plane with our definitions and roles, the cases' namespace and node, and what ``more`` files hold."""
+def stage(
+    more: Collection[Path] = (), definitions: Sequence[dict[str, Any]] | None = None
+) -> Generator[ControlPlane]:
+    """A control plane with our definitions and roles, the cases' namespace and node, and what ``more`` files hold.
+
+    With ``definitions``, such as those of a Go operator, these are installed in place of ours, and the operator may do everything.
+    """
     plane = ControlPlane(
         users=[User(OPERATOR)],
         controllers=CONTROLLERS,
         service_account_admission=False,
         audit_policy=POLICY.format(user=OPERATOR),
     )
+    crds = all_crds() if definitions is None else definitions
+    served = {
+        (crd["spec"]["names"]["kind"], version["name"]) for crd in crds for version in crd["spec"]["versions"]
+    }
     with plane:
         plane.apply(
-            *all_crds(),
-            *granted(OPERATOR),
+            *crds,
+            *(granted(OPERATOR) if definitions is None else [_ADMINISTRATOR]),
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}},
         )
         for path in more:
             plane.apply_files(path)
-        _collect_garbage(plane)
+        kinds = {variant.resource for kind in ALL for variant in kind.variants}
+        _collect_garbage(plane, [kind for kind in kinds if (kind.kind, kind.version) in served])
         yield plane
 
 
-def _collect_garbage(plane: ControlPlane) -> None:
-    """Return when children of our kinds go with their owner.
+_ADMINISTRATOR: dict[str, Any] = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "operator-may-do-everything"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": OPERATOR}],
+}
+
+
+def _collect_garbage(plane: ControlPlane, kinds: Collection[Resource]) -> None:
+    """Return when children of these kinds go with their owner.
 
     The garbage collector learns of new kinds when it starts, and then every 30 s.
     """
     collector = plane.processes["kube-controller-manager"]
     collector.stop()
     collector.start()
-    orphans = [_orphan(variant.resource) for kind in ALL for variant in kind.variants]
+    orphans = [_orphan(kind) for kind in kinds]
     plane.apply(*orphans)
     paths = [f"{CONFIG_MAPS.path('default')}/{orphan['metadata']['name']}" for orphan in orphans]
     plane.wait("garbage collection of jobs", lambda: not any(map(plane.has, paths)))
