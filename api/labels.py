@@ -15,6 +15,8 @@ MANAGED_BY_MPI_OPERATOR = "kubeflow.org/mpi-operator"
 """The same of MPIJobs of the versions that mpi-operator has."""
 MANAGED_BY_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 """The only other value that ``runPolicy.managedBy`` may have; of an MPIJob it may be any text."""
+KUEUE_PREFIX = "kueue.x-k8s.io/"
+"""How the keys of Kueue's labels and annotations begin."""
 
 FAILED_BEFORE = "training.kubeflow.org/failed-before"
 """Annotation of a pod that replaces a failed one: how many pods of its name failed in a row before it, if two or more.

@@ -17,7 +17,7 @@ from structlog.contextvars import bind_contextvars
 from api import conditions
 from api.batch import BATCH_JOBS
 from api.job import ConditionType, Job, JobStatus
-from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
+from api.labels import KUEUE_PREFIX, MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
 from controller.domain import (
@@ -178,7 +178,8 @@ class Reconciler:
             return await self._leave_unread(kind, row, job, unreadable)
         # Training-operator takes a job that names nobody for its own.
         is_wrong = (manager or MANAGED_BY_US) != kind.managed_by
-        if is_wrong and not conditions.is_finished(job.status) and row.uid not in self._corrected:
+        can_correct = not (conditions.is_finished(job.status) or is_queued(job) or row.uid in self._corrected)
+        if is_wrong and can_correct:
             return await self._correct_manager(row, kind.managed_by)
         self._tell_late(kind, row, job)
         if not conditions.is_finished(job.status):
@@ -259,6 +260,8 @@ class Reconciler:
         The API server fills it in by the version of the request that creates the job. It is wrong where somebody has chosen the
         flavor, and missing where the definition had no default yet. It comes before all else, and the next reconcile goes on from
         there; a refusal keeps the job from nothing, as no Go operator works beside this one.
+
+        Never called for a job that Kueue may manage: the spec of such a job is Kueue's to change.
 
         Differs: the originals know one version each. See decision 17.
         """
@@ -490,6 +493,15 @@ def has_run(status: JobStatus | None) -> bool:
     if restarting or running is None or running.status == conditions.TRUE:
         return bool(restarting or running)
     return created is None or running.last_transition_time != created.last_transition_time
+
+
+def is_queued(job: Job) -> bool:
+    """Whether Kueue may manage the job: one of its labels or annotations says so, or the job is suspended.
+
+    Kueue suspends a job without a queue, too, if it is set up to (``manageJobsWithoutQueueName``), and writes nothing else into it.
+    """
+    keys = (*(job.metadata.labels or ()), *(job.metadata.annotations or ()))
+    return bool(job.spec.policy.suspend) or any(key.startswith(KUEUE_PREFIX) for key in keys)
 
 
 def was_held_up(job: Job) -> bool:

@@ -64,6 +64,15 @@ def test_the_form_of_the_launcher_counts_above_the_flavor() -> None:
     assert "second launcher" in harm(TRAINING, job("v1", US), [LAUNCHER], reads_managers=True)
 
 
+def test_a_job_in_a_queue_of_kueue_is_named_as_any_other() -> None:
+    """The operator leaves its managedBy as it is, so somebody has to correct it."""
+    body = job("v2beta1", None)
+    body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
+    body["spec"]["runPolicy"]["suspend"] = True
+
+    assert TWICE in harm(TRAINING, body, [], reads_managers=True)
+
+
 def test_an_older_release_takes_every_job() -> None:
     assert "that release does not read managedBy" in harm(
         TRAINING, job("v2beta1", MPI_OPERATOR), [], reads_managers=False

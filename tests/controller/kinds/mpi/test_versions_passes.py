@@ -141,6 +141,41 @@ async def test_a_job_that_is_older_than_the_default_gets_the_right_one() -> None
         assert await on.names(PODS)
 
 
+QUEUE = {"kueue.x-k8s.io/queue-name": "gpus"}
+WORKLOAD = {"kueue.x-k8s.io/prebuilt-workload-name": "pi"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"metadata": {"labels": QUEUE}}, id="with a queue"),
+        pytest.param({"metadata": {"annotations": WORKLOAD}}, id="with a Workload"),
+        pytest.param({"spec": {"runPolicy": {"suspend": True}}}, id="suspended, perhaps by Kueue"),
+    ],
+)
+async def test_the_manager_of_a_job_that_kueue_may_manage_is_left_as_it_is(change: dict[str, Any]) -> None:
+    async with with_an_older_job() as on:
+        await on.change(RESOURCE, "pi", change)
+        async with controlling(on, SETTINGS):
+            await on.settled(60)
+            job = await on.get(RESOURCE, "pi")
+
+            assert job["spec"]["runPolicy"]["managedBy"] == US
+            assert "status" in job
+
+
+async def test_the_manager_of_a_suspended_job_is_corrected_when_it_is_resumed() -> None:
+    async with with_an_older_job() as on:
+        await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"suspend": True}}})
+        async with controlling(on, SETTINGS):
+            await on.settled(5)
+            await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"suspend": False}}})
+            await on.settled(5)
+
+            assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == MPI_OPERATOR
+            assert await on.names(PODS)
+
+
 async def test_a_manager_that_cannot_be_corrected_is_tried_once_and_keeps_no_job_waiting() -> None:
     forbidden = Rule(
         Refuse(403, "Forbidden", "may not"), verb="patch", plural=RESOURCE.plural, subresource=""
