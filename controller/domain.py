@@ -138,7 +138,7 @@ class Upkeep(StrEnum):
 
     Of a child that is made later, ``FREE`` only checks the name: nothing that goes after it is made while somebody else has that name.
 
-    What is made once is watched; what is kept equal or may be anybody's is not. What is changed is known to be there, and the body is a merge
+    Decisions read what is made once, and not what is kept equal or may be anybody's. What is changed is known to be there, and the body is a merge
     patch. What is kept only is made equal if it is there, and not made.
     """
 
@@ -165,11 +165,16 @@ class Child:
     lasting: bool = False
     subresource: str = ""
     version: str = ""
-    """Of a child that is not watched: it is made equal once for each of these. Empty is the job's generation."""
+    """Of a child that decisions do not read: it is made equal once for each of these. Empty is the job's generation."""
     grants: bool = False
-    """Of a child that is not watched: it gives somebody rights, which must not outlive the job."""
+    """Of a child that decisions do not read: it gives somebody rights, which must not outlive the job."""
     flaw: Callable[[dict[str, Any]], str] | None = None
-    """Of a child that is not watched: what is wrong with one that is there and must not be overwritten, empty if it will do."""
+    """Of a child that decisions do not read: what is wrong with one that is there and must not be overwritten, empty if it will do."""
+
+
+def name_check(resource: Resource, name: str) -> Child:
+    """A check of the name of a child that is made later; nothing else is made while somebody else has it."""
+    return Child(resource, name, dict, Upkeep.FREE, first=1, lasting=True)
 
 
 @dataclass(frozen=True, slots=True)

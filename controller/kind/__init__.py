@@ -108,7 +108,7 @@ class JobKind(Protocol[J]):
         ...
 
     def while_idle(self, job: J) -> Iterable[Child]:
-        """What is kept of the job's unwatched children while it is suspended, once it has finished, and while it is deleted."""
+        """Which of the job's children that decisions do not read are kept, and how, while it is suspended, once it has finished, and while it is deleted."""
         ...
 
     def place(self, job: str, row: Owned) -> Place | None:
@@ -150,7 +150,7 @@ class Replicas(JobKind[J], Protocol):
         ...
 
     def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
-        """Children that belong to the job as a whole, none of them watched; they go before the pods."""
+        """Children that belong to the job as a whole. Decisions read none of them; they go before the pods."""
         ...
 
     def due_in(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> float | None:

@@ -113,7 +113,7 @@ class Unwatched:
         return min(due, default=NEVER)
 
     async def keep(self, parent: Parent, child: Child) -> None:
-        """Make an unwatched child, or make it equal to what is wanted, once for each version of it."""
+        """Make such a child, or make it equal to what is wanted, once for each version of it."""
         if self.is_kept(parent, child):
             return
         job = parent.subject

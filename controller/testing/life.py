@@ -260,7 +260,7 @@ class Life:
         return [one for one in children if not self._is_as_wanted(one)]
 
     def _is_as_wanted(self, child: Child) -> bool:
-        """Whether there is nothing to do for an unwatched child."""
+        """Whether there is nothing to do for a child that decisions do not read."""
         if child.upkeep in {Upkeep.ONCE, Upkeep.CHANGE}:
             return False
         if child.upkeep is Upkeep.FREE:

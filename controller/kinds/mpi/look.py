@@ -14,7 +14,7 @@ from api.children import Pod
 from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus
 from api.meta import PODS
 from api.mpijob import MPIJob
-from controller.domain import Child, Count, Doomed, Knock, Plan, Severity, Snapshot, Upkeep
+from controller.domain import Child, Count, Doomed, Knock, Plan, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts, launcher
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
@@ -126,7 +126,7 @@ class Look:
         is_early = self.kind.knows_its_workers and len(workers) < self.wanted
         start = () if waits or is_early else self._start(launched)
         # Who has the launcher's name is found out before there is a worker, which would hold its GPUs for nothing.
-        checked = [] if launched else [Child(BATCH_JOBS, launcher_name(self.job), dict, Upkeep.FREE, first=1)]
+        checked = [] if launched else [name_check(BATCH_JOBS, launcher_name(self.job))]
         return self.story.plan(
             create=(*self._group(), *checked, *self._belongings(), *self._missing_workers(), *start),
             delete=_doomed([*lost, *surplus]),

@@ -25,7 +25,7 @@ class Traits(Quiet):
     """Launcher and Worker with their defaults, where the spec has them."""
     check: Callable[[MPIJob, Options], Iterable[Problem]]
     belongings: Callable[[MPIJob, Roles, Snapshot, datetime, Options], Iterable[Child]]
-    """Unwatched children that the job has as long as it is there; they go before all others."""
+    """Children that the job has as long as it is there and decisions do not read; they go before all others."""
     worker: Callable[[MPIJob, Roles, int, Options], dict[str, Any]]
     """The body of one worker pod."""
     launcher: Callable[[MPIJob, Roles, Options], dict[str, Any]]

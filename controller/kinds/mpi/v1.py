@@ -17,7 +17,19 @@ from api.children import Owned, Pod
 from api.job import RestartPolicy
 from api.meta import CONFIG_MAPS, PODS
 from api.mpijob import MPIJob
-from controller.domain import Child, Counts, Event, Problem, Role, Severity, Snapshot, Upkeep, Verdict, Voice
+from controller.domain import (
+    Child,
+    Counts,
+    Event,
+    Problem,
+    Role,
+    Severity,
+    Snapshot,
+    Upkeep,
+    Verdict,
+    Voice,
+    name_check,
+)
 from controller.kind import JobKind, Options, Place, Quiet, Roles
 from controller.kinds.mpi import access, hosts, kubexec, v1spec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
@@ -119,7 +131,7 @@ class V1Kind(Quiet):
         yield access.binding(OWNER, job, access.account_name(job, launcher))
         if wanted and not snapshot.pods:
             # The other names are taken by now, or found to be: this one would be found to be only with all workers made.
-            yield Child(PODS, launcher_name(job), dict, Upkeep.FREE, first=1, lasting=True)
+            yield name_check(PODS, launcher_name(job))
 
     def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
         wanted, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
