@@ -118,8 +118,8 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
         Client(connection, in_flight=2 * IN_FLIGHT, user_agent="rallypoint-bench") as client,
         Observer(client, QUIET) as quiet,
     ):
-        told: dict[str, float] = {}
-        watching = asyncio.create_task(_watch_ends(client, told))
+        arrivals: dict[str, float] = {}
+        watching = asyncio.create_task(_record_arrivals(client, arrivals))
         await client.create(RESOURCE, BUSY, job("large", pods, NO_NODE))
         async with asyncio.timeout(COMES_UP_SECONDS):
             while await _count(client, PODS.path(BUSY)) < pods:  # noqa: ASYNC110 - it is the server that is asked
@@ -134,11 +134,11 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
         await troubling
         seconds = time.monotonic() - began
         async with asyncio.timeout(COMES_TO_REST_SECONDS):
-            while not told.keys() >= set(names):  # noqa: ASYNC110 - arrivals are timed where they arrive
+            while not arrivals.keys() >= set(names):  # noqa: ASYNC110 - arrivals are timed where they arrive
                 await asyncio.sleep(0.1)
         await _rest(client)
         ended = quiet.with_condition("Succeeded")
-        delays = [(told[name] - ended[name]) * 1000 for name in names]
+        delays = [(arrivals[name] - ended[name]) * 1000 for name in names]
         figures = {
             "longest_delay_ms": max(delays),
             "median_delay_ms": median(delays),
@@ -198,7 +198,7 @@ def _waiting(reason: str, message: str) -> dict[str, Any]:
     }
 
 
-async def _watch_ends(client: Client, told: dict[str, float]) -> None:
+async def _record_arrivals(client: Client, arrivals: dict[str, float]) -> None:
     """Until cancelled: when the event of each quiet job's end arrived here."""
     path, params = EVENTS.path(QUIET), {"watch": "true", "resourceVersion": "0"}
     while True:
@@ -207,7 +207,7 @@ async def _watch_ends(client: Client, told: dict[str, float]) -> None:
                 async for line in lines:
                     event = orjson.loads(line)["object"]
                     if event.get("reason") == "PyTorchJobSucceeded":
-                        told.setdefault(event["involvedObject"]["name"], time.monotonic())
+                        arrivals.setdefault(event["involvedObject"]["name"], time.monotonic())
         await asyncio.sleep(0.01)
 
 

@@ -198,9 +198,9 @@ def of_gangs(case: Case) -> Iterator[Cause]:
             ]
             last = sorted(said, key=lambda one: str(one.get("lastTransitionTime")))[-1:]
             text = f"PodGroup {phase or 'not seen by its scheduler'}"
-            told = ": ".join([text, *(str(one["message"]) for one in last)])
-            told = "; ".join(filter(None, (told, _members_missing(case, gang))))
-            yield Cause((name_of(gang),), told, moment(gang["metadata"].get("creationTimestamp")))
+            text = ": ".join([text, *(str(one["message"]) for one in last)])
+            text = "; ".join(filter(None, (text, _members_missing(case, gang))))
+            yield Cause((name_of(gang),), text, moment(gang["metadata"].get("creationTimestamp")))
 
 
 def _members_missing(case: Case, gang: Object) -> str:

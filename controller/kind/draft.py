@@ -137,7 +137,7 @@ class Draft:
                 return
         self.held_up(message)
 
-    def no_longer_held_up(self) -> None:
+    def unblocked(self) -> None:
         """Nothing is in the way of its pods any more; they may take their time to run."""
         running = conditions.find(self.status.conditions or (), ConditionType.RUNNING)
         if running and running.reason == f"{self._kind}HeldUp":

@@ -182,8 +182,8 @@ def _spec(
         spec["minResources"] = {name: _canonical(one) for name, one in resources.items()}
     if resource == VOLCANO_POD_GROUPS:
         before = said.get("queue")
-        asked = (policy.queue or before) if rules.follows_queue else (before or policy.queue)
-        if queue := asked or rules.default_queue:
+        queue = (policy.queue or before) if rules.follows_queue else (before or policy.queue)
+        if queue := queue or rules.default_queue:
             spec["queue"] = queue
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class

@@ -168,9 +168,9 @@ class Applier:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
         return self._unwatched.restores(job, children)
 
-    def look_in(self, parent: Parent, children: Sequence[Child]) -> float:
+    def next_check_in(self, parent: Parent, children: Sequence[Child]) -> float:
         """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
-        return self._unwatched.look_in(parent, children)
+        return self._unwatched.next_check_in(parent, children)
 
     def pause_seconds(self, uid: str, generation: int) -> float:
         """How long nothing is tried after a failure."""

@@ -233,7 +233,7 @@ def _go_on(
         draft.running(verdict.running)
     doomed, waiting = _replace(job, seen, snapshot.failures, draft, options)
     if not snapshot.is_held_up:
-        draft.no_longer_held_up()
+        draft.unblocked()
     if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
         draft.waits_for(waits_for)
     due = [

@@ -350,8 +350,8 @@ class Reconciler:
             return Outcome(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
         # While children wait for another reason, nothing is looked at, however long that is due.
-        look_in = self._applier.look_in(parent, plan.create) if children is None else None
-        due = _earliest(due, children, look_in)
+        next_check_in = self._applier.next_check_in(parent, plan.create) if children is None else None
+        due = _earliest(due, children, next_check_in)
         return Outcome(0 if just_finished or is_freed else due)
 
     async def _write_status(self, kind: JobKind[Any], row: JobRow, job: Job, plan: Plan) -> float | None:

@@ -22,9 +22,9 @@ from controller.reconcile.writes import Occupied, Parent, Pods, Writer, controll
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
-LOOK_SECONDS: Final = 600.0
+CHECK_SECONDS: Final = 600.0
 """A child whose resource is not watched is looked at at least so often, at most twice as often, by the job's UID."""
-FIRST_LOOK_SECONDS: Final = 30.0
+FIRST_CHECK_SECONDS: Final = 30.0
 """When it is looked at if pods do not start, then after twice as long each time."""
 
 SLACK_SECONDS: Final = 1.0
@@ -55,9 +55,9 @@ class _Kept:
     version: str
     uid: str = ""
     resource_version: int = 0
-    looked_at: float = 0.0
+    checked_at: float = 0.0
     """Loop time."""
-    vain_looks: int = 0
+    unchanged_checks: int = 0
     """How often in a row it was found as it was left while pods did not start."""
     grants: bool = False
 
@@ -93,7 +93,7 @@ class Unwatched:
             return last.version == _version(parent, child) and only_if_there
         if child.upkeep is not Upkeep.EQUAL:
             return True
-        return self._is_as_left(job, child, last) and self._look_in(parent, child, last) > SLACK_SECONDS
+        return self._is_as_left(job, child, last) and self._next_check_in(parent, child, last) > SLACK_SECONDS
 
     def restores(self, job: Subject, children: Iterable[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
@@ -101,12 +101,12 @@ class Unwatched:
         kept = ((child, of_job.get(_key(job, child))) for child in children if child.upkeep is Upkeep.EQUAL)
         return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in kept)
 
-    def look_in(self, parent: Parent, children: Iterable[Child]) -> float:
+    def next_check_in(self, parent: Parent, children: Iterable[Child]) -> float:
         """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         of_job = self._of(parent.subject)
         kept = ((child, of_job.get(_key(parent.subject, child))) for child in children)
         due = [
-            self._look_in(parent, child, last)
+            self._next_check_in(parent, child, last)
             for child, last in kept
             if last and last.uid and child.upkeep is Upkeep.EQUAL
         ]
@@ -142,9 +142,9 @@ class Unwatched:
         uid, resource_version = str(metadata["uid"]), int(metadata["resourceVersion"])
         if cache := self._caches.get(child.resource):
             cache.store.put(cache.decode(answer))
-        was_vain = last is not None and (last.uid, last.resource_version) == (uid, resource_version)
-        vain = last.vain_looks + 1 if last and was_vain and parent.pods is Pods.WAITING else 0
-        return _Kept(version, uid, resource_version, now, vain, child.grants)
+        is_unchanged = last is not None and (last.uid, last.resource_version) == (uid, resource_version)
+        unchanged = last.unchanged_checks + 1 if last and is_unchanged and parent.pods is Pods.WAITING else 0
+        return _Kept(version, uid, resource_version, now, unchanged, child.grants)
 
     def _is_as_left(self, job: Subject, child: Child, last: _Kept) -> bool:
         """Whether nothing has been heard of a child; nothing ever is where its resource is not watched."""
@@ -154,15 +154,15 @@ class Unwatched:
         row = cache.store.get(job.namespace, child.name)
         return row is not None and (row.uid, row.resource_version) == (last.uid, last.resource_version)
 
-    def _look_in(self, parent: Parent, child: Child, last: _Kept) -> float:
+    def _next_check_in(self, parent: Parent, child: Child, last: _Kept) -> float:
         if child.resource in self._caches or parent.pods is Pods.NONE:
             return NEVER
-        longest = LOOK_SECONDS * (0.5 + crc32(parent.subject.uid.encode()) / 2**33)
-        soon = FIRST_LOOK_SECONDS * 2.0**last.vain_looks
+        longest = CHECK_SECONDS * (0.5 + crc32(parent.subject.uid.encode()) / 2**33)
+        soon = FIRST_CHECK_SECONDS * 2.0**last.unchanged_checks
         pause = min(soon, longest) if parent.pods is Pods.WAITING else longest
-        return last.looked_at + pause - asyncio.get_running_loop().time()
+        return last.checked_at + pause - asyncio.get_running_loop().time()
 
-    def _marks(self, child: Child, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _watch_label(self, child: Child, body: Mapping[str, Any]) -> dict[str, Any]:
         """The label that a child is watched by, as a part of a patch; nothing where it is not watched."""
         name = (body["metadata"].get("labels") or {}).get(JOB_NAME)
         return {"labels": {JOB_NAME: name}} if name and child.resource in self._caches else {}
@@ -170,7 +170,7 @@ class Unwatched:
     async def _write_over(self, parent: Parent, child: Child, uid: str) -> bytes:
         """Write what is wanted over the very object that was made, without a look at it; empty if it is another by now, or gone."""
         body = child.body()
-        change = {"metadata": {"uid": uid, **self._marks(child, body)}, **_content(body)}
+        change = {"metadata": {"uid": uid, **self._watch_label(child, body)}, **_content(body)}
         another = (errors.NotFound, errors.Conflict, errors.Invalid)
         try:
             return await self._writer.patch(parent, child, change, another)
@@ -200,10 +200,10 @@ class Unwatched:
                 raise Occupied(child, flaw, is_foreign=False)
             return answer
         body = child.body()
-        marks, wanted = self._marks(child, body), _content(body)
+        label, wanted = self._watch_label(child, body), _content(body)
         change = {} if _covers(found, wanted) else _exactly(found, wanted)
-        if not _covers(found["metadata"], marks):
-            change = {**change, "metadata": marks}
+        if not _covers(found["metadata"], label):
+            change = {**change, "metadata": label}
         return await self._writer.patch(parent, child, change) if change else answer
 
     async def delete(self, parent: Parent, doomed: Doomed) -> None:

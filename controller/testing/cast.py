@@ -82,8 +82,14 @@ class Cast:
         """Play the kubelet: pods change their phase; all pods if none is named."""
         for name in pods or await self.names(PODS):
             state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
-            told = {"name": container, "image": "img", "imageID": "", "ready": False, "restartCount": 0}
-            status = {"phase": phase, "containerStatuses": [{**told, "state": state}]}
+            container_status = {
+                "name": container,
+                "image": "img",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+            }
+            status = {"phase": phase, "containerStatuses": [{**container_status, "state": state}]}
             await self.change(PODS, name, {"status": status}, "status")
 
     async def conditions(self, name: str = "train") -> str:

@@ -105,7 +105,7 @@ class Look:
         if is_news:
             return self.story.plan(requeue_after_seconds=0)
         if not self.snapshot.is_held_up:
-            self.story.no_longer_held_up()
+            self.story.unblocked()
         are_all_up = sum(pod.is_active for pod in workers) == self.wanted
         if are_all_up and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
             self.story.runs()

@@ -190,10 +190,10 @@ def _object(resource: Resource, job: MPIJob, name: str, rest: Mapping[str, Any])
 
     Differs: mpi-operator watches all there are, and labels none. See docs/decisions/0018-mpijob-v2beta1.md.
     """
-    marks = {} if resource == SECRETS else {labels.JOB_NAME: job.metadata.name}
+    watched_by = {} if resource == SECRETS else {labels.JOB_NAME: job.metadata.name}
     metadata = {
         "name": name,
-        "labels": {"app": job.metadata.name, **marks},
+        "labels": {"app": job.metadata.name, **watched_by},
         "ownerReferences": [owner_reference(OWNER, job)],
     }
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}

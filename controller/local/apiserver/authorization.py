@@ -47,16 +47,16 @@ class Authorizer:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def require(self, user: User, asked: Attributes) -> None:
+    def require(self, user: User, attributes: Attributes) -> None:
         """Raises:
         Refusal: 403, it is not granted.
         """
-        if not self.allows(user, asked):
-            raise _forbidden(user, asked)
+        if not self.allows(user, attributes):
+            raise _forbidden(user, attributes)
 
-    def allows(self, user: User, asked: Attributes) -> bool:
+    def allows(self, user: User, attributes: Attributes) -> bool:
         return MASTERS in user.groups or any(
-            covers(rule, asked) for rule in self._rules_of(user, asked.namespace)
+            covers(rule, attributes) for rule in self._rules_of(user, attributes.namespace)
         )
 
     def require_no_escalation(self, user: User, plural: str, obj: Json) -> None:
@@ -120,17 +120,17 @@ class Authorizer:
         return (entry.object for entry in self._store.collection(f"{GROUP}/{plural}").select(namespace))
 
 
-def covers(rule: Rule, asked: Attributes) -> bool:
+def covers(rule: Rule, attributes: Attributes) -> bool:
     """Whether a rule grants all of it; ``*`` is asked for only by who wants to grant everything."""
-    if not _has(rule.get("verbs"), asked.verb):
+    if not _has(rule.get("verbs"), attributes.verb):
         return False
-    if asked.path:
-        return any(_is_below(asked.path, path) for path in rule.get("nonResourceURLs") or ())
+    if attributes.path:
+        return any(_is_below(attributes.path, path) for path in rule.get("nonResourceURLs") or ())
     names = rule.get("resourceNames")
     return (
-        _has(rule.get("apiGroups"), asked.group)
-        and _has_resource(rule.get("resources"), asked.resource)
-        and (not names or asked.name in names)
+        _has(rule.get("apiGroups"), attributes.group)
+        and _has_resource(rule.get("resources"), attributes.resource)
+        and (not names or attributes.name in names)
     )
 
 
@@ -184,15 +184,17 @@ def _is_subject(subject: Json, user: User, namespace: str) -> bool:
             return False
 
 
-def _forbidden(user: User, asked: Attributes) -> Refusal:
+def _forbidden(user: User, attributes: Attributes) -> Refusal:
     """Source: Kubernetes, apiserver/pkg/endpoints/handlers/responsewriters/errors.go."""
-    if asked.path:
-        what = f'cannot {asked.verb} path "{asked.path}"'
+    if attributes.path:
+        what = f'cannot {attributes.verb} path "{attributes.path}"'
         return Refusal(403, "Forbidden", f'forbidden: User "{user.name}" {what}', {})
-    where = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    what = f'cannot {asked.verb} resource "{asked.resource}" in API group "{asked.group}" {where}'
-    plural = asked.resource.partition("/")[0]
-    return refusals.forbidden(asked.group, plural, asked.name, f'User "{user.name}" {what}')
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    what = (
+        f'cannot {attributes.verb} resource "{attributes.resource}" in API group "{attributes.group}" {where}'
+    )
+    plural = attributes.resource.partition("/")[0]
+    return refusals.forbidden(attributes.group, plural, attributes.name, f'User "{user.name}" {what}')
 
 
 READ = ("get", "list", "watch")

@@ -156,13 +156,13 @@ class Handlers:
         """Raises:
         Refusal: 403, the user may not do this.
         """
-        asked = _attributes(request, found)
-        self._writer.authorizer.require(user, asked)
+        attributes = _attributes(request, found)
+        self._writer.authorizer.require(user, attributes)
         is_apply = request.method == "PATCH" and request.content_type == APPLY_PATCH
         creates = is_apply or (request.method == "PUT" and found.served.rules.created_by_update)
         there = self._writer.collection(found.served).entries.get((found.namespace, found.name))
         if creates and there is None and not found.subresource:
-            self._writer.authorizer.require(user, replace(asked, verb="create"))
+            self._writer.authorizer.require(user, replace(attributes, verb="create"))
 
     async def _body(self, request: web.Request) -> bytes:
         if not request.body_exists:
