@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from controller.server.listener import BoundedServer
+from controller.serving import BoundedServer
 
 MAX_CONNECTIONS = 64
 """Per address: far more than a kubelet and a few Prometheus servers keep."""

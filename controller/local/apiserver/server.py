@@ -29,7 +29,7 @@ from controller.local.apiserver.requests import Target, WriteOptions
 from controller.local.apiserver.serviceaccounts import PodTokens
 from controller.local.apiserver.store import Store
 from controller.local.apiserver.writing import Writer
-from controller.server.listener import BoundedServer
+from controller.serving import BoundedServer
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

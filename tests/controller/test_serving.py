@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from controller import serving
 from controller.local.apiserver import certificates
-from controller.server import listener
-from controller.server.listener import BoundedServer
+from controller.serving import BoundedServer
 
 HOST = "127.0.0.1"
 LIMIT = 4
@@ -145,7 +145,7 @@ async def test_a_handshake_that_never_ends_is_closed() -> None:
         reader, writer = await asyncio.open_connection(HOST, running.port)
 
         assert await is_closed(reader)
-        assert loop.time() - started == pytest.approx(listener.HANDSHAKE_SECONDS, abs=1)
+        assert loop.time() - started == pytest.approx(serving.HANDSHAKE_SECONDS, abs=1)
         writer.close()
 
 
