@@ -257,7 +257,9 @@ class _Shared:
     knocker: Knocker
     teller: Teller
     caches: Mapping[Resource, Cache]
-    nodes: Store[Place] | None
+    nodes: Informer[Place] | None
+    owned: Mapping[Resource, Informer[Any]]
+    """Informers that not all kinds need."""
     now: Callable[[], datetime]
 
 
@@ -285,7 +287,9 @@ def _replica(
     groups = (
         [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
     )
-    nodes = watches.nodes(client, options.mpi_topology_label) if options.mpi_topology_label else None
+    is_ordered = options.mpi_topology_label and any(kind.reads_nodes for kind in served)
+    nodes = watches.nodes(client, options.mpi_topology_label) if is_ordered else None
+    shared_by_all = set.intersection(*(set(kind.children) for kind in served))
     caches = {informer.resource: cache for informer, cache in (*children, *groups)}
     shared = _Shared(
         settings,
@@ -295,13 +299,16 @@ def _replica(
         knocker,
         teller,
         caches,
-        nodes.store if nodes else None,
+        nodes,
+        {one.resource: one for one, _ in children if one.resource not in shared_by_all},
         server_clock.now,
     )
     controllers = [_controller(shared, kind, queues[kind.resource.kind]) for kind in served]
-    needed: list[Informer[Any]] = [*(one for one, _ in children), *([nodes] if nodes else [])]
+    needed = [one for one, _ in children if one.resource in shared_by_all]
     optional = [one for one, _ in groups]
-    informers = [*needed, *optional, *(one.jobs for one in controllers)]
+    informers = list(
+        dict.fromkeys([*needed, *optional, *(one for each in controllers for one in each.informers)])
+    )
     for informer in informers:
         metrics.watch(informer.resource.plural, informer)
     batch_jobs = caches.get(BATCH_JOBS)
@@ -364,6 +371,8 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
 
     jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
     groups = {groups_of(options.gang_scheduler)} if options.gang_scheduler else set[Resource]()
+    nodes = shared.nodes if kind.reads_nodes else None
+    needed = [informer for resource, informer in shared.owned.items() if resource in kind.children]
     reconciler = Reconciler(
         kind,
         shared.client,
@@ -376,7 +385,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         ),
         suspensions,
         width=settings.kube_api_in_flight,
-        nodes=shared.nodes,
+        nodes=nodes.store if nodes else None,
         answered=knocker.answered,
         ask=ask,
         now=shared.now,
@@ -395,4 +404,4 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         for row in jobs.store:
             triggers.on_job(queue, None, row)
 
-    return Controller(jobs, queue, workers, take_over)
+    return Controller(jobs, queue, workers, take_over, [*needed, *([nodes] if nodes else [])])

@@ -75,6 +75,11 @@ class JobKind(Protocol[J]):
         ...
 
     @property
+    def reads_nodes(self) -> bool:
+        """Whether decisions read where nodes are, if the settings name the label that says it; asked of the kind that is watched."""
+        ...
+
+    @property
     def voice(self) -> Voice: ...
 
     @property

@@ -60,6 +60,7 @@ class Quiet:
     """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers, nor to other operators."""
 
     warns_of_unnamed_scheduler: bool = False
+    reads_nodes: bool = False
 
     @property
     def lease(self) -> str:

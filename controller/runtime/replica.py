@@ -38,12 +38,33 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True)
 class Controller:
-    """The parts of one kind. ``take_over`` adds all of its jobs to its queue."""
+    """The parts of one kind. ``take_over`` adds all of its jobs to its queue; ``needed`` is what no other kind works without."""
 
     jobs: Informer[Any]
     queue: Queue[Any]
     workers: Workers[Any]
     take_over: Callable[[], None]
+    needed: Sequence[Informer[Any]] = ()
+
+    @property
+    def informers(self) -> list[Informer[Any]]:
+        return [*self.needed, self.jobs]
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether the API server does not serve the jobs, or what they need."""
+        return any(one.unserved.is_set() for one in self.informers)
+
+    async def synced(self) -> None:
+        """Return when all of its stores are filled."""
+        while not all(one.synced.is_set() for one in self.informers):
+            for one in self.informers:
+                await one.synced.wait()
+
+    async def unserved(self) -> None:
+        """Return when it is unserved."""
+        waiting = [asyncio.ensure_future(one.unserved.wait()) for one in self.informers]
+        await _first_of(waiting)
 
 
 class Replica:
@@ -63,7 +84,7 @@ class Replica:
         errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         """Work begins when the ``needed`` informers have filled their stores, and the ``optional`` ones have or are unserved. Each of the
-        ``controllers`` works while its jobs are served.
+        ``controllers`` works while its jobs are served, and what it needs itself.
 
         ``take_over`` is called when work begins; ``hand_over`` says what is still to be told when it is over.
         ``on_ready`` is called once, when the caches are filled first. ``errands`` run beside the work, each to its own end.
@@ -71,8 +92,8 @@ class Replica:
         self.ready = asyncio.Event()
         """Set once the caches have been filled, and at least one kind is served."""
         self._needed = needed
-        self._kinds = [one.jobs for one in controllers]
-        self._optional = [*optional, *self._kinds]
+        own = (informer for one in controllers for informer in one.needed)
+        self._optional = [*dict.fromkeys(own), *optional, *(one.jobs for one in controllers)]
         self._informers = [*self._needed, *self._optional]
         self._controllers = controllers
         self._recorder = recorder
@@ -88,7 +109,7 @@ class Replica:
     @property
     def is_serving(self) -> bool:
         """Whether at least one kind is served, once the caches have been filled. A silent API server does not change it."""
-        return self.ready.is_set() and not all(one.unserved.is_set() for one in self._kinds)
+        return self.ready.is_set() and not all(one.is_unserved for one in self._controllers)
 
     def unfilled(self) -> list[str]:
         """The resources whose caches are being filled for the first time."""
@@ -134,12 +155,14 @@ class Replica:
             await _end(self._watching)
 
     async def _something_to_do(self) -> None:
-        """Return when the API server lists what all kinds need, and at least one kind."""
+        """Return when the API server lists what all kinds need, and at least one kind with what it needs."""
         reconnect = Reconnect(asyncio.get_running_loop().time)
         while True:
             answers = await asyncio.gather(*(one.probe() for one in self._informers))
             listed = {one for one, is_listed in zip(self._informers, answers, strict=True) if is_listed}
-            if listed.issuperset(self._needed) and not listed.isdisjoint(self._kinds):
+            if listed.issuperset(self._needed) and any(
+                listed.issuperset(one.informers) for one in self._controllers
+            ):
                 return
             await asyncio.sleep(reconnect.pause_seconds())
 
@@ -151,7 +174,7 @@ class Replica:
             await asyncio.sleep(LOOK_SECONDS)
             if not (
                 any(one.unserved.is_set() for one in self._needed)
-                or all(one.unserved.is_set() for one in self._kinds)
+                or all(one.is_unserved for one in self._controllers)
             ):
                 last = time()
 
@@ -180,12 +203,7 @@ class Replica:
         await asyncio.gather(
             *(one.synced.wait() for one in self._needed), *(one.settled.wait() for one in self._optional)
         )
-        kinds = [asyncio.ensure_future(one.synced.wait()) for one in self._kinds]
-        try:
-            await asyncio.wait(kinds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for kind in kinds:
-                kind.cancel()
+        await _first_of([asyncio.ensure_future(one.synced()) for one in self._controllers])
 
     async def _work(self, stop: asyncio.Event) -> None:
         """Until ``stop`` is set, and then until passes that are under way are over and their events are sent."""
@@ -218,17 +236,26 @@ def _names(informers: Iterable[Informer[Any]]) -> list[str]:
     return [one.resource.plural for one in informers]
 
 
+async def _first_of(waiting: "Sequence[asyncio.Future[Any]]") -> None:
+    """Return when the first of them has come to its end; the others are cancelled."""
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
 async def _control(one: Controller, stop: asyncio.Event) -> None:
-    """Work on one kind while its jobs are served, until ``stop`` is set and passes that are under way are over.
+    """Work on one kind while its jobs and what they need are served, until ``stop`` is set and passes that are under way are over.
 
     While they are not served the queue is closed: what the store holds of before may not be true any more.
     """
-    while not stop.is_set() and await _unless(stop, one.jobs.synced.wait()):
+    while not stop.is_set() and await _unless(stop, one.synced()):
         one.queue.open()
         one.take_over()
         async with asyncio.TaskGroup() as group:
             group.create_task(one.workers.run())
-            await _unless(stop, one.jobs.unserved.wait())
+            await _unless(stop, one.unserved())
             one.queue.close()
 
 

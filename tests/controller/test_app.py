@@ -30,6 +30,7 @@ from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS, NothingServ
 from controller.settings import Settings
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Drop, Refuse, Reset, Rule
+from controller.testing.mpi import container
 from controller.testing.stage import (
     DEFINITIONS,
     NAMESPACE,
@@ -165,6 +166,62 @@ async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -
 
             assert await answer("/readyz") == (200, "ok\n")
             assert await on.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
+
+
+WITH_MPI = replace(QUIET, enable_scheme=(RESOURCE.kind, MPI_JOBS.kind), mpi_topology_label="rack")
+PI: dict[str, Any] = {
+    "apiVersion": MPI_JOBS.api_version,
+    "kind": MPI_JOBS.kind,
+    "metadata": {"name": "pi"},
+    "spec": {
+        "mpiReplicaSpecs": {
+            role: {"replicas": 1, "template": {"spec": {"containers": [container()]}}}
+            for role in ("Launcher", "Worker")
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("plural", ["configmaps", "jobs", "nodes"])
+@pytest.mark.parametrize("elects", [False, True], ids=["one replica", "with leader election"])
+async def test_what_one_kind_alone_needs_does_not_stop_the_others(plural: str, elects: bool) -> None:
+    settings = replace(WITH_MPI, leader_elect=elects, leader_election_namespace=NAMESPACE)
+    rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
+    async with stage(rule, crds=(RESOURCE, MPI_JOBS)) as on:
+        await on.create(MPI_JOBS, PI)
+        async with starting(on, settings) as answer:
+            await on.submit()
+            await on.settled(600)
+            assert await answer("/readyz") == (200, f"ok\nnot served: {plural}\n")
+            assert (await served(answer))[plural] == 0
+            assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
+            on.faults.rules.remove(rule)
+            await on.settled(300)
+
+            assert await answer("/readyz") == (200, "ok\n")
+            assert "pi-worker-0" in await on.names(PODS)
+
+
+@pytest.mark.parametrize("plural", ["configmaps", "jobs"])
+async def test_a_kind_alone_is_not_ready_without_what_it_needs(plural: str) -> None:
+    settings = replace(LEADING, enable_scheme=(MPI_JOBS.kind,))
+    rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
+    async with stage(rule, crds=(MPI_JOBS,)) as on, starting(on, settings) as answer:
+        await on.settled(120)
+        assert await answer("/readyz") == (500, f"not served: {plural}\n")
+        assert await on.items(LEASES) == []
+        on.faults.rules.remove(rule)
+        await on.settled(120)
+
+        assert await answer("/readyz") == (200, "ok\n")
+        assert len(await on.items(LEASES)) == 2
+
+
+async def test_nodes_are_read_only_for_a_kind_that_asks_where_they_are() -> None:
+    async with stage() as on, controlling(on, replace(QUIET, mpi_topology_label="rack")):
+        await on.settled()
+
+        assert on.faults.count("watch", "nodes") == 0
 
 
 async def test_a_kind_whose_definition_is_deleted_stops_and_starts_again_with_it() -> None:

@@ -37,6 +37,7 @@ class FlavouredKind:
     framework = "mpi"
     controller_name = "mpijob-controller"
     children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
+    reads_nodes = True
     scalable = False
     managed_by = ""
     lease = "mpi-operator"
