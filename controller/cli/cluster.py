@@ -25,7 +25,11 @@ from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, 
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.plain import plain
 
-DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+DISCOVERY = ",".join(
+    f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    for version in ("v2", "v2beta1")
+)
+"""Kubernetes 1.29 has the same lists as v2beta1 only."""
 UNREAD = 141
 """What SIGPIPE makes of other programs."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")

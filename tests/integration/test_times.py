@@ -67,11 +67,12 @@ async def test_every_time_that_the_server_takes_is_read(
         with pytest.raises(Invalid) as refused:
             await client.patch(RESOURCE, namespace, "job", change, subresource="status")
 
-    refused_fields = {path for path, _ in refused.value.causes}
+    # Kubernetes 1.29 leaves out where the field begins.
+    refused_fields = {path.removeprefix("status.") for path, _ in refused.value.causes}
     accepted = {
         text
         for number, text in enumerate(texts)
-        if f"status.conditions[{number}].lastTransitionTime" not in refused_fields
+        if f"conditions[{number}].lastTransitionTime" not in refused_fields
     }
 
     assert len(accepted) < len(texts)
