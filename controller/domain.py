@@ -167,7 +167,7 @@ class Child:
     version: str = ""
     """Of a child that decisions do not read: it is made equal once for each of these. Empty is the job's generation."""
     grants: bool = False
-    """Of a child that decisions do not read: it gives somebody rights, which must not outlive the job."""
+    """Of a child that decisions do not read: it is a Role with rules, which must not outlive the job."""
     flaw: Callable[[dict[str, Any]], str] | None = None
     """Of a child that decisions do not read: what is wrong with one that is there and must not be overwritten, empty if it will do."""
 

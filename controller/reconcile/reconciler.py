@@ -285,7 +285,7 @@ class Reconciler:
     async def _revoke(self, key: Key, row: JobRow | None) -> bool:
         """Rights do not outlive their job, whether or not the garbage collector is to delete what gives them. Whether there was such a job.
 
-        A process that has known the job deletes it. One that has not empties it, while it still says that it is the job's.
+        A process that has known the job empties its Role by UID. One that has not does so while the Role still says whose it is.
         """
         known = self._uids.get(key)
         is_gone = known is not None and (row is None or row.uid != known or row.leaves_children)

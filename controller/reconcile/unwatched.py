@@ -5,9 +5,11 @@ looked at now and then while the job has pods, and sooner while pods do not star
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 from zlib import crc32
 
@@ -15,7 +17,7 @@ import orjson
 
 from api.children import Owned
 from api.labels import JOB_NAME
-from api.meta import ROLE_BINDINGS, ROLES, Resource
+from api.meta import ROLES, Resource
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.reconcile.writes import Occupied, Parent, Pods, Writer, controller_of
@@ -29,9 +31,6 @@ FIRST_CHECK_SECONDS: Final = 30.0
 
 SLACK_SECONDS: Final = 1.0
 """What is due so soon is done now: a timer may ring a little early, and must not be set anew for nothing."""
-
-RIGHTS = {one.kind: one for one in (ROLE_BINDINGS, ROLES)}
-"""What gives rights, by kind, in the order in which it is taken away."""
 
 NEVER: Final = float("inf")
 
@@ -221,22 +220,18 @@ class Unwatched:
         kept[key] = removed
 
     async def revoke(self, parent: Parent) -> None:
-        """Take away the rights that children of that job give, if they give any: by UID, since their owner may be gone already.
+        """Take the rules out of the Roles of that job that have any: by UID, since their owner may be gone already.
 
-        A job that is deleted without its children would leave them for ever, and others' pods may get the names that they give rights on.
+        A job that is deleted without its children leaves its Roles for ever, and others' pods may get the names that they give rights on.
         """
         job = parent.subject
-        kept = {
-            key: one
-            for key, one in self._kept.get((job.namespace, job.name), {}).items()
-            if key[0] == job.uid
-        }
-        if not any(one.grants for one in kept.values()):
-            return
-        for kind, resource in RIGHTS.items():
-            for key, one in kept.items():
-                if key[1] == kind and one.uid:
-                    await self._writer.delete(parent, Doomed(resource, key[2], one.uid), one.uid)
+        kept = self._kept.get((job.namespace, job.name), {})
+        granting = {name: one.uid for (uid, _, name), one in kept.items() if uid == job.uid and one.grants}
+        gone = (errors.NotFound, errors.Conflict, errors.Invalid)
+        for name, uid in granting.items():
+            role = Child(ROLES, name, partial(dict, metadata={"uid": uid}, rules=[]), Upkeep.CHANGE)
+            with contextlib.suppress(*gone):
+                await self._writer.patch(parent, role, role.body(), gone)
 
     def _of(self, job: Subject) -> dict[_Key, _Kept]:
         return self._kept[job.namespace, job.name]

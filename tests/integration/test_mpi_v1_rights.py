@@ -241,8 +241,9 @@ def test_no_right_outlives_its_job(plane: ControlPlane, jobs: Mpi, version: str)
 
     plane.request("DELETE", jobs.path(name), {"propagationPolicy": "Orphan"})
 
-    role, binding = f"{RBAC}/roles/{name}-launcher", f"{RBAC}/rolebindings/{name}-launcher"
-    plane.wait("no right", lambda: not plane.has(role) and not plane.has(binding), seconds=30)
+    plane.wait("no right", lambda: jobs.rules(name) == [], seconds=30)
+    assert not may(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0")
+    plane.wait("the job gone", lambda: not plane.has(jobs.path(name)), seconds=30)
     assert plane.has(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}-worker-0")
 
 
