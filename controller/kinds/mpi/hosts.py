@@ -26,8 +26,8 @@ MOST_BYTES: Final = 1024 * 1024
 
 Source: Kubernetes, pkg/apis/core/validation, ValidateConfigMap.
 """
-AROUND_NAMES: Final = 64
-"""More characters than each worker takes beside its name in the two lists of hosts."""
+ALWAYS_FITTING: Final = 1000
+"""The lists of so many workers always fit: a host has at most 253 characters, and stands in two lists with a few more."""
 NAMED = 3
 """Missing workers that are named, and init containers that fail."""
 
@@ -119,12 +119,10 @@ def more_in(pods: Sequence[Pod], wanted: int, now: datetime, running: datetime |
 
 
 def size_problems(
-    longest_name: str, workers: int, data: Callable[[], Mapping[str, str]], path: str
+    workers: int, lists_of: Callable[[Sequence[int]], Mapping[str, str]], path: str
 ) -> Iterator[Problem]:
-    """Lists of hosts that no ConfigMap holds are refused before there is a pod. ``data`` is all of them, built only if it may be too much."""
-    if workers * (2 * len(longest_name) + AROUND_NAMES) <= MOST_BYTES:
-        return
-    size = sum(len(text) for text in data().values())
+    """Lists of hosts that no ConfigMap holds are refused before there is a pod. ``lists_of`` returns those of the workers of such indices."""
+    size = _size_bytes(workers, lists_of) if workers > ALWAYS_FITTING else 0
     if size > MOST_BYTES:
         fitting = workers * MOST_BYTES // size
         text = (
@@ -132,6 +130,19 @@ def size_problems(
             f"ask for no more than about {fitting}, or give the job a shorter name"
         )
         yield Problem(path, text)
+
+
+def _size_bytes(workers: int, lists_of: Callable[[Sequence[int]], Mapping[str, str]]) -> int:
+    """The size of the lists of so many workers, which are not built: workers whose indices have as many digits take as much each."""
+
+    def size_bytes(*indices: int) -> int:
+        return sum(map(len, lists_of(indices).values()))
+
+    empty = size_bytes()
+    firsts: list[int] = [0, *(10**digits for digits in range(1, len(str(workers - 1))))]
+    return empty + sum(
+        (end - first) * (size_bytes(first) - empty) for first, end in pairwise([*firsts, workers])
+    )
 
 
 def _since(pod: Pod, now: datetime) -> datetime:

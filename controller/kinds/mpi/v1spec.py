@@ -5,7 +5,6 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_defaults.go and mpi_
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from api.job import RestartPolicy, RunPolicy
@@ -89,8 +88,8 @@ def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Ite
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
         return
     wanted = workers(given)
-    whole = partial(data, job, given[LAUNCHER], range(wanted), range(wanted))
-    yield from hosts.size_problems(worker_name(job, wanted), wanted, whole, f"{path}[{WORKER}].replicas")
+    launcher, path = given[LAUNCHER], f"{path}[{WORKER}].replicas"
+    yield from hosts.size_problems(wanted, lambda order: data(job, launcher, order, order), path)
 
 
 def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[int]) -> dict[str, str]:

@@ -75,9 +75,8 @@ def check(job: MPIJob, options: Options) -> Iterator[Problem]:
     given = roles(job)
     workers = given[WORKER].replicas if WORKER in given else 0
     if workers <= options.max_replicas:
-        longest = address(job, worker_name(job, workers), options)
-        whole = partial(lists, job, options, range(workers), range(workers))
-        yield from hosts.size_problems(longest, workers, whole, f"spec.mpiReplicaSpecs[{WORKER}].replicas")
+        path = f"spec.mpiReplicaSpecs[{WORKER}].replicas"
+        yield from hosts.size_problems(workers, lambda order: lists(job, options, order, order), path)
 
 
 def waits(job: MPIJob, options: Options) -> bool:

@@ -1,13 +1,17 @@
 """Which workers are told of as hosts, and when."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
 from api.children import Pod
-from controller.kinds.mpi import hosts
+from controller.kind import Options
+from controller.kinds.mpi import hosts, v1spec, v2beta1
 from controller.kinds.mpi.hosts import more_in, ordered, told
 from controller.testing.builders import NOON, pod
+from controller.testing.mpi import HVD
 
 
 def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:
@@ -92,13 +96,20 @@ def test_without_places_hosts_are_in_order() -> None:
 
 
 PATH = "spec.mpiReplicaSpecs[Worker].replicas"
-NAME = "n" * 200
+WORKERS = 4000
+
+
+def lists_of(order: Sequence[int], *, bytes_to_spare: int = 0) -> dict[str, str]:
+    """Lists that leave so many bytes of a ConfigMap empty when all workers are in them."""
+    hostfile, rest = (
+        "".join(f"w-{index}\n" for index in order),
+        sum(len(f"w-{index}\n") for index in range(WORKERS)),
+    )
+    return {"hostfile": hostfile, "script": "x" * (hosts.MOST_BYTES - rest - bytes_to_spare)}
 
 
 def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
-    large = {"hostfile": "x" * hosts.MOST_BYTES, "discover_hosts.sh": "x"}
-
-    (problem,) = hosts.size_problems(NAME, 4000, lambda: large, PATH)
+    (problem,) = hosts.size_problems(WORKERS, partial(lists_of, bytes_to_spare=-1), PATH)
 
     assert str(problem) == (
         "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the lists of hosts of 4000 workers take 1048577 bytes, and a "
@@ -107,13 +118,29 @@ def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
 
 
 def test_lists_that_a_config_map_just_holds_are_fine() -> None:
-    full = {"hostfile": "x" * hosts.MOST_BYTES}
-
-    assert list(hosts.size_problems(NAME, 4000, lambda: full, PATH)) == []
+    assert list(hosts.size_problems(WORKERS, lists_of, PATH)) == []
 
 
-def test_lists_that_cannot_be_too_large_are_not_built() -> None:
-    def build() -> dict[str, str]:
-        raise AssertionError("built")
+@pytest.mark.parametrize("workers", [30_000, 99_999, 100_000, 100_001, 123_456])
+def test_the_size_of_lists_is_that_of_the_lists_themselves(workers: int) -> None:
+    def v1_lists(order: Sequence[int]) -> dict[str, str]:
+        return v1spec.data(HVD, v1spec.roles(HVD)["Launcher"], order, order)
 
-    assert list(hosts.size_problems(NAME, 2000, build, PATH)) == []
+    def v2beta1_lists(order: Sequence[int]) -> dict[str, str]:
+        return v2beta1.lists(HVD, Options(), order, order)
+
+    for build in (v1_lists, v2beta1_lists):
+        size = sum(map(len, build(range(workers)).values()))
+        (problem,) = hosts.size_problems(workers, build, PATH)
+        assert f"take {size} bytes" in str(problem)
+
+
+def test_lists_are_not_built_to_find_out_their_size() -> None:
+    lengths: set[int] = set()
+
+    def record_length(order: Sequence[int]) -> dict[str, str]:
+        lengths.add(len(order))
+        return lists_of(order)
+
+    assert list(hosts.size_problems(WORKERS, record_length, PATH)) == []
+    assert lengths == {0, 1}
