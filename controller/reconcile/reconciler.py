@@ -423,12 +423,19 @@ class Reconciler:
         self._counter(kind, row.namespace, Count.DELETED)
 
     async def _read(self, row: JobRow) -> JobRow | None:
-        """The job as the server has it, None if it is gone. The store has it so as well then, whatever its watch still says."""
+        """The job as the server has it, None if it is gone. The store has it so as well then, whatever its watch still says.
+
+        Raises:
+            Conflict: the server has been set back to before what the watch has reported, and the watch has yet to learn of it.
+        """
         try:
             newest = job_from_json(await self._client.get(self._kind.resource, row.namespace, row.name))
         except errors.NotFound:
             self._jobs.remove(row)
             return None
+        if newest.resource_version < row.resource_version:
+            text = f"{self._kind.resource.plural} {row.name!r} is older on the server than it was"
+            raise errors.Conflict(409, "Conflict", text)
         self._jobs.put(newest)
         return newest
 

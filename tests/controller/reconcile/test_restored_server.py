@@ -1,0 +1,49 @@
+"""What reconciles do while the server has been restored from a backup and the watches learn of it one after the other."""
+
+from api.meta import CONFIG_MAPS, PODS
+from api.v1.pytorchjob import RESOURCE
+from controller.local.apiserver.front import Call
+from controller.testing.backups import Backup
+from controller.testing.faults import Delay, Refuse, Rule
+from controller.testing.stage import Stage, controlling, stage
+
+PODS_OF_JOB = ["train-master-0", "train-worker-0"]
+
+
+AWAY = Rule(Refuse(503))
+
+
+async def restore(on: Stage, backup: Backup) -> None:
+    """Restore the backup; somebody writes so much before anybody watches again that the version passes the old one."""
+    store = on.server.store
+    reached = store.revision
+    on.faults.rules.append(AWAY)
+    store.close_watchers()
+    await on.settled(30)
+    backup.restore(store)
+    store.revision = reached
+    await on.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}})
+    on.faults.rules.remove(AWAY)
+
+
+def reads(calls: list[Call]) -> int:
+    return sum((call.verb, call.plural) == ("get", RESOURCE.plural) for call in calls)
+
+
+async def test_a_job_that_is_older_than_it_was_is_not_read_without_pause() -> None:
+    async with stage() as on, controlling(on):
+        await on.submit()
+        backup = Backup.of(on.server.store)
+        await on.settled(10)
+        await restore(on, backup)
+        unheard = [Rule(Refuse(503), verb=verb, plural=RESOURCE.plural) for verb in ("list", "watch")]
+        on.faults.rules += [*unheard, Rule(Delay(0.1), verb="get", plural=RESOURCE.plural)]
+        on.faults.calls.clear()
+        await on.settled(60)
+
+        assert unheard[1].met
+        assert 0 < reads(on.calls) < 30
+
+        on.faults.rules.clear()
+        await on.settled(40)
+        assert await on.names(PODS) == PODS_OF_JOB
