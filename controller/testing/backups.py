@@ -6,6 +6,7 @@ The API servers are restarted for that, so nobody who watches hears of it, and w
 from dataclasses import dataclass
 from typing import Any
 
+from controller.local.apiserver import ApiServer
 from controller.local.apiserver.store import Store
 
 
@@ -28,11 +29,12 @@ class Backup:
             ),
         )
 
-    def restore(self, store: Store) -> None:
+    def restore(self, server: ApiServer) -> None:
         """Put everything back as it was; whoever watches has to begin anew.
 
         The listeners of the store are told of all objects as if they were new, and of none that is gone.
         """
+        store = server.store
         for collection in store.collections.values():
             collection.close_watchers()
             collection.entries.clear()
@@ -42,3 +44,4 @@ class Backup:
         store.owners.clear()
         store.dependents.clear()
         store.restore(self.revision, self.objects)
+        server.serve_definitions()

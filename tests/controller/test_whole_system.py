@@ -437,7 +437,7 @@ class World(RuleBasedStateMachine):
             store.close_watchers()
             await asyncio.sleep(OUTAGE_SECONDS)
             self.look()
-            backup.restore(store)
+            backup.restore(self.on.server)
             self.forget_changes()
             self.laws.go_back(then)
             store.revision = max(reached, store.revision) + ahead

@@ -60,6 +60,11 @@ class Catalog:
         self._custom.pop(definition["metadata"]["name"], None)
         self._rebuild()
 
+    def forget_all(self) -> None:
+        """Serve the built-in resources and nothing else."""
+        self._custom.clear()
+        self._rebuild()
+
     def _rebuild(self) -> None:
         custom = {_place(served): served for made in self._custom.values() for served in made}
         self._all = {**self._builtin, **custom}

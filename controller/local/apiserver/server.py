@@ -141,6 +141,13 @@ class ApiServer:
         target = Target(served, name=versioned["name"])
         self._writer.update(target, {**definition, "metadata": versioned}, options)
 
+    def serve_definitions(self) -> None:
+        """Serve what the definitions in the store make, once the store has been restored."""
+        self._writer.catalog.forget_all()
+        for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
+            self._writer.catalog.define(definition.object)
+            self._writer.reread(definition.object)
+
     def _add(self, group: str, plural: str, obj: Json) -> None:
         served = self._writer.catalog.find(group, "v1", plural)
         assert served is not None
@@ -148,9 +155,7 @@ class ApiServer:
 
     def _restore(self, journal: Journal) -> None:
         self.store.restore(journal.revision, journal.objects())
-        for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
-            self._writer.catalog.define(definition.object)
-            self._writer.reread(definition.object)
+        self.serve_definitions()
         self.store.keeper = journal
 
     async def start(
