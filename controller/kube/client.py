@@ -215,14 +215,16 @@ class Client:
         name: str,
         *,
         uid: str = "",
+        resource_version: str = "",
         grace_period_seconds: int | None = None,
         propagation: str = "",
         lane: Lane = Lane.CHILD,
     ) -> bytes:
-        """Delete one object; with ``uid`` only that very one (else Conflict)."""
+        """Delete one object; with ``uid`` only that very one, with ``resource_version`` only in that version (else Conflict)."""
         options: dict[str, object] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        given = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {key: value for key, value in given.items() if value}:
+            options["preconditions"] = preconditions
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
         if propagation:

@@ -405,13 +405,21 @@ class Reconciler:
         await self._write_status(kind, latest, job, decide(kind, job))
 
     async def _delete_job(self, kind: JobKind[Any], row: JobRow) -> None:
+        """Delete it in the very version that was decided for: a server that was restored meanwhile may have it unfinished.
+
+        Raises:
+            ApiError: a Conflict if the server has it in another version.
+        """
         subject, (told, failed) = _subject(kind, row), kind.ttl_event_reasons
+        place = self._kind.resource, row.namespace, row.name
         try:
-            await self._client.delete(self._kind.resource, row.namespace, row.name, uid=row.uid)
-        except (errors.NotFound, errors.Conflict):
-            # Gone, or another job of that name: not ours to delete. The watch may have lost the event that says so.
-            self._jobs.remove(row)
+            await self._client.delete(*place, uid=row.uid, resource_version=str(row.resource_version))
+        except errors.NotFound:
+            self._jobs.remove(row)  # the watch may have lost the event that says so
             return
+        except errors.Conflict:
+            await self._read(row)
+            raise
         except errors.ApiError as error:
             self._teller.happened(
                 subject, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")]

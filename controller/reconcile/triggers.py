@@ -25,13 +25,14 @@ def nobody(_: Owned) -> None:
 
 
 def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> None:
-    """A job came, changed or went. A change of its spec ends a back-off, and so does another job of that name."""
+    """A job came, changed or went. A change of its spec ends a back-off, and so does another job of that name, or a restored one."""
     row = after or before
     if row is not None:
         respecified = (
             before is None
             or after is None
             or (before.uid, before.generation) != (after.uid, after.generation)
+            or before.resource_version > after.resource_version
         )
         level = Level.BACKLOG if before is None and _had_passes(row) else Level.NORMAL
         queue.add(Key(row.namespace, row.name), urgent=respecified, level=level)

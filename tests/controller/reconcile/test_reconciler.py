@@ -532,14 +532,15 @@ def finished(seconds_ago: float) -> dict[str, Any]:
 
 async def test_a_job_whose_time_has_come_is_deleted_that_very_one() -> None:
     async with stage() as on:
-        job = await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
-        await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
+        await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
+        ended = await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
         async with controlling(on):
             await on.settled()
 
             assert await on.names(RESOURCE) == []
             (call,) = [one for one in on.calls if one.verb == "delete"]
-            assert orjson.loads(call.body)["preconditions"] == {"uid": job["metadata"]["uid"]}
+            very_one = {key: ended["metadata"][key] for key in ("uid", "resourceVersion")}
+            assert orjson.loads(call.body)["preconditions"] == very_one
             assert await on.events("SuccessfulDeletePod") == ["Deleted job: train"]
 
 

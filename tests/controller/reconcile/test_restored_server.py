@@ -5,7 +5,7 @@ from api.v1.pytorchjob import RESOURCE
 from controller.local.apiserver.front import Call
 from controller.testing.backups import Backup
 from controller.testing.faults import Delay, Refuse, Rule
-from controller.testing.stage import Stage, controlling, stage
+from controller.testing.stage import Stage, controlling, daytime, stage
 
 PODS_OF_JOB = ["train-master-0", "train-worker-0"]
 
@@ -49,3 +49,34 @@ async def test_a_job_that_is_older_than_it_was_is_not_read_without_pause() -> No
         on.faults.rules.clear()
         await on.settled(40)
         assert await on.names(PODS) == PODS_OF_JOB
+
+
+async def test_a_job_that_has_not_ended_any_more_is_not_deleted_by_its_ttl() -> None:
+    with daytime() as clock:
+        async with stage(clock=clock) as on, controlling(on):
+            await lose_an_end(on)
+
+
+async def lose_an_end(on: Stage) -> None:
+    await on.submit(runPolicy={"ttlSecondsAfterFinished": 20})
+    await on.settled(5)
+    await on.become("Running")
+    await on.settled(5)
+    backup = Backup.of(on.server.store)
+    await on.become("Succeeded", code=0)
+    await on.settled(5)
+    assert "Succeeded T" in await on.conditions()
+    before = await on.job()
+
+    on.faults.rules += UNHEARD
+    await restore(on, backup)
+    await on.settled(60)
+    on.faults.rules.clear()
+    await on.settled(60)
+
+    assert (await on.job())["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "Succeeded F" not in await on.conditions()
+    assert await on.names(PODS) == PODS_OF_JOB
+    await on.become("Succeeded", code=0)
+    await on.settled(60)
+    assert await on.names(RESOURCE) == []

@@ -53,6 +53,7 @@ async def test_every_change_of_a_job_asks_for_a_pass(before: JobRow | None, afte
         pytest.param(None, job(), True, id="a new job ends it"),
         pytest.param(job(), job(generation=2), True, id="a new spec ends it"),
         pytest.param(job(), None, True, id="the end of the job ends it"),
+        pytest.param(job(version=2), job(), True, id="a job that a restored server has put back ends it"),
         pytest.param(job(), job(version=2), False, id="a new status does not"),
     ],
 )
