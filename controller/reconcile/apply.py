@@ -201,6 +201,7 @@ class Applier:
             failures.insert(0, error)
         if begun_all and len(free) < len(each):
             failures += self._conflicts(parent, each)
+            begun_all = False  # a name may have become free meanwhile, and nobody else reports that
         if failures:
             raise _gravest(failures)
         return begun_all

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from api.batch import BATCH_JOBS
+from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, PODS, ROLES, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from controller.local.batch.jobs import Jobs
 from controller.testing.builders import template
+from controller.testing.faults import Delay, Rule
 from controller.testing.mpi import container
 from controller.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
 
@@ -142,3 +144,19 @@ async def test_somebody_else_s_pods_that_the_watch_reports_cost_no_call() -> Non
 
         assert [one.verb for one in on.calls if one.plural == "pods"] == ["create"]  # the master
         assert 'Error creating: pods "train-worker-0" already exists' in await on.events("FailedCreatePod")
+
+
+async def test_a_name_that_becomes_free_during_a_reconcile_is_used_by_the_next() -> None:
+    """Whoever had the name is none of the job's, so that it is gone wakes nobody."""
+    slow = Rule(Delay(1), verb="create", plural=SERVICES.plural)
+    async with stage(slow) as on, controlling(on):
+        foreign = {"metadata": {"name": "train-worker-0", "labels": {JOB_NAME: "other"}}, **template()}
+        await on.create(PODS, {"apiVersion": "v1", "kind": "Pod", **foreign})
+        await on.settled()
+        await on.submit()
+        await on.settled(0.5)
+        await on.delete(PODS, "train-worker-0", grace_period_seconds=0)
+        await on.settled(30)
+
+        assert slow.met
+        assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
