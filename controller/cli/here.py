@@ -170,7 +170,11 @@ def run_folder(wanted: Path | None) -> Path:
     """
     name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     if wanted is not None:
-        return (wanted if wanted.is_dir() else private.folder(wanted)).resolve()
+        folder = (wanted if wanted.is_dir() else private.folder(wanted)).resolve()
+        for part in (folder / "logs", folder / "claims"):
+            if os.path.lexists(part):
+                private.folder(part)
+        return folder
     with contextlib.suppress(OSError):
         return private.folder(Path(".rallypoint") / "runs" / name).resolve()
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - a user without a home is no error yet

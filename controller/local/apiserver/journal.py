@@ -50,6 +50,9 @@ class Journal:
         self._recorded = self._written = 0
         try:
             self._file = self._thread.submit(_open, path).result()
+        except private.NotOurs as error:
+            self._thread.shutdown()
+            raise Unusable(f"{path}: {error.strerror}") from error
         except sqlite3.Error as error:
             self._thread.shutdown()
             taken = "locked" in str(error)
@@ -127,8 +130,12 @@ class Journal:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    with contextlib.suppress(OSError):  # SQLite says better what is wrong.
+    try:
         private.file(path)  # Secrets are in it; what SQLite makes beside it has its mode.
+    except private.NotOurs:
+        raise
+    except OSError:
+        pass  # SQLite says better what is wrong.
     file = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         file.execute("PRAGMA locking_mode = EXCLUSIVE")

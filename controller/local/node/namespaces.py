@@ -62,17 +62,17 @@ class Namespaces:
             NoNamespaces: this machine does not let us have any, or none with these images.
         """
         addresses = Addresses(PRIVATE)
-        keeper = await Keeper.start(folder, addresses.node)
         private.folder(folder)
+        keeper = await Keeper.start(folder, addresses.node)
         try:
             await _try(keeper, folder, images)
-        except NoNamespaces:
+            way_out = None
+            if egress:
+                (listener,) = await keeper.call("socket")
+                way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
+        except BaseException:
             await keeper.stop()
             raise
-        way_out = None
-        if egress:
-            (listener,) = await keeper.call("socket")
-            way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
         return cls(keeper, addresses, folder, way_out)
 
     @property
