@@ -27,7 +27,8 @@ INEXACT_SECONDS = 4.0
 class Laws(History):
     """A history of jobs of one kind that notes each breach."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, excused: set[str] | None = None) -> None:
+        """``excused`` are UIDs of what others delete, which laws of several kinds share."""
         super().__init__()
         self.workload = workload
         self.broken: list[str] = []
@@ -35,8 +36,7 @@ class Laws(History):
         """By job UID and role: pods that have failed."""
         self.replaced: Counter[tuple[str, str]] = Counter()
         """By job UID and role: pods that were deleted because they had failed, and for nothing else."""
-        self.excused: set[str] = set()
-        """UIDs of what others delete."""
+        self.excused = set[str]() if excused is None else excused
         self.ends_told: Counter[str] = Counter()
         """By job UID: how often its end was told."""
         self._may_end: defaultdict[str, set[str]] = defaultdict(set)
@@ -135,7 +135,7 @@ class Laws(History):
     def _ends(self) -> tuple[str, ...]:
         """The reasons of the events that tell of an end, and of nothing else."""
         told = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
-        return tuple(f"{self.workload.resource.kind}{one}" for one in told)
+        return *(f"{self.workload.resource.kind}{one}" for one in told), *self.workload.failures
 
     def _launchers_counted(self, pod: Mapping[str, Any]) -> None:
         if FOREIGN in pod["metadata"]["labels"] or not self.workload.is_launcher(pod):
@@ -187,8 +187,12 @@ class Laws(History):
         return type_ in self._may_end[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
 
     def _end_told(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
+        """A restored server has forgotten events that are counted up: one that is new to it has been recorded once since."""
         uid = event["involvedObject"]["uid"]
-        self.ends_told[uid] += event["count"] - (before["count"] if before else 0)
+        if before is None and uid in self.set_back:
+            self.ends_told[uid] += 1
+        else:
+            self.ends_told[uid] += event["count"] - (before["count"] if before else 0)
         if self.ends_told[uid] > 1:
             self.broken.append(f"the end of {event['involvedObject']['name']} is told again")
 

@@ -43,6 +43,9 @@ class Workload:
     has_launcher_job: bool = False
     """Whether the head's pod belongs to a batch Job, which decides how often it is tried and how long it may run."""
 
+    failures: tuple[str, ...] = ()
+    """Reasons of a job's failure beside the one that all kinds have."""
+
     @property
     def roles(self) -> tuple[str, ...]:
         return tuple(role for role in (self.head, "Worker", self.aside) if role)
@@ -145,6 +148,18 @@ MPI_V1: Final = Workload(
         (ROLE_BINDINGS, "-launcher"),
     ),
     has_launcher_pod=True,
+    failures=("MPIJobMPIJobFailed",),
+)
+MPI_V1ALPHA2: Final = Workload(
+    resource=Flavour.V1ALPHA2.resource,
+    replicas_field="mpiReplicaSpecs",
+    container="mpi",
+    controller="mpi-operator",
+    head="Launcher",
+    needs_head=True,
+    has_services=False,
+    support=(*MPI_V1.support, (BATCH_JOBS, "-launcher")),
+    has_launcher_job=True,
 )
 MPI_V2BETA1: Final = Workload(
     resource=Flavour.V2BETA1.resource,
@@ -158,4 +173,4 @@ MPI_V2BETA1: Final = Workload(
     support=((SERVICES, ""), (CONFIG_MAPS, "-config"), (SECRETS, "-ssh"), (BATCH_JOBS, "-launcher")),
     has_launcher_job=True,
 )
-ALL: Final = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI_V1, MPI_V2BETA1)
+ALL: Final = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI_V1, MPI_V1ALPHA2, MPI_V2BETA1)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import looptime
 from aiohttp import web
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from structlog.testing import capture_logs
@@ -34,8 +34,8 @@ from controller.testing.faults import Cut as CutWatch
 from controller.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
 from controller.testing.killing import Cut, Killer, Moment, undying
 from controller.testing.laws import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
-from controller.testing.stage import TESTER, UNWARMED, Stage, daytime, stage
-from controller.testing.workloads import ALL, Workload
+from controller.testing.stage import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
+from controller.testing.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")
 
@@ -47,8 +47,8 @@ MOST_KILLS, MOST_FAULTS, MOST_INTERFERENCE = 3, 3, 2
 """A controller that is hindered all the time never gets to make a mistake."""
 CALM_SECONDS = 40.0
 """Longer than a deadline and a TTL of these jobs take."""
-REPAIR_SECONDS = 610.0
-"""In which a lost event of a watch is made good."""
+REPAIR_SECONDS = 1130.0
+"""In which a lost event of a watch is made good by a list, and what was read by its name since is trusted to the watch by the next one."""
 OUTAGE_SECONDS = 60.0
 """The least time in which an etcd is restored: longer than any pause between two tries to reach the server."""
 
@@ -74,12 +74,25 @@ SPECS = st.fixed_dictionaries(
         ),
     }
 )
+PLAIN: dict[str, Any] = {
+    "heads": 0,
+    "workers": 1,
+    "aside": 0,
+    "policy": 0,
+    "graceful": False,
+    "run_policy": {},
+}
 CHANGES = st.one_of(
     st.none(),
     st.integers(1, 4),
     st.booleans().map(lambda suspend: {"runPolicy": {"suspend": suspend}}),
 )
 """Of a spec; None deletes the job, a number is that of the workers."""
+KILL, RESTORE, REDEFINE = "kill", "restore", "redefine"
+DISASTERS = st.sampled_from(
+    [(), (KILL,), (KILL,), (RESTORE,), (RESTORE,), (REDEFINE,), (KILL, RESTORE), (KILL, RESTORE, REDEFINE)]
+)
+"""What may happen in an example at all: after each of them there is less left to go wrong, or what went wrong is repaired by it."""
 LOST = (Reset(), Reset(committed=True), Delay(3), Delay(3, committed=True), Delay(40, committed=True))
 REFUSED = (
     Refuse(409, "Conflict"),
@@ -112,6 +125,8 @@ FAULTS = st.one_of(
 )
 
 
+NEIGHBOR = "neighbor"
+"""The job of another kind, of which nothing is asked but to run."""
 BATCH = "batch"
 """The user agent of the controller of batch Jobs, which meets no faults."""
 
@@ -169,6 +184,8 @@ class World(RuleBasedStateMachine):
     front: Guarded
     laws: Laws
     workload: Workload
+    kinds: dict[Workload, Laws]
+    """The kinds that the controller serves: that of the jobs, and in some examples that of their neighbor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +198,12 @@ class World(RuleBasedStateMachine):
         self.ahead_seconds = 0.0
         """Of the controller's clock."""
         self.loses_events = False
-        self.backup: tuple[Backup, Laws] | None = None
+        self.disasters: Sequence[str] = ()
+        self.redefined: list[Workload] = []
+        """The kinds whose definitions have been deleted, and with them all their jobs."""
+        self.is_restored = False
+        """Whether the server has been set back to a backup."""
+        self.backup: tuple[Backup, list[Laws]] | None = None
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -197,33 +219,44 @@ class World(RuleBasedStateMachine):
         """Hold against the laws what has happened."""
         while not self.changes.empty():
             time, (_, change) = self.changes.get_nowait()
-            self.laws.time = NOON + timedelta(seconds=time)
-            self.laws.take(change.type, change.entry.object)
+            for laws in self.kinds.values():
+                laws.time = NOON + timedelta(seconds=time)
+                laws.take(change.type, change.entry.object)
 
     @initialize(
         workload=WORKLOADS,
+        has_neighbor=st.booleans(),
         one=SPECS,
         two=st.none() | SPECS,
         weather=st.lists(FAULTS, max_size=3),
         prompt=st.booleans(),
+        disasters=DISASTERS,
     )
     def begin(
         self,
         workload: Workload,
+        has_neighbor: bool,
         one: dict[str, Any],
         two: dict[str, Any] | None,
         weather: list[Any],
         prompt: bool,
+        disasters: Sequence[str],
     ) -> None:
         """With ``prompt`` nodes, pods run as soon as they are made and end as soon as they are deleted."""
+        self.disasters = disasters
         self.logs = self.closing.enter_context(capture_logs())
         clock = self.closing.enter_context(daytime(lambda: self.ahead_seconds))
         self.workload, self.laws, self.front = workload, Laws(workload), Guarded()
-        served = replace(UNWARMED, enable_scheme=(workload.resource.kind,))
+        self.kinds = {workload: self.laws}
+        if has_neighbor:
+            other = PYTORCH if workload is JAX else JAX
+            self.kinds[other] = Laws(other, self.laws.excused)
+        resources = [one.resource for one in self.kinds]
+        served = replace(UNWARMED, enable_scheme=tuple(one.kind for one in resources))
 
         async def enter() -> None:
             self.on = await self.closing.enter_async_context(
-                stage(crds=(workload.resource,), faults=self.front, clock=clock, seed=0, history=64)
+                stage(crds=resources, faults=self.front, clock=clock, seed=0, history=64)
             )
             self.on.server.store.listeners.append(self.changes)
             if prompt:
@@ -241,6 +274,10 @@ class World(RuleBasedStateMachine):
         self.submit("one", one)
         if two is not None:
             self.submit("two", two)
+        if has_neighbor:
+            self.submit_neighbor()
+        if RESTORE in disasters:
+            self.a_backup_is_made()
         if prompt:
             self.do(asyncio.sleep(1))
 
@@ -260,12 +297,19 @@ class World(RuleBasedStateMachine):
         roles = {role: counts.get(role, spec["workers"]) for role in workload.roles}
         policy = workload.policies[spec["policy"] % len(workload.policies)]
         place = {"nodeName": "node-0"} if spec["graceful"] else {}
+        self.create(workload, name, workload.spec(roles, policy, spec["run_policy"], **place))
+
+    def submit_neighbor(self) -> None:
+        neighbor = [*self.kinds][-1]
+        self.create(neighbor, NEIGHBOR, neighbor.spec({"Worker": 2}, "Never", {}))
+
+    def create(self, workload: Workload, name: str, spec: dict[str, Any]) -> None:
         resource = workload.resource
         body = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": {"name": name},
-            "spec": workload.spec(roles, policy, spec["run_policy"], **place),
+            "spec": spec,
         }
         self.try_to(self.on.create(resource, body))
 
@@ -338,7 +382,7 @@ class World(RuleBasedStateMachine):
                 if "deletionTimestamp" in obj["metadata"]:
                     await self.take_away(obj)
                 elif obj["status"]["phase"] == "Pending":
-                    await self.on.become("Running", name, container=self.workload.container)
+                    await self.on.become("Running", name, container=obj["spec"]["containers"][0]["name"])
 
     @precondition(lambda self: self.pods_in("Pending"))
     @rule()
@@ -398,30 +442,42 @@ class World(RuleBasedStateMachine):
             Rule(refusal, "watch", plural, times=times),
         ]
 
-    @precondition(
-        lambda self: not any(isinstance(one.fault, Drop) and not one.met for one in self.front.rules)
-    )
+    @precondition(lambda self: not self.is_losing())
     @rule(at=ANY, type_=st.sampled_from(["ADDED", "MODIFIED", "MODIFIED", "DELETED"]))
     def an_event_is_lost(self, at: int, type_: str) -> None:
-        """The next of that type. The watch goes on as if nothing had been.
+        """The next of that type. The watch goes on as if nothing had been."""
+        self.lose(self.watched(at), type_)
 
-        Not yet that a job is gone: what MPIJobs need is made anew as fast as it goes, and a TTL is not asked again of a job that is back.
-        """
-        if type_ == "DELETED" and self.watched(at) == self.workload.resource.plural:
-            return
+    @precondition(lambda self: not self.is_losing() and self.pods_in("Pending") | self.pods_in("Running"))
+    @rule(at=ANY, code=st.sampled_from([0, 137]))
+    def a_pod_goes_on_unheard(self, at: int, code: int) -> None:
+        """It runs or it ends, and the watch loses the event that says so."""
+        running = self.pods_in("Running")
+        for pod in self.one_of(self.pods_in("Pending") | running, at):
+            self.lose(PODS.plural, "MODIFIED")
+            if pod in running:
+                self.end(pod, code)
+            else:
+                self.try_to(self.on.become("Running", pod, container=self.workload.container))
+
+    def lose(self, plural: str, type_: str) -> None:
         self.loses_events = True
         begin = f'{{"type":"{type_}"'.encode()
-        self.front.rules.append(Rule(Drop(), "watch", self.watched(at), containing=begin, times=1))
+        self.front.rules.append(Rule(Drop(), "watch", plural, containing=begin, times=1))
+
+    def is_losing(self) -> bool:
+        return any(isinstance(one.fault, Drop) and not one.met for one in self.front.rules)
 
     @rule(seconds=st.sampled_from([3600.0, -3600.0, 300.0, -300.0, 0.0]))
     def the_clock_is_set(self, seconds: float) -> None:
         """The controller's; the server's goes on."""
         self.ahead_seconds = seconds
 
+    @precondition(lambda self: RESTORE in self.disasters)
     @rule()
     def a_backup_is_made(self) -> None:
         self.look()
-        self.backup = Backup.of(self.on.server.store), self.laws.remember()
+        self.backup = Backup.of(self.on.server.store), [laws.remember() for laws in self.kinds.values()]
 
     @precondition(lambda self: self.backup is not None)
     @rule(ahead=st.sampled_from([1, 5, 200]))
@@ -439,7 +495,8 @@ class World(RuleBasedStateMachine):
             self.look()
             backup.restore(self.on.server)
             self.forget_changes()
-            self.laws.go_back(then)
+            for laws, remembered in zip(self.kinds.values(), then, strict=True):
+                laws.go_back(remembered)
             store.revision = max(reached, store.revision) + ahead
             await self.on.create(
                 CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "later-"}}
@@ -447,11 +504,36 @@ class World(RuleBasedStateMachine):
 
         self.do(restore())
         self.front.is_away = False
+        self.is_restored = True
+
+    @precondition(lambda self: REDEFINE in self.disasters)
+    @rule(at=ANY)
+    def a_definition_is_deleted(self, at: int) -> None:
+        """And with it all jobs of its kind. Other kinds are to go on."""
+        workload = [*self.kinds][at % len(self.kinds)]
+        if not self.is_defined(workload):
+            return
+        for (kind, _), job in self.laws.now.items():
+            if kind == workload.resource.kind:
+                self.laws.excused.add(job["metadata"]["uid"])
+        self.redefined.append(workload)
+        self.try_to(self.on.delete(DEFINITIONS, definition_name(workload)))
+
+    @precondition(lambda self: not all(map(self.is_defined, self.redefined)))
+    @rule()
+    def all_definitions_are_installed(self) -> None:
+        for workload in self.kinds:
+            if not self.is_defined(workload):
+                self.try_to(self.on.define([definition(workload.resource)]))
+
+    def is_defined(self, workload: Workload) -> bool:
+        collection = self.on.server.store.collection(f"{DEFINITIONS.group}/{DEFINITIONS.plural}")
+        return ("", definition_name(workload)) in collection.entries
 
     def watched(self, at: int) -> str:
         return self.workload.watched[at % len(self.workload.watched)].plural
 
-    @precondition(lambda self: self.front.killed < MOST_KILLS)
+    @precondition(lambda self: KILL in self.disasters and self.front.killed < MOST_KILLS)
     @rule(
         after=st.one_of(st.integers(0, 40), st.builds(Cut, st.integers(1, 20), st.sampled_from(Moment))),
         away=st.sampled_from([0.0, 0.1, 20.0]),
@@ -478,7 +560,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def nothing_is_broken(self) -> None:
         if hasattr(self, "front"):
-            assert self.laws.broken == []
+            assert [laws.broken for laws in self.kinds.values()] == [[] for _ in self.kinds]
             assert self.front.broken == []
         assert not [line for line in self.logs if "exc_info" in line]
 
@@ -489,6 +571,7 @@ class World(RuleBasedStateMachine):
                 self.all_is_well()
                 self.nothing_is_broken()
                 self.jobs_are_where_they_belong()
+                self.the_neighbor_has_its_pods()
                 self.all_is_quiet()
                 self.nothing_is_broken()
         finally:
@@ -496,9 +579,19 @@ class World(RuleBasedStateMachine):
             self.loop.close()
 
     def all_is_well(self) -> None:
-        """The faults are over, what somebody else had taken is free, and nodes end what is deleted."""
+        """The faults are over, what somebody else had taken is free, and nodes end what is deleted.
+
+        Whoever has deleted a definition has brought it back, and submits a job again. A backup that was made has been of use.
+        """
+        if self.backup is not None and not self.is_restored:
+            self.the_backup_is_restored(5)
         self.front.rules.clear()
         self.front.forgive()
+        self.all_definitions_are_installed()
+        if self.workload in self.redefined and "one" not in self.jobs():
+            self.submit("one", PLAIN)
+        if len(self.kinds) > 1 and not self.neighbors():
+            self.submit_neighbor()
         for (kind, name), obj in list(self.laws.now.items()):
             if FOREIGN in (obj["metadata"].get("labels") or {}):
                 self.laws.excused.add(obj["metadata"]["uid"])
@@ -532,6 +625,20 @@ class World(RuleBasedStateMachine):
                 self.counters_are_those_of_the_pods(job)
             self.restarts_are_counted(job)
         assert {one["metadata"]["labels"][JOB_NAME] for one in self.own(PODS).values()} <= self.jobs().keys()
+
+    def the_neighbor_has_its_pods(self) -> None:
+        """Whatever becomes of the other kind."""
+        workload = [*self.kinds][-1]
+        for name, job in self.neighbors().items():
+            assert not is_finished(job)
+            own = job["metadata"]["uid"]
+            pods = {
+                name
+                for (kind, name), one in self.laws.now.items()
+                if kind == PODS.kind
+                and own in {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
+            }
+            assert pods == workload.pod_names(name, job["spec"])
 
     def children(self, job: str) -> set[tuple[str, str]]:
         """Kinds and names of what a job has by itself: the pods of its batch Job are that one's."""
@@ -599,13 +706,19 @@ class World(RuleBasedStateMachine):
         kind = self.workload.resource.kind
         return {name: job for (one, name), job in self.laws.now.items() if one == kind}
 
+    def neighbors(self) -> dict[str, dict[str, Any]]:
+        """The neighbor, by name, if there is one."""
+        kind = [*self.kinds][-1].resource.kind
+        found = self.laws.now.get((kind, NEIGHBOR))
+        return {NEIGHBOR: found} if found else {}
+
     def own(self, resource: Resource) -> dict[str, dict[str, Any]]:
         """The controller's objects, by name."""
         return {
             name: obj
             for (kind, name), obj in self.laws.now.items()
             if kind == resource.kind
-            and OPERATOR_NAME in (obj["metadata"].get("labels") or {})
+            and (obj["metadata"].get("labels") or {}).get(OPERATOR_NAME) == self.workload.controller
             and FOREIGN not in obj["metadata"]["labels"]
         }
 
@@ -618,17 +731,23 @@ class World(RuleBasedStateMachine):
         return [names[at % len(names)]] if names else []
 
 
+def definition_name(workload: Workload) -> str:
+    return f"{workload.resource.plural}.{workload.resource.group}"
+
+
 async def ended(task: asyncio.Task[None]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
 
 
+# A failure is shown as it was found: to make it shorter and to explain it takes longer than a test may take.
 World.TestCase.settings = settings(
-    max_examples=EXAMPLES or 30,
+    max_examples=EXAMPLES or 120,
     stateful_step_count=30,
     deadline=None,
     derandomize=not EXAMPLES,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )
 TestWorld = World.TestCase
