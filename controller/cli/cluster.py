@@ -18,12 +18,12 @@ import orjson
 
 from api.batch import BATCH_JOBS
 from api.meta import PODS, Resource
-from controller.diagnosis.objects import owners_of
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.plain import plain
+from rallypoint.diagnosis.objects import owners_of
 
 DISCOVERY = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"

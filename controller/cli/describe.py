@@ -12,8 +12,8 @@ from api.meta import EVENTS, PODS
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object
 from controller.cli.columns import NONE, Columns, age, indented
-from controller.diagnosis.objects import event_time, every_status, roles, statuses
 from controller.runtime import clock
+from rallypoint.diagnosis.objects import event_time, every_status, roles, statuses
 
 JOBS = "kubeflow.org"
 

@@ -15,12 +15,12 @@ from api.mpijob import RESOURCE as MPIJOBS
 from api.mpijob import Flavour, MPIJob
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Object
-from controller.diagnosis.objects import is_finished, name_of, run_policy
 from controller.domain import shortened
 from controller.kinds.jax import JAX
 from controller.kinds.mpi.remarks import running_as
 from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.migration import DEFINITIONS
+from rallypoint.diagnosis.objects import is_finished, name_of, run_policy
 
 GUIDE = "docs/mpijob-versions.md"
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")

@@ -19,7 +19,10 @@ from api.times import parse_time
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Object, Unusable
 from controller.cli.columns import age, indented
-from controller.diagnosis import (
+from controller.kinds import ALL
+from controller.kube.errors import ApiError, Forbidden
+from controller.runtime import clock
+from rallypoint.diagnosis import (
     Case,
     Cause,
     Diagnosis,
@@ -30,10 +33,7 @@ from controller.diagnosis import (
     nodes_in_question,
     questions,
 )
-from controller.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
-from controller.kinds import ALL
-from controller.kube.errors import ApiError, Forbidden
-from controller.runtime import clock
+from rallypoint.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
 
 SHOWN_NAMES = 3
 """Of those of which the same is to be said; the others are counted."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controller.cli import why
-from controller.diagnosis import Case, Cause, Diagnosis, Phase, Words
+from rallypoint.diagnosis import Case, Cause, Diagnosis, Phase, Words
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 TIME = "2026-01-01T11:59:00.123456789Z"

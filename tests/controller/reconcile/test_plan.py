@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from api.children import Trouble
-from controller.diagnosis.exits import EXITED
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
 from controller.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
 from controller.testing.life import Life, Step, life_of, phase, run_policy, running
+from rallypoint.diagnosis.exits import EXITED
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 SELECTOR = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.diagnosis import Case, Phase, Question, Words, diagnose, nodes_in_question, questions
+from rallypoint.diagnosis import Case, Phase, Question, Words, diagnose, nodes_in_question, questions
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 Object = dict[str, Any]

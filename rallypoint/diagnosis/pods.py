@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from controller.diagnosis.case import Case, Cause, together
-from controller.diagnosis.exits import again_and_again, failure_of
-from controller.diagnosis.objects import (
+from rallypoint.diagnosis.case import Case, Cause, together
+from rallypoint.diagnosis.exits import again_and_again, failure_of
+from rallypoint.diagnosis.objects import (
     CRASH_LOOP,
     Object,
     condition,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
-from controller.diagnosis.objects import Object, event_time, moment, superseded
+from rallypoint.diagnosis.objects import Object, event_time, moment, superseded
 
 
 @dataclass(frozen=True, slots=True)

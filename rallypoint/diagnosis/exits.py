@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.diagnosis.case import Case, Cause
-from controller.diagnosis.objects import (
+from rallypoint.diagnosis.case import Case, Cause
+from rallypoint.diagnosis.objects import (
     Object,
     end_of,
     event_time,

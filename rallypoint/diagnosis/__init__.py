@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from controller.diagnosis import exits, jobs, pods
-from controller.diagnosis.case import Case, Cause, Words
-from controller.diagnosis.exits import failures
-from controller.diagnosis.objects import (
+from rallypoint.diagnosis import exits, jobs, pods
+from rallypoint.diagnosis.case import Case, Cause, Words
+from rallypoint.diagnosis.exits import failures
+from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
     holds,
@@ -25,7 +25,7 @@ from controller.diagnosis.objects import (
     state_of,
     statuses,
 )
-from controller.diagnosis.timeline import Phase, timeline
+from rallypoint.diagnosis.timeline import Phase, timeline
 
 __all__ = [
     "Case",

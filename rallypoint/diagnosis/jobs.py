@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 from api.job import ConditionType
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
-from controller.diagnosis import exits
-from controller.diagnosis.case import Case, Cause, together
-from controller.diagnosis.exits import Failure, failures
-from controller.diagnosis.objects import (
+from rallypoint.diagnosis import exits
+from rallypoint.diagnosis.case import Case, Cause, together
+from rallypoint.diagnosis.exits import Failure, failures
+from rallypoint.diagnosis.objects import (
     Object,
     condition,
     event_time,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from controller.diagnosis.case import Case
-from controller.diagnosis.objects import (
+from rallypoint.diagnosis.case import Case
+from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
     holds,
