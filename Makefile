@@ -34,7 +34,7 @@ STEPS := @$(PYTHON) tools/steps.py
 ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VERSION)"
 CONTROLPLANE = "control plane! $(BIN)/python -m controller.testing.controlplane build"
 CRDS = "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
-MPI = "mpi (tests/controller/local/test_mpi.py, tests/controller/local/test_mpi_examples.py and tests/e2e/test_mpi.py need what is missing): \
+MPI = "mpi (tests/rallypoint/local/test_mpi.py, tests/rallypoint/local/test_mpi_examples.py and tests/e2e/test_mpi.py need what is missing): \
 	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from controller.cli import here
-from controller.local import private
-from controller.local.site import Door
+from rallypoint.local import private
+from rallypoint.local.site import Door
 
 
 def main() -> None:

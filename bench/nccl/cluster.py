@@ -13,9 +13,9 @@ from controller.cli.here import SETTINGS, end_by_signal, run_folder
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
-from controller.local.node.choice import Wanted
-from controller.local.site import site
 from controller.telemetry import logs
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.site import site
 
 
 @dataclass(frozen=True, slots=True)

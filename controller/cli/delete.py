@@ -8,7 +8,7 @@ from functools import partial
 from controller.cli import cluster as clusters
 from controller.cli.cluster import Cluster, Named, Unusable, is_gone
 from controller.kube.errors import NotFound
-from controller.local import documents
+from rallypoint.local import documents
 
 POLL_SECONDS = 0.2
 

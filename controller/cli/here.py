@@ -16,17 +16,17 @@ from typing import Any, get_args
 from typing_extensions import override
 
 from controller.crds import all_crds
-from controller.local import private
-from controller.local.apiserver import names
-from controller.local.node.addresses import NoAddresses
-from controller.local.node.choice import Wanted
-from controller.local.node.gpus import NoSuchGpu
-from controller.local.node.images import BadImage, Image, Images, named
-from controller.local.node.keeping import NoNamespaces
-from controller.local.site import Door, Offer, Site, site
 from controller.policy.gang import scheduler_of
 from controller.runtime import clock
 from controller.settings import Settings
+from rallypoint.local import private
+from rallypoint.local.apiserver import names
+from rallypoint.local.node.addresses import NoAddresses
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.gpus import NoSuchGpu
+from rallypoint.local.node.images import BadImage, Image, Images, named
+from rallypoint.local.node.keeping import NoNamespaces
+from rallypoint.local.site import Door, Offer, Site, site
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
 """The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""

@@ -16,14 +16,14 @@ from rich.console import Console
 from api.meta import Resource
 from controller import app
 from controller.cli import here
-from controller.local import documents, private, screen
-from controller.local.documents import Document, Problem, Refused
-from controller.local.follow import Follow
-from controller.local.progress import Job, Progress, Replica
-from controller.local.screen import Plain, Screen, Terminal
-from controller.local.site import Door, Site
 from controller.runtime import clock
 from controller.telemetry import logs
+from rallypoint.local import documents, private, screen
+from rallypoint.local.documents import Document, Problem, Refused
+from rallypoint.local.follow import Follow
+from rallypoint.local.progress import Job, Progress, Replica
+from rallypoint.local.screen import Plain, Screen, Terminal
+from rallypoint.local.site import Door, Site
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "Unread": 141}
 """Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""

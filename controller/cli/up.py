@@ -13,10 +13,10 @@ import yaml
 
 from controller import app
 from controller.cli import here
-from controller.local import private
-from controller.local.apiserver.journal import Unusable
-from controller.local.site import Door, Site
 from controller.telemetry import logs
+from rallypoint.local import private
+from rallypoint.local.apiserver.journal import Unusable
+from rallypoint.local.site import Door, Site
 
 OURS = "rallypoint"
 """The only cluster in a kubeconfig that this command has written."""

@@ -6,8 +6,8 @@ The API servers are restarted for that, so nobody who watches hears of it, and w
 from dataclasses import dataclass
 from typing import Any
 
-from controller.local.apiserver import ApiServer
-from controller.local.apiserver.store import Store
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.store import Store
 
 
 @dataclass(frozen=True, slots=True)

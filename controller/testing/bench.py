@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 
 from api.meta import PODS, Resource
-from controller.local.manifest import Manifest, Row, decode
-from controller.local.node.choice import Wanted
-from controller.local.site import Site, site
 from controller.runtime.informer import Informer
+from rallypoint.local.manifest import Manifest, Row, decode
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.site import Site, site
 
 PATIENCE_SECONDS = 60.0
 """Far beyond what anything here takes; a hang ends as a failure."""

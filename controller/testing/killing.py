@@ -14,10 +14,10 @@ from aiohttp import web
 from typing_extensions import override
 
 from controller import app
-from controller.local.apiserver.front import Call, Disconnect
 from controller.settings import Settings
 from controller.testing.faults import Faults, Rule
 from controller.testing.stage import QUIET, TESTER, Stage
+from rallypoint.local.apiserver.front import Call, Disconnect
 
 BESIDE_SECONDS = 0.01
 """Time for the calls that are under way beside the one that is cut before."""

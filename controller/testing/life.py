@@ -16,12 +16,12 @@ from api.meta import PODS, SERVICES, Resource
 from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, Upkeep
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
-from controller.local.apiserver.patch import merge
 from controller.policy.replacement import observed
 from controller.reconcile.observe import in_place
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
 from controller.testing.builders import NOON, pytorch_job
+from rallypoint.local.apiserver.patch import merge
 
 Step = Callable[["Life"], object]
 """Something that happens to a job."""

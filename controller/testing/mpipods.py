@@ -13,8 +13,8 @@ import orjson
 
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
-from controller.local.node.choice import Wanted
-from controller.local.site import Site, site
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.site import Site, site
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
 SECRETS = Resource("", "v1", "Secret", "secrets")

@@ -20,13 +20,13 @@ from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.kube.client import Client
 from controller.kube.connect import Connection
-from controller.local.apiserver import ApiServer
-from controller.local.apiserver.front import Call
 from controller.runtime import clock
 from controller.settings import Settings
 from controller.testing.builders import NOON
 from controller.testing.cast import Cast
 from controller.testing.faults import Faults, Rule
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.front import Call
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 NAMESPACE = "default"

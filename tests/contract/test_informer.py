@@ -11,8 +11,8 @@ from api.children import Service, service_from_json
 from api.meta import Resource
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection, from_kubeconfig
-from controller.local.apiserver import ApiServer
 from controller.runtime.informer import Fill, Informer
+from rallypoint.local.apiserver import ApiServer
 
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
 PATIENCE = 30.0

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from controller import serving
-from controller.local.apiserver import certificates
 from controller.serving import BoundedServer
+from rallypoint.local.apiserver import certificates
 
 HOST = "127.0.0.1"
 LIMIT = 4

@@ -25,8 +25,6 @@ from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.names import child_labels
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
-from controller.local.apiserver.front import Call, Disconnect
-from controller.local.batch.jobs import Jobs
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.testing.backups import Backup
 from controller.testing.builders import NOON, template
@@ -36,6 +34,8 @@ from controller.testing.killing import Cut, Killer, Moment, undying
 from controller.testing.laws import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
 from controller.testing.stage import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
 from controller.testing.workloads import ALL, JAX, PYTORCH, Workload
+from rallypoint.local.apiserver.front import Call, Disconnect
+from rallypoint.local.batch.jobs import Jobs
 
 T = TypeVar("T")
 

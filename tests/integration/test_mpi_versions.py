@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
 from controller.crds import all_crds
-from controller.local.apiserver import ApiServer
 from controller.testing.controlplane import ControlPlane, binaries
 from controller.testing.mpiversions import (
     OWN,
@@ -34,6 +33,7 @@ from controller.testing.mpiversions import (
     typed,
 )
 from controller.testing.wire import JSON_PATCH, Reply, Step, Wire
+from rallypoint.local.apiserver import ApiServer
 
 DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
 FIXED = (

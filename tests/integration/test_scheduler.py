@@ -17,12 +17,12 @@ from api.meta import EVENTS, PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection, connect
 from controller.kube.errors import NotFound
-from controller.local.apiserver.server import ApiServer
-from controller.local.manifest import Manifest, Row, decode
-from controller.local.node.scheduler import NODES, PRIORITY_CLASSES, Scheduler
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from controller.testing.controlplane import ControlPlane
+from rallypoint.local.apiserver.server import ApiServer
+from rallypoint.local.manifest import Manifest, Row, decode
+from rallypoint.local.node.scheduler import NODES, PRIORITY_CLASSES, Scheduler
 
 T = TypeVar("T")
 

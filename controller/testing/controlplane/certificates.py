@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from controller.local.apiserver import certificates
 from controller.testing.controlplane.access import write_private
+from rallypoint.local.apiserver import certificates
 
 _LIFETIME = datetime.timedelta(days=30)
 _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)

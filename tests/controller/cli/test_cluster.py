@@ -18,8 +18,8 @@ from api.meta import EVENTS, PODS, Resource
 from controller.cli import main
 from controller.crds import all_crds
 from controller.kube.client import Client
-from controller.local.site import Site, site
 from controller.testing.up import RALLYPOINT
+from rallypoint.local.site import Site, site
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -407,7 +407,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
 
 HEAVY = (
     "kubernetes_asyncio",
-    "controller.local",
+    "rallypoint.local",
     "controller.testing",
     "controller.crds",
     "torch",

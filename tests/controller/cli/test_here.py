@@ -7,8 +7,8 @@ import pytest
 
 from controller.cli import main
 from controller.cli.here import add_flags, labels, offer_of, settings_of
-from controller.local.node.images import Image
-from controller.local.site import Offer
+from rallypoint.local.node.images import Image
+from rallypoint.local.site import Offer
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -69,7 +69,7 @@ def test_what_is_no_label(text: str) -> None:
 def test_gpus_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("controller.local.site.nvml", lambda: None)
+    monkeypatch.setattr("rallypoint.local.site.nvml", lambda: None)
     monkeypatch.chdir(tmp_path)
 
     assert main(["up", "--gpus", "2", "--run-dir", str(tmp_path)]) == 1

@@ -18,8 +18,8 @@ import yaml
 from controller.cli import main
 from controller.cli.here import run_folder
 from controller.cli.run import seconds
-from controller.local.node.choice import Wanted
 from controller.testing.up import RALLYPOINT
+from rallypoint.local.node.choice import Wanted
 
 pytestmark = pytest.mark.looptime(False)
 

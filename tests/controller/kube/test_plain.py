@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from controller.kube.plain import plain
-from controller.local.apiserver import ApiServer
-from controller.local.apiserver.certificates import identity
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.certificates import identity
 
 pytestmark = pytest.mark.looptime(False)
 

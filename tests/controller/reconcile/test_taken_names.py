@@ -13,11 +13,11 @@ from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, PODS, ROLES, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
-from controller.local.batch.jobs import Jobs
 from controller.testing.builders import template
 from controller.testing.faults import Delay, Rule
 from controller.testing.mpi import container
 from controller.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
+from rallypoint.local.batch.jobs import Jobs
 
 HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
 RELEASED = {"metadata": {"finalizers": None}}

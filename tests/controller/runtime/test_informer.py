@@ -16,12 +16,12 @@ from api.meta import PODS
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.kube.connect import Connection
 from controller.kube.transport import STREAM_SILENCE_SECONDS
-from controller.local.apiserver import ApiServer
 from controller.runtime.backoff import Reconnect
 from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
 from controller.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
 from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
+from rallypoint.local.apiserver import ApiServer
 
 
 def pod(name: str, version: int, **metadata: Any) -> dict[str, Any]:

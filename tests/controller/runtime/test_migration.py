@@ -14,10 +14,10 @@ from api.meta import Resource
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.kube.errors import Conflict, ServerError
-from controller.local.apiserver import ApiServer
 from controller.runtime import migration
 from controller.runtime.migration import DEFINITIONS, migrate, migrated
 from controller.testing.faults import Delay, Faults, Refuse, Reset, Rule
+from rallypoint.local.apiserver import ApiServer
 
 BOATS = Resource("sea.example.com", "v1", "Boat", "boats")
 NAME = "boats.sea.example.com"

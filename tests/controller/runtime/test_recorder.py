@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from api.meta import EVENTS
 from controller.kube.client import Client, always
 from controller.kube.connect import Connection
-from controller.local.apiserver import ApiServer
 from controller.runtime import recorder as module
 from controller.runtime.recorder import (
     COMBINED,
@@ -29,6 +28,7 @@ from controller.runtime.recorder import (
 )
 from controller.testing.builders import subject
 from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
+from rallypoint.local.apiserver import ApiServer
 
 JOB = subject()
 

@@ -1,0 +1,240 @@
+"""The server as others use it: start, address, stop."""
+
+import asyncio
+import base64
+import contextlib
+import random
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from controller.serving import BoundedServer
+from rallypoint.local.apiserver import authorization
+from rallypoint.local.apiserver.authorization import GROUP as RBAC
+from rallypoint.local.apiserver.catalog import Catalog
+from rallypoint.local.apiserver.customresources import GROUP
+from rallypoint.local.apiserver.expiry import forget_events
+from rallypoint.local.apiserver.front import Front
+from rallypoint.local.apiserver.garbage import Collector
+from rallypoint.local.apiserver.handlers import Audit, Handlers, PodRequest
+from rallypoint.local.apiserver.journal import Journal
+from rallypoint.local.apiserver.refusals import Json
+from rallypoint.local.apiserver.requests import Target, WriteOptions
+from rallypoint.local.apiserver.serviceaccounts import PodTokens
+from rallypoint.local.apiserver.store import Store
+from rallypoint.local.apiserver.writing import Writer
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+STOP_SECONDS = 2.0
+MAX_CONNECTIONS = 512
+"""Half of the 1,024 descriptors that a process usually has; the node's pods need the others."""
+IDLE_SECONDS = 90.0
+"""As kube-apiserver keeps an idle connection; clients close theirs earlier."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ApiServer:
+    """An API server on loopback. Use ``start`` and ``stop``, both on the loop that serves."""
+
+    def __init__(
+        self,
+        *,
+        crds: Sequence[Json] = (),
+        token: str = "",
+        clock: Callable[[], datetime] = _now,
+        auto_namespaces: bool = False,
+        history: int = 4096,
+        front: Front | None = None,
+        seed: int | None = None,
+        data: Path | None = None,
+        notices: Mapping[str, str] | None = None,
+    ) -> None:
+        """``token`` is made up when it is not given; ``history`` is how many changes a resource remembers.
+
+        With ``auto_namespaces`` a namespace is there as soon as something is created in it. With ``data``, a file,
+        the server goes on where the one before it ended, and nothing that it has acknowledged is lost. ``notices``
+        are warnings for those who create objects of a resource (``group/plural``).
+
+        Raises:
+            Unusable: ``data`` cannot be used.
+        """
+        self.token = token or secrets.token_urlsafe(32)
+        self.store = Store(history)
+        rng = random.Random(seed) if seed is not None else random.SystemRandom()
+        self._clock = clock
+        self._writer = Writer(
+            self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces, notices=notices or {}
+        )
+        self._collector = Collector(self._writer)
+        self._pod_tokens = PodTokens(self.store)
+        self._handlers = Handlers(self._writer, self.token, self._pod_tokens, clock, front)
+        self._server: BoundedServer | None = None
+        self._beside: list[asyncio.Task[None]] = []
+        self._url = ""
+        self._authority = b""
+        self._journal = None if data is None else Journal(data)
+        if self._journal is not None:
+            self._restore(self._journal)
+        for name in NAMESPACES:
+            if ("", name) not in self.store.collection("/namespaces").entries:
+                self._writer.add_namespace(name)
+        for plural, obj in authorization.bootstrap():
+            if ("", obj["metadata"]["name"]) not in self.store.collection(f"{RBAC}/{plural}").entries:
+                self._add(RBAC, plural, obj)
+        for definition in crds:
+            self.define(definition)
+
+    async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Date each answer by the clock that objects are dated by."""
+        response.headers["Date"] = format_datetime(self._clock(), usegmt=True)
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``, of the address that it listens at since last; empty until started."""
+        return self._url
+
+    @property
+    def audit(self) -> Audit | None:
+        """Told of every answered call, watches left out: method, path, userAgent, verb, code, body."""
+        return self._handlers.audit
+
+    @audit.setter
+    def audit(self, audit: Audit | None) -> None:
+        self._handlers.audit = audit
+
+    def answer_for_pods(self, subresource: str, answer: PodRequest) -> None:
+        """Have requests for a subresource of pods (``log``, ``exec``, ``attach``) answered by who runs them."""
+        self._handlers.pods[subresource] = answer
+
+    def pod_token(self, pod: Mapping[str, Any], audience: str = "") -> str:
+        """The token of a pod's ServiceAccount, good while the pod exists; for another audience, for that one alone."""
+        return self._pod_tokens.issue(pod, audience)
+
+    def define(self, definition: Json) -> None:
+        """Add a CustomResourceDefinition, or put it in the place of the one of that name.
+
+        Raises:
+            Refusal: it is not valid.
+        """
+        served = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
+        assert served is not None
+        options = WriteOptions(validation="Ignore")
+        there = self._writer.collection(served).entries.get(("", definition["metadata"]["name"]))
+        if there is None:
+            self._writer.create(Target(served), definition, options)
+            return
+        versioned = {
+            **definition["metadata"],
+            "resourceVersion": there.metadata["resourceVersion"],
+        }
+        target = Target(served, name=versioned["name"])
+        self._writer.update(target, {**definition, "metadata": versioned}, options)
+
+    def serve_definitions(self) -> None:
+        """Serve what the definitions in the store make, once the store has been restored."""
+        self._writer.catalog.forget_all()
+        for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
+            self._writer.catalog.define(definition.object)
+            self._writer.reread(definition.object)
+
+    def _add(self, group: str, plural: str, obj: Json) -> None:
+        served = self._writer.catalog.find(group, "v1", plural)
+        assert served is not None
+        self._writer.create(Target(served), obj, WriteOptions())
+
+    def _restore(self, journal: Journal) -> None:
+        self.store.restore(journal.revision, journal.objects())
+        self.serve_definitions()
+        self.store.keeper = journal
+
+    async def start(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        authority: bytes = b"",
+    ) -> None:
+        """Serve, and listen at a first address."""
+        app = web.Application(client_max_size=0)
+        app.router.add_route("*", "/{path:.*}", self._handlers.handle)
+        app.on_response_prepare.append(self._date)
+        self._server = BoundedServer(
+            app,
+            max_connections=MAX_CONNECTIONS,
+            idle_seconds=IDLE_SECONDS,
+            handler_cancellation=True,
+            shutdown_timeout=STOP_SECONDS,
+        )
+        await self._server.start()
+        await self.listen(host, port, tls=tls, authority=authority)
+        self._beside = [
+            asyncio.create_task(self._collector.run(), name="garbage collector"),
+            asyncio.create_task(forget_events(self._writer), name="expiry of events"),
+        ]
+
+    async def listen(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        authority: bytes = b"",
+    ) -> None:
+        """Listen at one more address, which is the server's from now on.
+
+        Over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for: kubectl sends no token without; the
+        clients of this package do.
+        """
+        assert self._server is not None
+        address, bound_port = await self._server.listen(host, port, tls=tls)
+        self._url = f"{'https' if tls is not None else 'http'}://{address}:{bound_port}"
+        self._authority = authority
+
+    async def listen_on(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        """Listen on one more socket, over TLS; the server's address stays what it is."""
+        assert self._server is not None
+        self._server.listen_on(listener, tls=tls)
+
+    async def stop(self) -> None:
+        """End all watches, then close the door."""
+        self.store.close_watchers()
+        for task in self._beside:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        if self._server is not None:
+            await self._server.stop()
+        if self._journal is not None:
+            await asyncio.to_thread(self._journal.close)
+            self.store.keeper = self._journal = None
+        self._server = None
+        self._beside = []
+        self._url = ""
+
+    def kubeconfig(self) -> Json:
+        """A kubeconfig with which tools reach this server."""
+        name = "rallypoint"
+        cluster: Json = {"server": self.url}
+        if self._authority:
+            cluster["certificate-authority-data"] = base64.b64encode(self._authority).decode()
+        context = {"cluster": name, "user": name, "namespace": "default"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": self.token}}],
+            "contexts": [{"name": name, "context": context}],
+            "current-context": name,
+        }

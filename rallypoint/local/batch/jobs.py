@@ -1,0 +1,178 @@
+"""The controller of batch/v1 Jobs: whatever happens to a job or its pods leads to one look at all of them."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from api.meta import PODS, Resource
+from controller.kube.client import Client
+from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.runtime import clock
+from controller.runtime.informer import Informer
+from controller.runtime.queue import Queue
+from controller.runtime.workers import Outcome, Workers
+from rallypoint.local.batch.judge import FINALIZER, Step, judge
+from rallypoint.local.manifest import Manifest, Row, decode
+from rallypoint.local.node.events import Events
+
+JOBS = Resource("batch", "v1", "Job", "jobs")
+UID_LABEL = "batch.kubernetes.io/controller-uid"
+NAME_LABEL = "batch.kubernetes.io/job-name"
+WORKERS = 2
+
+Key = tuple[str, str]
+
+
+class Jobs:
+    """Runs the Jobs of one server while ``run`` runs."""
+
+    def __init__(self, client: Client, *, now: Callable[[], datetime] = clock.now) -> None:
+        self._client = client
+        self._now = now
+        self._queue: Queue[Key] = Queue(group=lambda key: key[0])
+        self._events = Events(client, "job-controller", "", now)
+        self._jobs = Informer(client, JOBS, decode, self._job_changed)
+        self._pods = Informer(client, PODS, decode, self._pod_changed, label_selector=UID_LABEL)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._jobs.run())
+            tasks.create_task(self._pods.run())
+            tasks.create_task(self._events.run())
+            tasks.create_task(Workers(self._queue, self.look, count=WORKERS, name="job").run())
+
+    def _job_changed(self, before: Row | None, after: Row | None) -> None:
+        row = after or before
+        if row is not None:
+            self._queue.add((row.namespace, row.name))
+
+    def _pod_changed(self, before: Row | None, after: Row | None) -> None:
+        row = after or before
+        if row is not None and (name := (row.manifest["metadata"].get("labels") or {}).get(NAME_LABEL)):
+            self._queue.add((row.namespace, name))
+
+    async def look(self, key: Key) -> Outcome:
+        """One pass. Job and pods are read from the server, so that a pass sees what the one before it did."""
+        namespace, name = key
+        selector = f"{NAME_LABEL}={name}"
+        try:
+            job = orjson.loads(await self._client.get(JOBS, namespace, name))
+        except NotFound:
+            job = None
+        found = orjson.loads(await self._client.list(PODS, namespace, label_selector=selector))["items"] or []
+        pods = [{"kind": "Pod", "apiVersion": "v1", **pod} for pod in found]
+        uid = job["metadata"]["uid"] if job is not None else ""
+        await self._release([pod for pod in pods if _owner(pod) != uid and _is_kept(pod)])
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            await self._release([pod for pod in pods if _owner(pod) == uid and _is_kept(pod)])
+            return Outcome()
+        if job["spec"].get("completionMode") == "Indexed" or job["spec"].get("managedBy"):
+            return Outcome()
+        now = self._now()
+        step = judge(job, [pod for pod in pods if _owner(pod) == uid], now)
+        try:
+            await self._act(job, step)
+        except Conflict:
+            return Outcome(0)  # It has changed since it was read.
+        return Outcome(None if step.wake is None else (step.wake - now).total_seconds())
+
+    async def _act(self, job: Manifest, step: Step) -> None:
+        """
+        Raises:
+            Conflict: the job has changed since it was read.
+        """
+        meta = job["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        if step.expired:
+            await self._quietly(
+                functools.partial(
+                    self._client.delete, JOBS, namespace, name, uid=meta["uid"], propagation="Foreground"
+                )
+            )
+            return
+        await self._release([pod for pod in step.discard if _is_kept(pod)])
+        for pod in (*step.discard, *step.delete):
+            await self._delete(pod)
+            self._events.tell(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+        status = step.status
+        for made in range(step.make):
+            try:
+                await self._make(job)
+            except Invalid as error:
+                self._events.tell(job, "FailedCreate", f"Error creating: {error}", warning=True)
+                status = {**status, "active": status.get("active", 0) - (step.make - made)}
+                break
+        if status != (job.get("status") or {}):
+            body = orjson.dumps({**job, "status": status})
+            await self._client.update(JOBS, namespace, name, body, subresource="status")
+        await self._release(step.release)
+        for event in step.events:
+            self._events.tell(job, event.reason, event.message, warning=event.warning)
+
+    async def _make(self, job: Manifest) -> None:
+        meta, template = job["metadata"], job["spec"]["template"]
+        given = template.get("metadata") or {}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        made: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **{part: given[part] for part in ("labels", "annotations") if given.get(part)},
+                "generateName": f"{meta['name']}-",
+                "finalizers": [FINALIZER],
+                "ownerReferences": [owner],
+            },
+            "spec": template["spec"],
+        }
+        answer = orjson.loads(await self._client.create(PODS, meta["namespace"], orjson.dumps(made)))
+        self._events.tell(job, "SuccessfulCreate", f"Created pod: {answer['metadata']['name']}")
+
+    async def _delete(self, pod: Manifest) -> None:
+        meta = pod["metadata"]
+        await self._quietly(
+            functools.partial(self._client.delete, PODS, meta["namespace"], meta["name"], uid=meta["uid"])
+        )
+
+    async def _release(self, pods: Sequence[Manifest]) -> None:
+        for pod in pods:
+            meta = pod["metadata"]
+            kept = [one for one in meta["finalizers"] if one != FINALIZER]
+            body = orjson.dumps(
+                {
+                    "metadata": {
+                        "uid": meta["uid"],
+                        "finalizers": kept,
+                        "resourceVersion": meta["resourceVersion"],
+                    }
+                }
+            )
+            await self._quietly(
+                functools.partial(self._client.patch, PODS, meta["namespace"], meta["name"], body)
+            )
+
+    async def _quietly(self, call: Callable[[], Any]) -> None:
+        """Of what is gone or has changed another event tells."""
+        try:
+            await call()
+        except (NotFound, Conflict):
+            return
+
+
+def _owner(pod: Manifest) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return str(next((one["uid"] for one in owners if one.get("controller")), ""))
+
+
+def _is_kept(pod: Manifest) -> bool:
+    return FINALIZER in (pod["metadata"].get("finalizers") or ())

@@ -1,0 +1,220 @@
+"""What containers wrote: one file per pod, container and run, with the time of each piece; read while it grows."""
+
+import asyncio
+import bisect
+from array import array
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rallypoint.local import private
+
+CHUNK_BYTES = 64 * 1024
+COARSE_SECONDS = 0.01
+"""Pieces that arrive closer together than this share one time."""
+
+Listener: TypeAlias = Callable[[Mapping[str, Any], str, bytes], None]
+"""Told of each piece of output: the pod, the container, the bytes; no bytes when a run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which part of a log is wanted, in the words of the API's log options."""
+
+    follow: bool = False
+    tail_lines: int | None = None
+    since: datetime | None = None
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+class NoLog(Exception):
+    """There is no log to read. The text says of what, in a kubelet's words."""
+
+
+class Log:
+    """The output of one run of a container; with ``ended`` of one that another life of this node has written.
+
+    The times of such a run are not known any more: all of it counts as written when its file was last changed.
+    """
+
+    def __init__(self, path: Path, *, ended: bool = False) -> None:
+        private.folder(path.parent)
+        self.path = path
+        self._file = private.file(path).open("ab" if ended else "wb", buffering=0)
+        self._size = path.stat().st_size
+        self._offsets = array("Q", [0] if ended else [])
+        self._times = array("d", [path.stat().st_mtime] if ended else [])
+        self._grown = asyncio.Event()
+        self.closed = False
+        if ended:
+            self.close()
+
+    def write(self, data: bytes, now: datetime) -> None:
+        moment = now.timestamp()
+        if not self._times or moment - self._times[-1] > COARSE_SECONDS:
+            self._offsets.append(self._size)
+            self._times.append(moment)
+        self._file.write(data)
+        self._size += len(data)
+        self._wake()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+            self._wake()
+
+    def tail(self, lines: int, size_bytes: int) -> bytes:
+        """The end of it: at most so many lines, and so many bytes."""
+        with self.path.open("rb") as file:
+            file.seek(max(self._last_lines(lines), self._size - size_bytes))
+            return file.read()
+
+    async def read(self, selection: Selection) -> AsyncIterator[bytes]:
+        """The selected part; with ``follow`` until the container ends."""
+        left = selection.limit_bytes
+        async for piece in self._pieces(selection):
+            if left is not None:
+                piece, left = piece[:left], left - len(piece)
+            yield piece
+            if left is not None and left <= 0:
+                return
+
+    async def _pieces(self, selection: Selection) -> AsyncIterator[bytes]:
+        offset = self._start(selection)
+        with self.path.open("rb") as file:
+            while True:
+                grown, closed = self._grown, self.closed
+                file.seek(offset)
+                while data := self._next(
+                    file.read(CHUNK_BYTES), whole_lines=selection.timestamps and not closed
+                ):
+                    yield self._stamped(data, offset) if selection.timestamps else data
+                    offset += len(data)
+                    file.seek(offset)
+                if closed or not selection.follow:
+                    return
+                await grown.wait()
+
+    @staticmethod
+    def _next(data: bytes, *, whole_lines: bool) -> bytes:
+        """What of ``data`` may go out now; stamped lines wait for their end."""
+        if not whole_lines:
+            return data
+        end = data.rfind(b"\n") + 1
+        return data[:end] if end or len(data) < CHUNK_BYTES else data
+
+    def _stamped(self, data: bytes, offset: int) -> bytes:
+        lines: list[bytes] = []
+        for line in data.splitlines(keepends=True):
+            lines.append(self._time_at(offset).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode() + line)
+            offset += len(line)
+        return b"".join(lines)
+
+    def _time_at(self, offset: int) -> datetime:
+        piece = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
+        return datetime.fromtimestamp(self._times[piece], UTC)
+
+    def _start(self, selection: Selection) -> int:
+        start = 0
+        if selection.since is not None:
+            piece = bisect.bisect_left(self._times, selection.since.timestamp())
+            start = self._offsets[piece] if piece < len(self._offsets) else self._size
+        if selection.tail_lines is not None:
+            start = max(start, self._last_lines(selection.tail_lines))
+        return start
+
+    def _last_lines(self, lines: int) -> int:
+        """Where the last ``lines`` lines begin."""
+        if lines <= 0:
+            return self._size
+        with self.path.open("rb") as file:
+            position, tail = self._size, b""
+            while position > 0 and tail.rstrip(b"\n").count(b"\n") < lines:
+                step = min(CHUNK_BYTES, position)
+                position -= step
+                file.seek(position)
+                tail = file.read(step) + tail
+        kept = tail.splitlines(keepends=True)[-lines:]
+        return self._size - sum(map(len, kept))
+
+    def _wake(self) -> None:
+        """Wake those who follow, each of whom holds the event that was current when they last looked."""
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+
+class Logs:
+    """The logs of all pods of a node, under one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = private.folder(folder)
+        self._runs: dict[tuple[str, str, str], list[Log]] = defaultdict(list)
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Have ``listener`` told of all output from now on."""
+        self._listeners.append(listener)
+
+    def open(self, pod: Mapping[str, Any], container: str, attempt: int) -> Log:
+        path = self.path(pod, container, attempt)
+        private.folder(path.parent.parent)
+        log = Log(path)
+        self._runs[_key(pod, container)].append(log)
+        return log
+
+    def path(self, pod: Mapping[str, Any], container: str, attempt: int) -> Path:
+        meta = pod["metadata"]
+        return (
+            self.folder / f"{meta['namespace']}_{meta['name']}_{meta['uid']}" / container / f"{attempt}.log"
+        )
+
+    def write(self, pod: Mapping[str, Any], container: str, log: Log, data: bytes, now: datetime) -> None:
+        log.write(data, now)
+        for listener in self._listeners:
+            listener(pod, container, data)
+
+    def close(self, pod: Mapping[str, Any], container: str, log: Log) -> None:
+        """The run has ended; listeners are told by an empty piece."""
+        log.close()
+        for listener in self._listeners:
+            listener(pod, container, b"")
+
+    def of(self, pod: Mapping[str, Any], container: str, *, previous: bool = False) -> Log:
+        """The log of a container's latest run, or of the one before.
+
+        Raises:
+            NoLog: it has not run (so often).
+        """
+        runs = self._runs.get(_key(pod, container), [])
+        if len(runs) < 2:
+            runs = self._with_those_before(pod, container, runs)
+        name = pod["metadata"]["name"]
+        if previous and len(runs) < 2:
+            raise NoLog(f'previous terminated container "{container}" in pod "{name}" not found')
+        if not runs:
+            raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
+        return runs[-2 if previous else -1]
+
+    def _with_those_before(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
+        """The runs, after those of which an earlier life of this node has left files."""
+        known = {log.path for log in runs}
+        files = self.path(pod, container, 0).parent.glob("*.log")
+        left = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
+        return [*(Log(file, ended=True) for file in left), *runs]
+
+    def forget(self, pod: Mapping[str, Any]) -> None:
+        """Close what is open; the files stay."""
+        uid = pod["metadata"]["uid"]
+        for key in [key for key in self._runs if key[0] == uid]:
+            for log in self._runs.pop(key):
+                log.close()
+
+
+def _key(pod: Mapping[str, Any], container: str) -> tuple[str, str, str]:
+    meta = pod["metadata"]
+    return meta["uid"], meta["name"], container

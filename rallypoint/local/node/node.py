@@ -1,0 +1,280 @@
+"""The local node: a kubelet and a scheduler in one, for one machine.
+
+It sees pods and Services through informers, has those that fit bound (``scheduler``), runs each bound pod as a task
+(``pod``) and ends the deletion of those that are to go. Everything goes through the API server, as in a cluster.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from api.meta import PODS, SERVICES
+from controller.kube.client import Client
+from controller.kube.errors import AlreadyExists
+from controller.runtime import clock
+from controller.runtime.informer import Informer
+from rallypoint.local.manifest import Manifest, Row, containers, decode
+from rallypoint.local.node.access import Access
+from rallypoint.local.node.admission import Rejection, rejection
+from rallypoint.local.node.allotment import Allotment
+from rallypoint.local.node.events import Events
+from rallypoint.local.node.images import NO_IMAGES, Images
+from rallypoint.local.node.isolation import Isolation
+from rallypoint.local.node.launch import of_person
+from rallypoint.local.node.logs import Logs
+from rallypoint.local.node.machine import Machine, node
+from rallypoint.local.node.objects import Unresolved
+from rallypoint.local.node.pace import Pace
+from rallypoint.local.node.pod import PodTask
+from rallypoint.local.node.podexec import NotRunning
+from rallypoint.local.node.process import Process, Streams
+from rallypoint.local.node.program import CannotStart
+from rallypoint.local.node.remote.service import Service
+from rallypoint.local.node.remote.tools import Tools
+from rallypoint.local.node.scheduler import NODES, Scheduler
+from rallypoint.local.node.scheduling import takes_room
+from rallypoint.local.node.workplace import Workplace
+from rallypoint.local.storage.storage import Storage
+
+STOP_GRACE_SECONDS = 5.0
+"""How long processes have to end by themselves when the node stops; a job's own grace period may be shorter."""
+
+
+class Node:
+    """Runs pods on this machine while ``run`` runs. ``stop`` ends them; cancelling ``run`` kills what is left."""
+
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        *,
+        isolation: Isolation,
+        images: Images = NO_IMAGES,
+        access: Access,
+        claims: Path | None = None,
+        machine: Machine,
+        gang_scheduler: str = "",
+        real_ssh: bool = False,
+        name: str = "local",
+        now: Callable[[], datetime] = clock.now,
+    ) -> None:
+        """``claims`` is a folder for what claims hold; without it that goes with the pods' volumes when this node ends."""
+        self.name = name
+        self.logs = Logs(folder / "logs")
+        self.isolation = isolation
+        self._images = images
+        self.network = self.isolation.network
+        self._client = client
+        self.machine = machine
+        self._gpus = Allotment(machine.gpus, hides=machine.hides_gpus)
+        self._real_ssh = real_ssh
+        self._now = now
+        self._kubelet = Events(client, "kubelet", name, now)
+        self._storage = Storage(
+            client, claims or isolation.folder / ".claims", changed=lambda: self._scheduler.wake(), now=now
+        )
+        self._scheduler = Scheduler(
+            client,
+            name,
+            self.network.pods,
+            self._report,
+            hindrance=self._storage.hindrance,
+            gang_scheduler=gang_scheduler,
+            now=now,
+        )
+        self._running: dict[str, tuple[PodTask, asyncio.Task[None]]] = {}
+        self._seen: set[str] = set()
+        self._pace = Pace()
+        self._access = access
+        self._tasks: asyncio.TaskGroup | None = None
+        self._workplace: Workplace | None = None
+        self._stopping = False
+        self.ready = asyncio.Event()
+        """Set once the node is registered and watches."""
+
+    async def run(self) -> None:
+        """Run pods until cancelled or stopped. When this returns, no process of any pod is left."""
+        tools = Tools(self.isolation.folder / ".remote", real_ssh=self._real_ssh)
+        remote = Service(tools.folder, self.network, partial(self.enter, verbatim=True))
+        self._workplace = self._make_workplace(tools)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            await self._register()
+            pods = Informer(self._client, PODS, decode, self.see_pod)
+            services = Informer(self._client, SERVICES, decode, self.see_service)
+            tasks.create_task(services.run())
+            tasks.create_task(self._storage.run())
+            await services.synced.wait()
+            await self._storage.synced()
+            tasks.create_task(self._workplace.run())
+            tasks.create_task(pods.run())
+            tasks.create_task(remote.run())
+            tasks.create_task(self._scheduler.run())
+            tasks.create_task(self._kubelet.run())
+            self.ready.set()
+
+    async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, *, silently: bool = False) -> None:
+        """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled.
+
+        ``silently``: nobody is told, as when a machine goes down; the node that comes up next takes the pods up.
+        """
+        self._stopping = True
+        self._scheduler.rest()
+        if silently and self._workplace is not None:
+            self._workplace.fall_silent()
+        deadline = self._now() + timedelta(seconds=grace_seconds)
+        running = list(self._running.values())
+        for pod, _ in running:
+            pod.delete(deadline)
+        await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+
+    async def enter(
+        self,
+        pod: Manifest,
+        container: str,
+        command: Sequence[str],
+        streams: Streams,
+        *,
+        verbatim: bool = False,
+    ) -> Process:
+        """Start a command in a container of a pod; ``verbatim`` as in ``Workplace.enter``.
+
+        Raises:
+            NotRunning: the container does not run.
+            CannotStart: the command does not begin.
+        """
+        task, _ = self._running.get(_uid(pod), (None, None))
+        if task is None or not task.runs(container) or self._workplace is None:
+            raise NotRunning
+        spec = next(one for one in containers(pod) if one["name"] == container)
+        try:
+            return await self._workplace.enter(pod, spec, command, streams, verbatim=verbatim)
+        except Unresolved as error:
+            raise CannotStart(str(error)) from error
+
+    def kill(self) -> None:
+        """Stop all pods without any grace."""
+        for pod, _ in self._running.values():
+            pod.delete(self._now())
+
+    def see_pod(self, before: Row | None, after: Row | None) -> None:
+        """A pod has appeared, changed or gone."""
+        self._storage.see_pod(*(None if row is None else row.manifest for row in (before, after)))
+        if before is not None and (after is None or after.uid != before.uid):
+            self.network.drop_pod((before.namespace, before.name))
+            self._gone(before.manifest)
+        if after is not None:
+            self.network.put_pod(after.manifest)
+            if self._workplace is not None:
+                self._workplace.see_pod(after.manifest)
+            self._present(after.manifest)
+        self._scheduler.wake()
+
+    def see_service(self, before: Row | None, after: Row | None) -> None:
+        if after is not None:
+            self.network.put_service(after.manifest)
+        elif before is not None:
+            self.network.drop_service((before.namespace, before.name))
+
+    def _gone(self, pod: Manifest) -> None:
+        """The object is gone, so its processes have no more time."""
+        uid = pod["metadata"]["uid"]
+        if uid in self._running:
+            self._running[uid][1].cancel()
+        self._seen.discard(uid)
+        self._scheduler.forget(uid)
+        self.logs.forget(pod)
+        self.isolation.forget(pod)
+
+    def _present(self, pod: Manifest) -> None:
+        meta = pod["metadata"]
+        uid = meta["uid"]
+        if pod["spec"].get("nodeName") != self.name or self._tasks is None:
+            return
+        if meta.get("deletionTimestamp"):
+            if uid in self._running:
+                grace = timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+                self._running[uid][0].delete(self._now() + grace)
+            else:
+                self._tasks.create_task(self._finish_deletion(pod))
+        elif uid in self._running:
+            self._running[uid][0].see(pod)
+        elif uid not in self._seen and takes_room(pod) and not self._stopping:
+            assert self._workplace is not None
+            refused = None if self._scheduler.has_bound(pod) else self._rejection(pod)
+            self._seen.add(uid)
+            if refused is not None:
+                self._tasks.create_task(self._reject(pod, refused))
+                return
+            task = PodTask(pod, self._workplace)
+            self._running[uid] = task, self._tasks.create_task(self._run_pod(task, pod))
+
+    async def _run_pod(self, task: PodTask, pod: Manifest) -> None:
+        meta = pod["metadata"]
+        key = meta["namespace"], meta["name"]
+        try:
+            await asyncio.sleep(self._pace.pause_seconds(*key, self._now()))
+            await self._gpus.take(pod)
+            await task.run()
+        finally:
+            self._gpus.give_back(pod)
+            self._running.pop(meta["uid"], None)
+            self._scheduler.wake()
+        latest = self.network.pods.get(key)
+        if latest is not None and _uid(latest) == meta["uid"] and latest["metadata"].get("deletionTimestamp"):
+            await self._finish_deletion(pod)
+
+    def _rejection(self, pod: Manifest) -> Rejection | None:
+        others = [one for one in self.network.pods.values() if _uid(one) in self._seen and takes_room(one)]
+        return rejection(pod, others, self.machine.capacity)
+
+    async def _reject(self, pod: Manifest, refused: Rejection) -> None:
+        self._kubelet.tell(pod, refused.reason, refused.message, warning=True)
+        await self._report(pod, refused.status)
+
+    async def _report(self, pod: Manifest, status: dict[str, Any]) -> None:
+        assert self._workplace is not None
+        await self._workplace.report(pod, status)
+
+    async def _register(self) -> None:
+        manifest = node(self.name, self.isolation.node_address, self.machine, self._now())
+        try:
+            await self._client.create(NODES, "", orjson.dumps(manifest))
+        except AlreadyExists:
+            labels = orjson.dumps({"metadata": {"labels": manifest["metadata"]["labels"]}})
+            await self._client.patch(NODES, "", self.name, labels)
+        status_alone = orjson.dumps({"status": manifest["status"]})
+        await self._client.patch(NODES, "", self.name, status_alone, subresource="status")
+
+    def _make_workplace(self, tools: Tools) -> Workplace:
+        return Workplace(
+            self._client,
+            name=self.name,
+            folder=self.isolation.folder,
+            isolation=self.isolation,
+            images=self._images,
+            tools=tools,
+            storage=self._storage,
+            access=self._access,
+            logs=self.logs,
+            events=self._kubelet,
+            allocatable=self.machine.capacity,
+            gpus=self._gpus,
+            person=of_person(os.environ, sys.executable, is_root=os.geteuid() == 0),
+            now=self._now,
+        )
+
+    async def _finish_deletion(self, pod: Manifest) -> None:
+        assert self._workplace is not None
+        await self._workplace.finish_deletion(pod)
+
+
+def _uid(pod: Manifest) -> str:
+    return str(pod["metadata"]["uid"])

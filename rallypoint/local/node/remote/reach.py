@@ -1,0 +1,109 @@
+"""Who reaches whom: which pods are given the tools, and which pod one of them means. Pure."""
+
+from dataclasses import dataclass
+
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.network import JOB_LABELS, Network
+from rallypoint.local.node.podlog import container_of
+from rallypoint.local.node.remote.command import Call
+
+OPERATOR_LABEL = "training.kubeflow.org/operator-name"
+OPERATORS = ("mpi-operator", "mpijob-controller")
+DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    pod: Manifest
+    container: str
+
+
+class Unreachable(Exception):
+    """There is no way to where a call leads."""
+
+    ssh = "ssh: Could not resolve hostname {host}: Name or service not known"
+    kubectl = 'Error from server (NotFound): pods "{host}" not found'
+    may_pass = False
+    """Whether it is worth another try."""
+
+
+class Unknown(Unreachable):
+    """Nothing goes by that name."""
+
+
+class NotYet(Unknown):
+    """It is a pod of the same job that is yet to come.
+
+    Differs: ssh does not try again to resolve a name. Here a launcher that is first would only be started again.
+    """
+
+    may_pass = True
+
+
+class NotUp(Unreachable):
+    """The pod is there, and its container does not run."""
+
+    ssh = "ssh: connect to host {host} port 22: Connection refused"
+    kubectl = "error: unable to upgrade connection: no container of pod {host} runs"
+    may_pass = True
+
+
+class Foreign(Unreachable):
+    """It is none of the caller's business."""
+
+    ssh = "ssh: connect to host {host} port 22: Permission denied: pods reach those of their own job alone"
+    kubectl = (
+        'Error from server (Forbidden): pods "{host}" is forbidden: pods reach those of their own job alone'
+    )
+
+
+class NotStarted(Unreachable):
+    """The command does not begin. The text says why."""
+
+    ssh = "ssh: {error}"
+    kubectl = "error: Internal error occurred: error executing command in container: {error}"
+
+
+def spelled(tool: str, call: Call, error: Unreachable) -> str:
+    """What the tool says, in its own words where it has any."""
+    words = error.ssh if tool == "ssh" else error.kubectl
+    return words.format(host=call.host, error=error)
+
+
+def is_equipped(pod: Manifest) -> bool:
+    """Whether the pod belongs to a job whose pods start processes in each other."""
+    labels = pod["metadata"].get("labels") or {}
+    return "mpi_job_name" in labels or (labels.get(OPERATOR_LABEL) in OPERATORS and bool(job_of(pod)))
+
+
+def job_of(pod: Manifest) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return next((labels[label] for label in JOB_LABELS if labels.get(label)), "")
+
+
+def find(network: Network, caller: Manifest, call: Call) -> Found:
+    """The pod and the container that ``call`` means.
+
+    In a cluster a key or a role decides who may; both belong to one job, so that is the rule here.
+
+    Raises:
+        Unreachable: there is none, or it is not for the caller.
+    """
+    own = caller["metadata"]["namespace"]
+    if call.namespace not in ("", own):
+        raise Foreign
+    pod = network.find(caller, call.host)
+    if pod is None:
+        raise NotYet if network.is_sibling(caller, call.host) else Unknown
+    if not job_of(caller) or (pod["metadata"]["namespace"], job_of(pod)) != (own, job_of(caller)):
+        raise Foreign
+    try:
+        return Found(pod, _container(pod, call.container))
+    except ValueError as error:
+        raise NotStarted(error) from error
+
+
+def _container(pod: Manifest, name: str) -> str:
+    """Differs: the first container where several are and none is named or marked, as for a sshd in it."""
+    chosen = name or (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER, "")
+    return container_of(pod, chosen or pod["spec"]["containers"][0]["name"])

@@ -1,0 +1,204 @@
+"""The node's end of the tools in ``tools``: a socket that all pods see, and one command for each connection.
+
+The streams of the tool come along as descriptors and become the command's own, so that nothing of what it reads or
+writes passes through here. The connection lasts as long as the tool: when it goes first, the command is hung up.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.network import Network
+from rallypoint.local.node.podexec import NotRunning
+from rallypoint.local.node.process import Process, Streams
+from rallypoint.local.node.program import CannotStart
+from rallypoint.local.node.remote.command import FAILED, READERS, Call, Unusable
+from rallypoint.local.node.remote.reach import NotStarted, NotUp, Unknown, Unreachable, find, spelled
+from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
+
+STREAMS = 3
+BACKLOG = 1024
+RETRY_SECONDS = 1.0
+"""Between two attempts, as in ssh."""
+LOOK_SECONDS = 0.01
+LOOKS = 200
+"""After two seconds it is no matter any more what is told of the caller: it may be an init container."""
+HANG_UP_SECONDS = 2.0
+"""How long a command has to end when its tool has gone; then it is killed."""
+
+HUNG_UP = 128 + signal.SIGHUP
+
+Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
+"""Starts a command in a container of a pod, its words as they are. Raises CannotStart, NotRunning."""
+
+
+class Service:
+    def __init__(self, folder: Path, network: Network, enter: Enter) -> None:
+        self._network = network
+        self._enter = enter
+        self._listener = _listen(folder)
+
+    async def run(self) -> None:
+        """Serve until cancelled; then no command is left."""
+        loop = asyncio.get_running_loop()
+        with self._listener:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    connection, _ = await loop.sock_accept(self._listener)
+                    tasks.create_task(self._serve(connection))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with connection, contextlib.suppress(OSError, EOFError), ExitStack() as held:
+            words, streams = await _received(connection, held)
+            gone = asyncio.create_task(_gone(connection))
+            try:
+                code, said = await self._answer(words, streams, held, gone)
+            finally:
+                gone.cancel()
+                await asyncio.wait([gone])
+            await asyncio.get_running_loop().sock_sendall(connection, f"{code}\n{said}".encode())
+
+    async def _answer(
+        self, words: Sequence[str], streams: Streams, held: ExitStack, gone: "asyncio.Task[None]"
+    ) -> tuple[int, str]:
+        """The exit status, and what the tool says."""
+        uid, tool, *arguments = words
+        try:
+            call = READERS[tool](arguments)
+        except Unusable as error:
+            return FAILED[tool], f"{error}\n"
+        try:
+            process = await self._begun(uid, call, streams, gone)
+        except Unreachable as error:
+            return FAILED[tool], f"{spelled(tool, call, error)}\n"
+        held.close()  # The streams are the command's alone now, so that whoever reads them sees its end.
+        code = await _through(process, gone)
+        return code, f"command terminated with exit code {code}\n" if tool == "kubectl" and code else ""
+
+    async def _begun(self, uid: str, call: Call, streams: Streams, gone: "asyncio.Task[None]") -> Process:
+        """Raises:
+        Unreachable: after all attempts, or nobody waits for another one.
+        """
+        for left in reversed(range(call.attempts)):
+            try:
+                return await self._begin(uid, call, streams)
+            except Unreachable as error:
+                if not left or not error.may_pass:
+                    raise
+                await asyncio.wait([gone], timeout=RETRY_SECONDS)
+                if gone.done():
+                    raise
+        raise Unknown
+
+    async def _begin(self, uid: str, call: Call, streams: Streams) -> Process:
+        caller = await self._caller(uid)
+        found = find(self._network, caller, call)
+        with ExitStack() as stack:
+            if not call.has_input:
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                stack.callback(os.close, nothing)
+                streams = replace(streams, stdin=nothing)
+            try:
+                return await self._enter(found.pod, found.container, call.command, streams)
+            except NotRunning as error:
+                raise NotUp from error
+            except CannotStart as error:
+                raise NotStarted(error) from error
+
+    async def _caller(self, uid: str) -> Manifest:
+        """The pod that a tool is in; as a rule once it is told to run, for whoever it starts will look for its name.
+
+        Raises:
+            Unknown: there is none any more.
+        """
+        for left in reversed(range(LOOKS)):
+            pods = self._network.pods.values()
+            caller = next((pod for pod in pods if pod["metadata"]["uid"] == uid), None)
+            if caller is None:
+                break
+            if not left or (caller.get("status") or {}).get("phase") == "Running":
+                return caller
+            await asyncio.sleep(LOOK_SECONDS)
+        raise Unknown
+
+
+def _listen(folder: Path) -> socket.socket:
+    """A socket in ``folder`` that this user alone can use."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.open(".", os.O_RDONLY)
+    try:
+        # No await in here. From inside the folder: a socket's path may have a hundred bytes, and this one's more.
+        os.chdir(folder)
+        listener.bind(SOCKET)
+        Path(SOCKET).chmod(0o600)
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.fchdir(before)
+        os.close(before)
+    listener.setblocking(False)
+    return listener
+
+
+async def _received(connection: socket.socket, held: ExitStack) -> tuple[Sequence[str], Streams]:
+    """The words and the streams of a tool; ``held`` closes these.
+
+    Raises:
+        EOFError: it sends something else.
+    """
+    await _readable(connection)
+    data, descriptors, _, _ = socket.recv_fds(connection, PIECE_BYTES, STREAMS)
+    for descriptor in descriptors:
+        held.callback(os.close, descriptor)
+    if len(descriptors) != STREAMS or len(data) < LENGTH_BYTES:
+        raise EOFError
+    rest = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big") - len(data)
+    while rest > 0:
+        piece = await asyncio.get_running_loop().sock_recv(connection, min(rest, PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        data, rest = data + piece, rest - len(piece)
+    stdin, stdout, stderr = descriptors
+    return [os.fsdecode(word) for word in data[LENGTH_BYTES:].split(b"\0")], Streams(stdin, stdout, stderr)
+
+
+async def _readable(connection: socket.socket) -> None:
+    """Descriptors are received at once or lost, and no event loop receives them."""
+    loop = asyncio.get_running_loop()
+    something = asyncio.Event()
+    loop.add_reader(connection.fileno(), something.set)
+    try:
+        await something.wait()
+    finally:
+        loop.remove_reader(connection.fileno())
+
+
+async def _gone(connection: socket.socket) -> None:
+    """Until the tool has ended; it sends nothing more."""
+    with contextlib.suppress(OSError):
+        await asyncio.get_running_loop().sock_recv(connection, 1)
+
+
+async def _through(process: Process, gone: "asyncio.Task[None]") -> int:
+    """The exit code, once the command has ended: by itself, or because its tool is gone."""
+    ended = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait((ended, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            process.send(signal.SIGHUP)
+            await asyncio.wait([ended], timeout=HANG_UP_SECONDS)
+        return ended.result() if ended.done() else HUNG_UP
+    finally:
+        ended.cancel()
+        await asyncio.gather(ended, return_exceptions=True)

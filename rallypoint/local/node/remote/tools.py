@@ -1,0 +1,112 @@
+"""What pods of MPI jobs find on their PATH, and what runs in the place of what they would bring along.
+
+``ssh`` and ``kubectl`` are scripts that name their pod, so that nothing of a program's environment matters. An sshd is
+not started, for nobody would connect to it: its container waits. The init container that brings a kubectl is given ours.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.remote import realssh, shim
+from rallypoint.local.node.remote.reach import is_equipped, job_of
+from rallypoint.local.node.volumes import Mount
+
+DELIVERY = "kubectl-delivery"
+SAID = "sshd is not started: ssh from pods of this job comes through the node (--real-ssh starts it)"
+WAIT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
+"""What sshd does when it is told to end is to end well."""
+SCRIPT = """\
+#!/bin/sh
+python={python}
+[ -x "$python" ] || python=python3
+exec "$python" -I -S {shim} {folder} {pod} {tool} "$@"
+"""
+
+
+class Tools:
+    """The tools of one node's pods, in ``folder``."""
+
+    def __init__(self, folder: Path, *, real_ssh: bool = False) -> None:
+        self.folder = folder
+        self._real_ssh = real_ssh
+        self._told: set[str] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(shim.__file__, folder / "shim.py")
+
+    def equip(self, pod: Manifest) -> None:
+        """Give a pod its tools."""
+        if not is_equipped(pod):
+            return
+        own = self.folder / str(pod["metadata"]["uid"])
+        (own / "bin").mkdir(parents=True, exist_ok=True)
+        self._write(pod, "kubectl", own / "kubectl")
+        if not self._real_ssh:
+            self._write(pod, "ssh", own / "bin" / "ssh")
+
+    def mounts(self, pod: Manifest) -> list[Mount]:
+        """What each container of a pod sees beside its volumes."""
+        if not (self._real_ssh and is_equipped(pod)):
+            return []
+        return realssh.mounts(
+            pod, self.folder / str(pod["metadata"]["uid"]) / "real", is_root=os.geteuid() == 0
+        )
+
+    def protect(self, pod: Manifest, volumes: Path) -> None:
+        """``volumes`` is the folder that the pod's volumes have just been made in."""
+        if self._real_ssh and is_equipped(pod):
+            realssh.protect(volumes / realssh.KEYS)
+
+    def release(self, pod: Manifest) -> None:
+        shutil.rmtree(self.folder / str(pod["metadata"]["uid"]), ignore_errors=True)
+
+    def on_path(self, pod: Manifest, env: Mapping[str, str]) -> dict[str, str]:
+        """``env`` with the pod's tools first on PATH."""
+        if not is_equipped(pod):
+            return dict(env)
+        own = self.folder / str(pod["metadata"]["uid"]) / "bin"
+        return {**env, "PATH": f"{own}{os.pathsep}{env.get('PATH', os.defpath)}"}
+
+    def in_place_of(self, pod: Manifest, container: Manifest) -> Manifest:
+        """The container to run instead; itself, mostly."""
+        if is_delivery(container):
+            ours = self.folder / str(pod["metadata"]["uid"]) / "kubectl"
+            script = f'exec cp {shlex.quote(str(ours))} "$TARGET_DIR/kubectl"'
+        elif is_sshd(container) and is_equipped(pod) and not self._real_ssh:
+            script = f"echo {shlex.quote(SAID)}; {WAIT}" if self._is_first(pod) else WAIT
+        else:
+            return container
+        return {**container, "command": ["/bin/sh", "-c", script], "args": []}
+
+    def _is_first(self, pod: Manifest) -> bool:
+        """Whether this is the first of its job's pods to be asked about; it is told once."""
+        owners = [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()]
+        job = owners[0] if owners else f"{pod['metadata']['namespace']}/{job_of(pod)}"
+        is_first = job not in self._told
+        self._told.add(job)
+        return is_first
+
+    def _write(self, pod: Manifest, tool: str, place: Path) -> None:
+        words = {
+            "python": sys.executable,
+            "shim": str(self.folder / "shim.py"),
+            "folder": str(self.folder),
+            "pod": str(pod["metadata"]["uid"]),
+        }
+        place.write_text(
+            SCRIPT.format(tool=tool, **{name: shlex.quote(word) for name, word in words.items()})
+        )
+        place.chmod(0o755)
+
+
+def is_delivery(container: Manifest) -> bool:
+    """Whether this is the init container that brings a kubectl, which its image's own command does."""
+    return container["name"] == DELIVERY and not container.get("command")
+
+
+def is_sshd(container: Manifest) -> bool:
+    return PurePosixPath((container.get("command") or [""])[0]).name == "sshd"

@@ -1,0 +1,304 @@
+"""What has become of some jobs and their pods, from the changes that informers report. Plain data; no I/O."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from api.labels import JOB_NAME
+from api.times import parse_time
+from rallypoint.local.manifest import Manifest, Row
+
+ENDED = ("Succeeded", "Failed")
+HOPELESS = ("Refused", "NodeError")
+"""Why a container waits that the node will never start."""
+
+
+class News(NamedTuple):
+    """Something that has changed, in words."""
+
+    text: str
+    in_table: bool = False
+    """Whether the table of replicas says the same."""
+
+
+@dataclass
+class Replica:
+    """One pod name of a job: the pod that has it now, and how often it began anew."""
+
+    name: str
+    short: str
+    """The name without the job's: ``worker-0``."""
+    pod: Manifest = field(repr=False)
+    """As it was when somebody asked for its end: how it then ended says nothing of its work."""
+    uids: list[str] = field(default_factory=list)
+    """Of all pods that had the name, in order."""
+    gone: bool = False
+    earlier_restarts: int = 0
+
+    @property
+    def phase(self) -> str:
+        """The pod's; Deleted if it was taken away before it had ended, by ``cleanPodPolicy`` for example."""
+        phase = str((self.pod.get("status") or {}).get("phase") or "Pending")
+        return "Deleted" if self.gone and phase not in ENDED else phase
+
+    @property
+    def node(self) -> str:
+        return str(self.pod["spec"].get("nodeName") or "")
+
+    @property
+    def restarts(self) -> int:
+        """Containers that were started again, and pods that were replaced."""
+        return self.earlier_restarts + _restarts(self.pod) + len(self.uids) - 1
+
+    @property
+    def detail(self) -> str:
+        """Why the replica is not simply running or done; empty otherwise."""
+        status = self.pod.get("status") or {}
+        if self.phase == "Failed":
+            return ", ".join(filter(None, [*_failures(status), status.get("reason"), status.get("message")]))
+        told = (_unscheduled(status), *map(_waiting, _containers(status)), *_failures(status))
+        return next(filter(None, told), "")
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of the first container that failed, else of the first that ended."""
+        codes = [int(end["exitCode"]) for end in _ends(self.pod.get("status") or {})]
+        return next((code for code in codes if code), codes[0] if codes else None)
+
+    @property
+    def hopeless(self) -> str:
+        """Why the node will never run the pod; empty when it does or may."""
+        states = _states(self.pod.get("status") or {})
+        waits = [state["waiting"] for state in states if state.get("waiting")]
+        return next((str(one.get("message")) for one in waits if one.get("reason") in HOPELESS), "")
+
+    @property
+    def over(self) -> bool:
+        return self.gone or self.phase in ENDED
+
+
+@dataclass
+class Job:
+    """One submitted job."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    manifest: Manifest = field(repr=False)
+    gone: bool = False
+    replicas: dict[str, Replica] = field(default_factory=dict)
+
+    @property
+    def conditions(self) -> list[dict[str, Any]]:
+        return list((self.manifest.get("status") or {}).get("conditions") or ())
+
+    @property
+    def condition(self) -> dict[str, Any]:
+        """The condition that tells the job's state: how it ended, else the last one written that holds.
+
+        A job with a pod that this node will never run has the state Refused, which no controller writes.
+        """
+        true = [one for one in self.conditions if one.get("status") == "True"]
+        final = [one for one in true if one["type"] in ENDED]
+        refused = [
+            {"type": "Refused", "message": f"{replica.short}: {replica.hopeless}"}
+            for replica in self.rows
+            if replica.hopeless
+        ]
+        return (final or refused or true or [{}])[-1]
+
+    @property
+    def state(self) -> str:
+        return str(self.condition.get("type") or ("Deleted" if self.gone else "New"))
+
+    @property
+    def finished(self) -> bool:
+        return self.gone or self.state in ("Succeeded", "Failed", "Refused")
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state == "Succeeded"
+
+    @property
+    def duration_seconds(self) -> float | None:
+        """From the start to the end of the work; None while either is missing."""
+        status = self.manifest.get("status") or {}
+        start = status.get("startTime") or self.manifest["metadata"].get("creationTimestamp")
+        end = status.get("completionTime") or (
+            self.condition.get("lastTransitionTime") if self.finished else None
+        )
+        return None if not start or not end else (parse_time(end) - parse_time(start)).total_seconds()
+
+    @property
+    def rows(self) -> list[Replica]:
+        """The replicas as people count them: masters before workers, 2 before 10."""
+        return sorted(
+            self.replicas.values(), key=lambda one: (one.short.rpartition("-")[0], _index(one.short))
+        )
+
+
+class Progress:
+    """All jobs of one run."""
+
+    def __init__(self, *, several: bool) -> None:
+        self.jobs: dict[str, Job] = {}
+        self._several = several
+
+    def add(self, kind: str, manifest: Manifest) -> None:
+        """A job has been submitted."""
+        meta = manifest["metadata"]
+        self.jobs[meta["uid"]] = Job(kind, meta["namespace"], meta["name"], meta["uid"], manifest)
+
+    @property
+    def finished(self) -> bool:
+        return all(job.finished for job in self.jobs.values())
+
+    @property
+    def succeeded(self) -> bool:
+        return all(job.succeeded for job in self.jobs.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no pod of any job runs any more."""
+        return all(replica.over for job in self.jobs.values() for replica in job.replicas.values())
+
+    def see_job(self, before: Row | None, after: Row | None) -> list[News]:
+        """Take a change of a job; what is new about it."""
+        row = after or before
+        job = self.jobs.get(row.uid) if row is not None else None
+        if job is None:
+            return []
+        old = job.state
+        if after is None:
+            job.gone = True
+        else:
+            job.manifest = after.manifest
+        if job.state == old:
+            return []
+        message = job.condition.get("message") or ""
+        return [News(f"{job.kind} {job.name}: {job.state}" + (f" ({message})" if message else ""))]
+
+    def see_pod(self, before: Row | None, after: Row | None) -> list[News]:
+        """Take a change of a pod; what is new about its replica."""
+        row = after or before
+        job = self.job_of(row.manifest) if row is not None else None
+        if job is None or row is None:
+            return []
+        replica = job.replicas.get(row.name)
+        if after is None:
+            if replica is None or replica.uids[-1] != row.uid:
+                return []
+            old = _told(replica)
+            replica.gone = True
+        elif replica is None:
+            replica = job.replicas[row.name] = Replica(
+                row.name, short_name(job, row.manifest), row.manifest, [row.uid]
+            )
+            old = ("", 0)
+        else:
+            old = _told(replica)
+            self._replace(replica, row)
+        new = _told(replica)
+        if new == old:
+            return []
+        text = f"{self.prefix(job, replica.short)}: {new[0]}{_times(replica.restarts)}"
+        return [News(text, in_table=not (replica.phase == "Failed" or replica.hopeless))]
+
+    def _replace(self, replica: Replica, row: Row) -> None:
+        if row.uid != replica.uids[-1]:
+            replica.earlier_restarts += _restarts(replica.pod)
+            replica.uids.append(row.uid)
+        elif replica.phase not in ENDED and replica.pod["metadata"].get("deletionTimestamp"):
+            return
+        replica.gone = False
+        replica.pod = row.manifest
+
+    def job_of(self, pod: Manifest) -> Job | None:
+        """The job that controls a pod, itself or by a batch Job, if it is one of ours."""
+        meta = pod["metadata"]
+        owner: Manifest = next(
+            (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}
+        )
+        if owner.get("kind") != "Job":
+            return self.jobs.get(owner.get("uid", ""))
+        name = (meta.get("labels") or {}).get(JOB_NAME)
+        ours = (one for one in self.jobs.values() if (one.namespace, one.name) == (meta["namespace"], name))
+        return next(ours, None)
+
+    def prefix(self, job: Job, short: str) -> str:
+        """What a replica is called: ``worker-0``, with the job's name where there are several."""
+        return f"{job.name}/{short}" if self._several else short
+
+
+def short_name(job: Job, pod: Manifest) -> str:
+    """The pod's name without the job's, and without what the API server has made up."""
+    meta = pod["metadata"]
+    name: str = (meta.get("generateName") or meta["name"]).removesuffix("-")
+    return name.removeprefix(f"{job.name}-")
+
+
+def _told(replica: Replica) -> tuple[str, int]:
+    """What is worth a line when it changes."""
+    detail = replica.detail
+    return replica.phase + (f" ({detail})" if detail else ""), replica.restarts
+
+
+def _times(restarts: int) -> str:
+    return "" if not restarts else f", started again {restarts} time{'s' if restarts > 1 else ''}"
+
+
+def _index(short: str) -> int:
+    tail = short.rpartition("-")[2]
+    return int(tail) if tail.isdigit() else -1
+
+
+def _restarts(pod: Manifest) -> int:
+    return sum(int(one.get("restartCount") or 0) for one in _containers(pod.get("status") or {}))
+
+
+def _containers(status: Manifest) -> list[dict[str, Any]]:
+    """What is known of each container, in the order of their starts."""
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _states(status: Manifest) -> list[dict[str, Any]]:
+    return [one.get("state") or {} for one in _containers(status)]
+
+
+def _ends(status: Manifest) -> list[dict[str, Any]]:
+    return [state["terminated"] for state in _states(status) if state.get("terminated")]
+
+
+def _unscheduled(status: Manifest) -> str:
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason')}: {condition.get('message')}"
+    return ""
+
+
+def _waiting(container: Manifest) -> str:
+    """Why a container waits, and with what it failed if that is why; empty if it does not or is about to start."""
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason == "CrashLoopBackOff":
+        message, _, _ = message.partition(" pod=")
+        return ": ".join(filter(None, [reason, message, _failure(container.get("lastState"))]))
+    if reason in ("", "ContainerCreating", "PodInitializing"):
+        return str(message)
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def _failures(status: Manifest) -> list[str]:
+    """What containers have failed with; init containers by their names."""
+    inits = [(f"{one['name']}: ", one) for one in status.get("initContainerStatuses") or ()]
+    mains = [("", one) for one in status.get("containerStatuses") or ()]
+    return [name + text for name, one in (*inits, *mains) if (text := _failure(one.get("state")))]
+
+
+def _failure(state: Manifest | None) -> str:
+    """The exit code and the last line of the message; empty if it is no failure."""
+    end = (state or {}).get("terminated") or {}
+    if not end.get("exitCode"):
+        return ""
+    message = str(end.get("message") or "").strip().rpartition("\n")[2]
+    return f"exit code {end['exitCode']}" + (f" ({message})" if message else "")

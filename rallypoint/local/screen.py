@@ -1,0 +1,212 @@
+"""How a run is shown: a live table on a terminal, plain lines elsewhere, and the summary at the end."""
+
+import io
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from api.times import parse_time
+from rallypoint.local.progress import Job, Progress, Replica
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+STATE_COLOURS = {
+    "Succeeded": "green",
+    "Failed": "bold red",
+    "Running": "cyan",
+    "Pending": "yellow",
+    "Restarting": "yellow",
+}
+MOST_ROWS = 24
+"""Rows of the live table; a larger job shows those that do not simply run, then the rest as a count."""
+
+
+class Screen(Protocol):
+    """Where lines go while jobs run."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def note(self, text: str, *, in_table: bool = False) -> None:
+        """Something about a job, a replica or the run; ``in_table`` when a table of replicas says it, too."""
+        ...
+
+    def output(self, prefix: str, line: str) -> None:
+        """A line that a replica wrote."""
+        ...
+
+    def refresh(self) -> None:
+        """Show what has come in since the last time; called some times a second."""
+        ...
+
+
+class Plain:
+    """One line after the other, for files, pipes and machines."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def note(self, text: str, *, in_table: bool = False) -> None:
+        self._write(f"{text}\n")
+
+    def output(self, prefix: str, line: str) -> None:
+        self._write(f"[{prefix}] {line}\n")
+
+    def refresh(self) -> None:
+        return None
+
+
+class Terminal:
+    """The replicas in a table that stays at the bottom, their output in colours above it."""
+
+    def __init__(self, console: Console, progress: Progress, now: Callable[[], datetime]) -> None:
+        self._console = console
+        self._progress = progress
+        self._now = now
+        self._colours: dict[str, str] = {}
+        self._waiting: list[Text] = []
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.refresh()
+        self._live.__exit__(kind, error, trace)
+
+    def note(self, text: str, *, in_table: bool = False) -> None:
+        if not in_table:
+            self._waiting.append(Text(text, style="bold"))
+
+    def output(self, prefix: str, line: str) -> None:
+        colour = self._colours.setdefault(prefix, COLOURS[len(self._colours) % len(COLOURS)])
+        self._waiting.append(Text.assemble((f"[{prefix}] ", colour), Text.from_ansi(line)))
+
+    def refresh(self) -> None:
+        """Print what came in, all at once: a redraw for each line would be slower than the jobs write."""
+        if self._waiting:
+            self._console.print(Text("\n").join(self._waiting))
+            self._waiting.clear()
+        self._live.update(replica_table(self._progress, self._now()), refresh=True)
+
+
+def replica_table(progress: Progress, now: datetime) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("replica", "phase", "restarts", "node", "age"):
+        table.add_column(
+            column, justify="right" if column in ("restarts", "age") else "left", header_style="dim"
+        )
+    rows = [(job, replica) for job in progress.jobs.values() for replica in job.rows]
+    if len(rows) > MOST_ROWS:
+        rows = sorted(rows, key=lambda row: row[1].phase == "Running" and not row[1].detail)
+    for job, replica in rows[:MOST_ROWS]:
+        table.add_row(progress.prefix(job, replica.short), *_cells(replica, now))
+    if len(rows) > MOST_ROWS:
+        table.add_row(f"… and {len(rows) - MOST_ROWS} more", style="dim")
+    return table
+
+
+def summary(
+    progress: Progress, outcome: str, places: Mapping[str, str], logs: Callable[[Job, Replica, str], str]
+) -> str:
+    """The end of the story as plain text. ``logs`` gives the folder with the logs of a pod."""
+    text = io.StringIO()
+    for job in progress.jobs.values():
+        seconds = job.duration_seconds
+        took = "" if seconds is None else f" after {spell_seconds(seconds)}"
+        text.write(f"\n{job.kind} {job.namespace}/{job.name}: {job.state}{took}\n")
+        if message := job.condition.get("message"):
+            text.write(f"  {message}\n")
+        text.write(_replica_lines(job, logs))
+    if outcome not in ("Succeeded", "Failed"):
+        text.write(f"\n{outcome}\n")
+    for what, place in places.items():
+        text.write(f"{what}: {place}\n")
+    return text.getvalue()
+
+
+def document(progress: Progress, logs: Callable[[Job, Replica, str], str]) -> list[dict[str, Any]]:
+    """The jobs as JSON for machines."""
+    return [
+        {
+            "kind": job.kind,
+            "namespace": job.namespace,
+            "name": job.name,
+            "condition": job.state,
+            "reason": job.condition.get("reason", ""),
+            "message": job.condition.get("message", ""),
+            "durationSeconds": job.duration_seconds,
+            "replicas": [
+                {
+                    "name": replica.name,
+                    "phase": _last(replica),
+                    "detail": replica.detail,
+                    "restarts": replica.restarts,
+                    "exitCode": replica.exit_code,
+                    "logs": [logs(job, replica, uid) for uid in replica.uids],
+                }
+                for replica in job.rows
+            ],
+        }
+        for job in progress.jobs.values()
+    ]
+
+
+def spell_seconds(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def _cells(replica: Replica, now: datetime) -> tuple[Text, str, str, str]:
+    phase = (
+        "Terminating"
+        if replica.pod["metadata"].get("deletionTimestamp") and not replica.over
+        else replica.phase
+    )
+    shown = Text(phase, style=STATE_COLOURS.get(phase, ""))
+    if replica.detail:
+        shown.append(f"  {replica.detail}", style="dim")
+    created = parse_time(replica.pod["metadata"]["creationTimestamp"])
+    return (
+        shown,
+        str(replica.restarts),
+        replica.node,
+        spell_seconds((now.astimezone(UTC) - created).total_seconds()),
+    )
+
+
+def _replica_lines(job: Job, logs: Callable[[Job, Replica, str], str]) -> str:
+    width = max((len(replica.short) for replica in job.rows), default=0)
+    lines = [
+        f"  {replica.short:<{width}}  {_last(replica):<9}  restarts {replica.restarts}"
+        + (f"  {replica.detail}" if replica.detail else "")
+        + f"\n  {'':<{width}}  logs {logs(job, replica, replica.uids[-1])}\n"
+        for replica in job.rows
+    ]
+    return "".join(lines)
+
+
+def _last(replica: Replica) -> str:
+    """The phase at the end of a run, which stops what has not ended by itself."""
+    return replica.phase if replica.over else "Stopped"

@@ -1,0 +1,186 @@
+"""A training site on this machine: the embedded API server and the local node, started and stopped together."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controller.kube.client import Client
+from controller.kube.connect import Connection
+from controller.runtime import clock
+from rallypoint.local.apiserver.server import ApiServer
+from rallypoint.local.batch.jobs import Jobs
+from rallypoint.local.node import access, podexec, podgroups, podlog
+from rallypoint.local.node.access import Access
+from rallypoint.local.node.addresses import PRIVATE, Addresses
+from rallypoint.local.node.choice import Chosen, Wanted, choose
+from rallypoint.local.node.gpus import CUDA, found, nvml, usable
+from rallypoint.local.node.images import NO_IMAGES, Images
+from rallypoint.local.node.isolation import Isolation
+from rallypoint.local.node.machine import Machine, this_machine
+from rallypoint.local.node.node import Node
+
+if TYPE_CHECKING:
+    from rallypoint.local.apiserver.certificates import Identity
+
+NOTICES = {
+    "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
+}
+"""What whoever creates such objects is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """How a site is reached from outside this process."""
+
+    port: int = 0
+    """0: any free one."""
+    tls: bool = False
+    """kubectl needs it: it sends no token without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a site has for pods."""
+
+    gpus: str | None = None
+    """How many GPUs, or their UUIDs with commas between; None: all that the person may use."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Of the node, for pods that choose by them."""
+    gang_scheduler: str = ""
+    """The name of a scheduler for gangs beside the usual one; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    connection: Connection
+    """For the parts of this process."""
+    client: Client
+    node: Node
+    server: str
+    """The address for everybody else."""
+    kubeconfig: Mapping[str, Any] = field(repr=False)
+    isolation: str
+    """What separates the pods, for people."""
+
+
+@asynccontextmanager
+async def site(
+    crds: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    isolation: Wanted = "auto",
+    egress: bool = False,
+    images: Images = NO_IMAGES,
+    real_ssh: bool = False,
+    door: Door = Door(),
+    offer: Offer = Offer(),
+    data: Path | None = None,
+) -> AsyncGenerator[Site]:
+    """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
+
+    ``images`` says what stands for images. With ``real_ssh`` the sshd of MPI's workers is
+    one, and their launcher reaches it by the machine's ssh.
+
+    With ``data``, a file, the objects outlive the site: pods that run when it is left go on in the next one, as after
+    a reboot of their node.
+
+    Raises:
+        NoAddresses, NoNamespaces: this machine does not have what pods need with this isolation.
+        NoSuchGpu: this machine does not have the GPUs of the offer.
+        Unusable: ``data`` cannot be used.
+        OSError: the door's port is taken.
+    """
+    machine = await asyncio.to_thread(_machine, folder, offer)
+    definitions = [*map(dict, crds), *podgroups.definitions(offer.gang_scheduler)]
+    server = ApiServer(crds=definitions, auto_namespaces=True, data=data, notices=NOTICES)
+    try:
+        connection, shown = await _open(server, door)
+        async with (
+            _chosen(isolation, folder, egress=egress, images=images, real_ssh=real_ssh) as chosen,
+            Client(connection, user_agent="rallypoint-local") as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            told = await _let_pods_in(server, chosen.isolation, shown)
+            claims = None if data is None else data.parent / "claims"
+            node = Node(
+                client,
+                folder,
+                isolation=chosen.isolation,
+                images=images,
+                access=told,
+                claims=claims,
+                machine=machine,
+                gang_scheduler=offer.gang_scheduler,
+                real_ssh=real_ssh,
+            )
+            server.answer_for_pods("log", partial(podlog.answer, node.logs))
+            server.answer_for_pods("exec", partial(podexec.answer, node.enter))
+            running = tasks.create_task(node.run())
+            jobs = tasks.create_task(Jobs(client).run())
+            ready = tasks.create_task(node.ready.wait())
+            await ready
+            try:
+                yield Site(connection, client, node, server.url, server.kubeconfig(), chosen.spelled)
+            finally:
+                jobs.cancel()  # Else it would replace what the node stops.
+                await node.stop(silently=data is not None)
+                running.cancel()
+    finally:
+        await server.stop()
+
+
+def _machine(folder: Path, offer: Offer) -> Machine:
+    folder.mkdir(parents=True, exist_ok=True)
+    there = found(nvml())
+    gpus = usable(there, os.environ.get(CUDA), offer.gpus)
+    return replace(this_machine(folder, gpus, offer.labels), hides_gpus=bool(there))
+
+
+@asynccontextmanager
+async def _chosen(
+    wanted: Wanted, folder: Path, *, egress: bool, images: Images, real_ssh: bool
+) -> AsyncGenerator[Chosen]:
+    chosen = await choose(wanted, folder, egress=egress, images=images, real_ssh=real_ssh)
+    try:
+        yield chosen
+    finally:
+        await asyncio.shield(chosen.isolation.close())
+
+
+async def _open(server: ApiServer, door: Door) -> "tuple[Connection, Identity | None]":
+    """Start the server; how the parts of this process reach it, and how it shows itself to others.
+
+    The parts need no TLS, of which each connection costs half a megabyte here, where both its ends are.
+    """
+    await server.start(port=0 if door.tls else door.port)
+    connection = Connection(server=server.url, token=lambda: server.token)
+    if not door.tls:
+        return connection, None
+    shown = await asyncio.to_thread(_identity)
+    await server.listen(port=door.port, tls=shown.tls, authority=shown.authority)
+    return connection, shown
+
+
+async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> Access:
+    """Serve in the network of the pods, too, if they have one; what they have to know."""
+    if not isolation.has_network:
+        return Access(server.pod_token, b"" if shown is None else shown.authority, "")
+    if shown is None:
+        shown = await asyncio.to_thread(_identity)
+    listener = await isolation.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((isolation.node_address, access.PORT))
+    await server.listen_on(listener, shown.tls)
+    return Access(server.pod_token, shown.authority, isolation.node_address)
+
+
+def _identity() -> "Identity":
+    from rallypoint.local.apiserver.certificates import identity
+
+    return identity(clock.now(), Addresses(PRIVATE).node, access.NAMES)

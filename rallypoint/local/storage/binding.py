@@ -1,0 +1,128 @@
+"""Which volume a claim gets, and how both look when it has it. Pure.
+
+Source: Kubernetes, pkg/controller/volume/persistentvolume/pv_controller.go and index.go. Differs: every class of storage
+gives a folder of this machine, also one that nobody has defined; sizes are told, and nothing keeps to them.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from api import quantity
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.status import timestamp
+
+DEFAULT_CLASS = "standard"
+PROVISIONER = "rallypoint/folder"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+COMPLETED = "pv.kubernetes.io/bind-completed"
+BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+CLASS: Mapping[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {
+        "name": DEFAULT_CLASS,
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": PROVISIONER,
+}
+"""What claims that name no class get their volumes from."""
+
+
+def is_bound(claim: Manifest) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"
+
+
+def belongs(volume: Manifest, claim: Manifest) -> bool:
+    """Whether a volume is kept for this very claim."""
+    held, meta = volume["spec"].get("claimRef") or {}, claim["metadata"]
+    named = (held.get("namespace"), held.get("name")) == (meta["namespace"], meta["name"])
+    return named and held.get("uid") in (None, "", meta["uid"])
+
+
+def chosen(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None:
+    """The volume for a claim: the one that it names or that is kept for it, else the smallest free one that will do."""
+    spec = claim["spec"]
+    there = [volume for volume in volumes if not volume["metadata"].get("deletionTimestamp")]
+    if name := spec.get("volumeName"):
+        there = [volume for volume in there if volume["metadata"]["name"] == name]
+        return next((volume for volume in there if _is_free(volume) or belongs(volume, claim)), None)
+    if kept := next((volume for volume in there if belongs(volume, claim)), None):
+        return kept
+    fitting = [volume for volume in there if _is_free(volume) and _fits(volume, claim)]
+    return min(fitting, key=_size, default=None)
+
+
+def provisioned(claim: Manifest, path: Path) -> dict[str, Any]:
+    """A new volume for a claim, in a folder of its own."""
+    spec = claim["spec"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name(claim), "annotations": {PROVISIONED_BY: PROVISIONER}},
+        "spec": {
+            "accessModes": spec["accessModes"],
+            "capacity": {"storage": spec["resources"]["requests"]["storage"]},
+            "claimRef": reference(claim),
+            "hostPath": {"path": str(path), "type": "DirectoryOrCreate"},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": spec["storageClassName"],
+        },
+    }
+
+
+def volume_name(claim: Manifest) -> str:
+    return f"pvc-{claim['metadata']['uid']}"
+
+
+def is_provisioned(volume: Manifest) -> bool:
+    return (volume["metadata"].get("annotations") or {}).get(PROVISIONED_BY) == PROVISIONER
+
+
+def reference(claim: Manifest) -> dict[str, Any]:
+    meta = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "resourceVersion": meta["resourceVersion"],
+        "uid": meta["uid"],
+    }
+
+
+def bound_claim(claim: Manifest, volume: Manifest) -> dict[str, Any]:
+    """What changes of a claim, its status left aside."""
+    marks = {COMPLETED: "yes"} | ({} if claim["spec"].get("volumeName") else {BY_CONTROLLER: "yes"})
+    return {"metadata": {"annotations": marks}, "spec": {"volumeName": volume["metadata"]["name"]}}
+
+
+def bound_status(volume: Manifest) -> dict[str, Any]:
+    spec = volume["spec"]
+    return {"phase": "Bound", "accessModes": spec["accessModes"], "capacity": spec["capacity"]}
+
+
+def volume_status(phase: str, now: datetime) -> dict[str, Any]:
+    return {"phase": phase, "lastPhaseTransitionTime": timestamp(now)}
+
+
+def _is_free(volume: Manifest) -> bool:
+    return not volume["spec"].get("claimRef")
+
+
+def _size(volume: Manifest) -> Any:
+    return quantity.value(str(volume["spec"]["capacity"]["storage"]))
+
+
+def _fits(volume: Manifest, claim: Manifest) -> bool:
+    has, wants = volume["spec"], claim["spec"]
+    labels = volume["metadata"].get("labels") or {}
+    selected = ((wants.get("selector") or {}).get("matchLabels") or {}).items()
+    return (
+        (has.get("storageClassName") or "") == (wants.get("storageClassName") or "")
+        and set(wants["accessModes"]) <= set(has["accessModes"])
+        and has.get("volumeMode") == wants.get("volumeMode")
+        and all(labels.get(key) == value for key, value in selected)
+        and _size(volume) >= quantity.value(str(wants["resources"]["requests"]["storage"]))
+    )

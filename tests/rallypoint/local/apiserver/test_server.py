@@ -1,0 +1,190 @@
+"""The embedded server over its socket: who may ask, what is told to an audit, and what only it offers.
+
+What it shares with a real server is in ``tests/contract``.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from controller.testing.wire import MERGE, Step, Wire
+from rallypoint.local.apiserver import ApiServer, watching
+from rallypoint.local.apiserver.refusals import Refusal
+
+pytestmark = pytest.mark.looptime(False)
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    server = ApiServer(history=8)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def wire(server: ApiServer) -> AsyncIterator[Wire]:
+    async with Wire(server.url, server.token) as wire:
+        yield wire
+
+
+async def test_a_token_is_needed(server: ApiServer) -> None:
+    async with Wire(server.url, "another") as wire:
+        reply = await wire.send(Step("GET", CONFIGMAPS))
+
+    assert (reply.code, reply.body["reason"]) == (401, "Unauthorized")
+
+
+async def test_the_kubeconfig_leads_to_the_server(server: ApiServer) -> None:
+    async with Wire.from_kubeconfig(server.kubeconfig()) as wire:
+        reply = await wire.send(Step("GET", "/version"))
+
+    assert reply.body["major"] == "1"
+
+
+async def test_namespaces_come_by_themselves_when_asked() -> None:
+    server = ApiServer(auto_namespaces=True)
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        made = await wire.send(Step("POST", "/api/v1/namespaces/new/configmaps", {"metadata": {"name": "c"}}))
+        namespace = await wire.send(Step("GET", "/api/v1/namespaces/new"))
+    await server.stop()
+
+    assert made.code == 201
+    assert namespace.body["status"]["phase"] == "Active"
+
+
+async def test_the_audit_hears_of_calls_and_refusals(server: ApiServer, wire: Wire) -> None:
+    heard: list[dict[str, Any]] = []
+    server.audit = heard.append
+    await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+    await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+
+    assert [(entry["verb"], entry["code"], entry["userAgent"]) for entry in heard] == [
+        ("create", 201, "contract/1"),
+        ("create", 409, "contract/1"),
+    ]
+    assert heard[0]["body"] == b'{"metadata":{"name":"c"}}'
+
+
+async def test_what_was_taken_under_other_rules_can_be_ended(server: ApiServer, wire: Wire) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    made = await wire.send(
+        Step("POST", PODS, {"metadata": {"name": "p", "finalizers": ["a.b/c"]}, "spec": spec})
+    )
+    probed = {**made.body["spec"]["containers"][0], "livenessProbe": {}}
+    before = {**made.body, "spec": {**made.body["spec"], "containers": [probed]}}
+    server.store.put(server.store.collection("/pods"), before)
+    told = await wire.send(Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE))
+    freed = await wire.send(Step("PATCH", f"{PODS}/p", {"metadata": {"finalizers": None}}, type=MERGE))
+    changed = {"spec": {"activeDeadlineSeconds": 5}}
+    refused = await wire.send(Step("PATCH", f"{PODS}/p", changed, type=MERGE))
+
+    assert (told.code, freed.code) == (200, 200)
+    assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (
+        422,
+        "spec.containers[0].livenessProbe",
+    )
+
+
+async def test_logs_are_answered_by_who_runs_the_pods(server: ApiServer, wire: Wire) -> None:
+    async def answer(request: web.Request, pod: dict[str, Any]) -> web.Response:
+        return web.Response(text=f"{pod['metadata']['name']} {request.query['tailLines']}")
+
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    await wire.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": spec}))
+    nobody = await wire.send(Step("GET", f"{PODS}/p/log"))
+    server.answer_for_pods("log", answer)
+    told = await wire.send(Step("GET", f"{PODS}/p/log", query={"tailLines": "5"}))
+
+    assert nobody.code == 501
+    assert told.text == "p 5"
+
+
+async def test_a_page_of_a_forgotten_list(wire: Wire) -> None:
+    """Refused, with a token that goes on from there without the promise of one moment."""
+    for name in "abc":
+        await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": name}}))
+    page = await wire.send(Step("GET", CONFIGMAPS, query={"limit": "1"}))
+    for _ in range(10):
+        await wire.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(_)}}, type=MERGE))
+
+    token = page.body["metadata"]["continue"]
+    refused = await wire.send(Step("GET", CONFIGMAPS, query={"limit": "1", "continue": token}))
+    again = refused.body["metadata"]["continue"]
+    rest = await wire.send(Step("GET", CONFIGMAPS, query={"continue": again}))
+
+    assert (refused.code, refused.body["reason"]) == (410, "Expired")
+    assert [item["metadata"]["name"] for item in rest.body["items"]] == ["b", "c"]
+
+
+async def test_an_exact_version_that_is_forgotten(wire: Wire) -> None:
+    made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
+    for count in range(10):
+        await wire.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(count)}}, type=MERGE))
+
+    query = {"resourceVersion": made.body["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
+    refused = await wire.send(Step("GET", CONFIGMAPS, query=query))
+
+    assert (refused.code, refused.body["reason"]) == (410, "Expired")
+
+
+async def test_a_watch_ends_with_the_server() -> None:
+    server = ApiServer()
+    await server.start()
+    async with (
+        Wire(server.url, server.token) as wire,
+        wire.stream(CONFIGMAPS, {"watch": "true"}, "application/json") as lines,
+    ):
+        await server.stop()
+        async with asyncio.timeout(10):
+            assert [line async for line in lines] == []
+
+
+async def test_a_client_that_does_not_read_is_cut_off(
+    server: ApiServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue overflows while its socket is full; writers are not held up."""
+    monkeypatch.setattr(watching, "CAPACITY", 4)
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+    writer.write(
+        f"GET {CONFIGMAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n\r\n".encode()
+    )
+    assert b"200" in await reader.readline()
+
+    for count in range(60):
+        body = {"metadata": {"name": f"c{count}"}, "data": {"a": "x" * 500_000}}
+        assert (await wire.send(Step("POST", CONFIGMAPS, body))).code == 201
+
+    async with asyncio.timeout(10):
+        received = await reader.read()
+    writer.close()
+    assert not received.endswith(b"0\r\n\r\n")  # broken off, not ended
+    assert received.count(b'"type":"ADDED"') < 60
+    assert not server.store.collection("/configmaps").watchers
+
+
+async def test_a_bad_definition() -> None:
+    with pytest.raises(Refusal) as refused:
+        ApiServer(crds=[{"metadata": {"name": "x"}, "spec": {"group": "g", "names": {}, "versions": []}}])
+
+    assert refused.value.code == 422
+
+
+async def test_a_notice_for_those_who_create() -> None:
+    server = ApiServer(notices={"/configmaps": "it has no effect here"})
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+        changed = await wire.send(Step("PATCH", f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, type=MERGE))
+    await server.stop()
+
+    assert made.warnings == ('299 - "it has no effect here"',)
+    assert changed.warnings == ()

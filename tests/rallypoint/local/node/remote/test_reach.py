@@ -1,0 +1,112 @@
+"""Which pod a pod of an MPI job means, and which ones it may reach."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.local.node.addresses import Addresses
+from rallypoint.local.node.network import Network
+from rallypoint.local.node.remote.command import Call
+from rallypoint.local.node.remote.reach import (
+    Foreign,
+    NotStarted,
+    NotYet,
+    Unknown,
+    Unreachable,
+    find,
+    is_equipped,
+    spelled,
+)
+
+OPERATOR = "training.kubeflow.org/operator-name"
+JOB = "training.kubeflow.org/job-name"
+
+
+def pod(name: str, job: str = "pi", namespace: str = "hpc", **spec: Any) -> dict[str, Any]:
+    containers = spec.pop("containers", [{"name": "first"}, {"name": "second"}])
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "labels": {JOB: job}},
+        "spec": {"hostname": name, "subdomain": job, "containers": containers, **spec},
+        "status": {},
+    }
+
+
+@pytest.fixture
+def network() -> Network:
+    """A job's launcher and its worker 0, which have addresses, and a worker of another job."""
+    network = Network(Addresses("127.9"))
+    launcher = pod("pi-launcher", dnsConfig={"searches": ["pi.hpc.svc.cluster.local"]})
+    for number, one in enumerate([launcher, pod("pi-worker-0"), pod("e-worker-0", "e")]):
+        network.put_pod({**one, "status": {"podIP": f"127.9.2.{number}"}})
+    return network
+
+
+def call(network: Network, host: str, **fields: str) -> tuple[str, str]:
+    found = find(network, network.pods["hpc", "pi-launcher"], Call(host, ["true"], **fields))  # type: ignore[arg-type]
+    return found.pod["metadata"]["name"], found.container
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "pi-worker-0.pi.hpc.svc",
+        "pi-worker-0.pi.hpc.svc.cluster.local",
+        "pi-worker-0.pi",
+        "pi-worker-0",
+        "127.9.2.1",
+    ],
+)
+def test_a_worker_goes_by_all_its_names(network: Network, host: str) -> None:
+    assert call(network, host) == ("pi-worker-0", "first")
+
+
+def test_the_container(network: Network) -> None:
+    """The one that is named, else the one that is marked, else the first."""
+    marked = pod("pi-worker-1")
+    marked["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "second"}
+    network.put_pod(marked)
+
+    assert call(network, "pi-worker-1") == ("pi-worker-1", "second")
+    assert call(network, "pi-worker-1", container="first") == ("pi-worker-1", "first")
+    with pytest.raises(NotStarted, match="container third is not valid for pod pi-worker-1"):
+        call(network, "pi-worker-1", container="third")
+
+
+@pytest.mark.parametrize(
+    ("host", "fields", "error"),
+    [
+        pytest.param("elsewhere", {}, Unknown, id="nobody's name"),
+        pytest.param("pi-worker-7.pi.hpc.svc", {}, NotYet, id="a worker that may come"),
+        pytest.param("e-worker-0.e", {}, Foreign, id="a worker of another job"),
+        pytest.param("pi-worker-0", {"namespace": "other"}, Foreign, id="another namespace"),
+    ],
+)
+def test_what_is_out_of_reach(
+    network: Network, host: str, fields: dict[str, str], error: type[Unreachable]
+) -> None:
+    with pytest.raises(Unreachable) as raised:
+        call(network, host, **fields)
+
+    assert type(raised.value) is error
+
+
+def test_each_tool_says_it_in_its_own_words() -> None:
+    what = Call("w", ["true"])
+
+    assert spelled("ssh", what, NotYet()) == "ssh: Could not resolve hostname w: Name or service not known"
+    assert spelled("kubectl", what, Unknown()) == 'Error from server (NotFound): pods "w" not found'
+    assert spelled("ssh", what, NotStarted("no shell")) == "ssh: no shell"
+
+
+@pytest.mark.parametrize(
+    ("labels", "answer"),
+    [
+        ({OPERATOR: "mpi-operator", JOB: "pi"}, True),
+        ({OPERATOR: "mpijob-controller", JOB: "pi"}, True),
+        ({"mpi_job_name": "pi"}, True),
+        ({OPERATOR: "pytorchjob-controller", JOB: "pi"}, False),
+        ({}, False),
+    ],
+)
+def test_pods_of_mpi_jobs_have_the_tools(labels: dict[str, str], answer: bool) -> None:
+    assert is_equipped({"metadata": {"labels": labels}}) == answer

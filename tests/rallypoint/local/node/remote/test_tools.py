@@ -1,0 +1,69 @@
+"""What pods of MPI jobs are given, and what is run in the place of an sshd and of the image that brings kubectl."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from rallypoint.local.node.remote.tools import SAID, Tools
+
+LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
+SSHD = {"name": "w", "command": ["/usr/sbin/sshd", "-De"]}
+DELIVERY = {"name": "kubectl-delivery", "image": "x"}
+
+
+def pod(uid: str = "u", **labels: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid, "namespace": "ns", "labels": labels or LABELS}}
+
+
+def test_ssh_is_the_first_on_path(tmp_path: Path) -> None:
+    tools = Tools(tmp_path)
+    tools.equip(pod())
+    env = tools.on_path(pod(), {"PATH": "/usr/bin"})
+    (ours, theirs) = env["PATH"].split(os.pathsep)
+
+    assert theirs == "/usr/bin"
+    assert os.access(Path(ours) / "ssh", os.X_OK)
+    tools.release(pod())
+    assert not Path(ours).exists()
+
+
+def test_a_pod_of_another_kind_keeps_the_persons(tmp_path: Path) -> None:
+    tools, other = Tools(tmp_path), pod(app="x")
+    tools.equip(other)
+
+    assert tools.on_path(other, {"PATH": "/usr/bin"}) == {"PATH": "/usr/bin"}
+    assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
+    assert tools.in_place_of(other, SSHD) == SSHD
+
+
+def test_an_sshd_is_waited_in_place_of_and_that_is_said_once(tmp_path: Path) -> None:
+    tools = Tools(tmp_path)
+    first, second = (tools.in_place_of(pod(uid), SSHD)["command"][2] for uid in ("a", "b"))
+
+    assert (SAID in first, SAID in second) == (True, False)
+
+
+def test_with_the_real_ssh_an_sshd_is_one(tmp_path: Path) -> None:
+    tools = Tools(tmp_path, real_ssh=True)
+    tools.equip(pod())
+
+    assert tools.in_place_of(pod(), SSHD) == SSHD
+    assert [path.name for path in (tmp_path / "u").rglob("*") if path.is_file()] == ["kubectl"]
+
+
+def test_kubectl_is_delivered(tmp_path: Path) -> None:
+    tools, target = Tools(tmp_path / "a place"), tmp_path / "target"
+    tools.equip(pod())
+    target.mkdir()
+    command = tools.in_place_of(pod(), DELIVERY)["command"]
+    subprocess.run(command, env={**os.environ, "TARGET_DIR": str(target)}, check=True)
+    said = subprocess.run([target / "kubectl", "exec"], capture_output=True, text=True)
+
+    assert (said.returncode, said.stderr) == (255, "the node of this pod is gone\n")
+
+
+def test_an_image_that_is_told_what_to_do_does_it(tmp_path: Path) -> None:
+    told = {**DELIVERY, "command": ["cp", "/bin/kubectl", "/opt/kube"]}
+
+    assert Tools(tmp_path).in_place_of(pod(), told) == told

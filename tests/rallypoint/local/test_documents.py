@@ -1,0 +1,145 @@
+"""Manifest files: read, and refused with the place of each fault. What a server refuses is in ``test_run``."""
+
+from pathlib import Path
+
+import pytest
+
+from rallypoint.local import documents
+from rallypoint.local.documents import Refused
+
+
+def write(folder: Path, text: str, name: str = "a.yaml") -> str:
+    file = folder / name
+    file.write_text(text)
+    return str(file)
+
+
+def test_documents_of_several_files_in_order(tmp_path: Path) -> None:
+    one = write(tmp_path, "apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: B\n", "one.yaml")
+    two = write(tmp_path, '{"apiVersion": "v1", "kind": "C"}', "two.json")
+    found = documents.read([one, two])
+
+    assert [document.kind for document in found] == ["A", "B", "C"]
+    assert [document.source for document in found] == [f"{one} (document 1)", f"{one} (document 2)", two]
+
+
+def test_a_list_is_its_items(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: A}, {apiVersion: v1, kind: B}]"
+    )
+
+    assert [document.kind for document in documents.read([file])] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("a: [", "not YAML", id="not YAML"),
+        pytest.param("- a", "not an object", id="not an object"),
+        pytest.param("kind: A", "apiVersion: Required value", id="no apiVersion"),
+        pytest.param("apiVersion: v1\nmetadata: {name: n}", "n: kind: Required value", id="no kind"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: [5]", "(item 1): not an object", id="a bad item"),
+    ],
+)
+def test_what_is_no_object_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = write(tmp_path, text)
+
+    with pytest.raises(Refused) as raised:
+        documents.read([file])
+    (problem,) = raised.value.problems
+    assert str(problem).startswith(file)
+    assert words in str(problem)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    missing, bad = str(tmp_path / "none.yaml"), write(tmp_path, "- a\n---\nkind: A\n")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([missing, bad])
+    assert [problem.source for problem in raised.value.problems] == [
+        missing,
+        f"{bad} (document 1)",
+        f"{bad} (document 2)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        pytest.param(
+            "9223372036854775808", "spec.a[1]: Invalid value: not an integer of 64 bits", id="large"
+        ),
+        pytest.param("-9223372036854775809", "not an integer of 64 bits", id="small"),
+        pytest.param(".nan", "spec.a[1]: Invalid value: nan: not a finite number", id="not a number"),
+        pytest.param("!!binary aGk=", "spec.a[1]: Invalid value: a binary value of YAML", id="bytes"),
+        pytest.param("!!set {b}", "spec.a[1]: Invalid value: a set of YAML", id="a set"),
+        pytest.param("!!pairs [b: c]", "spec.a[1][0]: Invalid value: a pair of YAML", id="pairs"),
+        pytest.param('"\\ud800"', "spec.a[1]: Invalid value: '\\ud800': not Unicode text", id="no text"),
+        pytest.param("{.inf: b}", "spec.a[1]: key: Invalid value: inf", id="a key"),
+        pytest.param("&x [*x]", "spec.a[1][0]: Invalid value: an alias of what holds it", id="itself"),
+        pytest.param("[" * 210 + "]" * 210, "nested more than 200 levels deep", id="deep"),
+        pytest.param("[" * 5000 + "]" * 5000, "nested too deep", id="too deep for the parser"),
+        pytest.param("2026-13-45", "not YAML: month must be in 1..12", id="a date that is none"),
+        pytest.param("9" * 5000, "not YAML: Exceeds the limit", id="a number that is not even read"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_with_its_field(tmp_path: Path, value: str, words: str) -> None:
+    file = write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {{a: [1, {value}]}}")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([file])
+    (problem,) = raised.value.problems
+    assert words in str(problem)
+
+
+def test_what_json_can_say_is_taken(tmp_path: Path) -> None:
+    text = "[&x [1, two], *x, 9223372036854775807, -9223372036854775808, 1.5, true, null, 2026-01-01, {1: a}]"
+
+    assert documents.read([write(tmp_path, f"apiVersion: v1\nkind: A\nspec: {text}")])
+
+
+def named(name: str, api_version: str = "v1", kind: str = "A", **meta: str) -> str:
+    return f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: {name}}}\n".replace(
+        "}", "".join(f", {key}: {value}" for key, value in meta.items()) + "}"
+    )
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(named("n"), id="the same"),
+        pytest.param(named("n", namespace="team"), id="in the namespace of those that name none"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: A, metadata: {name: n}}]", id="item"
+        ),
+    ],
+)
+def test_an_object_that_is_there_twice_is_refused(tmp_path: Path, second: str) -> None:
+    one, two = write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")
+
+    with pytest.raises(Refused) as raised:
+        documents.read([one, two], "team")
+    (problem,) = raised.value.problems
+    assert problem.source.startswith(two)
+    assert (problem.field, problem.message) == ("metadata.name", f'Duplicate value: "n": also in {one}')
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        pytest.param(named("m"), id="another name"),
+        pytest.param(named("n", kind="B"), id="another kind"),
+        pytest.param(named("n", api_version="apps/v1"), id="another group"),
+        pytest.param(named("n", namespace="other"), id="another namespace"),
+    ],
+)
+def test_objects_that_differ_are_taken(tmp_path: Path, second: str) -> None:
+    files = [write(tmp_path, named("n"), "one.yaml"), write(tmp_path, second, "two.yaml")]
+
+    assert len(documents.read(files)) == 2
+
+
+def test_names_that_the_server_makes_up_are_no_duplicates(tmp_path: Path) -> None:
+    one = "apiVersion: v1\nkind: A\nmetadata: {generateName: n-}\n"
+
+    assert len(documents.read([write(tmp_path, f"{one}---\n{one}")])) == 2

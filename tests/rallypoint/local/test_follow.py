@@ -1,0 +1,465 @@
+"""From changes of jobs and pods to what people see: progress, lines, the screen, and when following ends."""
+
+import asyncio
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rallypoint.local import screen
+from rallypoint.local.follow import SETTLE_SECONDS, Follow
+from rallypoint.local.lines import LONGEST_LINE_BYTES, Lines
+from rallypoint.local.manifest import Row
+from rallypoint.local.progress import Job, News, Progress, Replica
+from rallypoint.local.screen import Plain, Terminal
+
+NOW = datetime(2026, 1, 1, 12, 1, 5, tzinfo=UTC)
+CREATED = "2026-01-01T12:00:00Z"
+
+
+def job(*conditions: tuple[str, str], uid: str = "j", name: str = "job") -> dict[str, Any]:
+    written = [
+        {
+            "type": kind,
+            "status": value,
+            "message": f"it is {kind}.",
+            "lastTransitionTime": "2026-01-01T12:00:30Z",
+        }
+        for kind, value in conditions
+    ]
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": uid, "creationTimestamp": CREATED},
+        "status": {"conditions": written, "startTime": CREATED},
+    }
+
+
+def pod(
+    name: str, phase: str = "Running", *, uid: str = "", owner: str = "j", **status: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": uid or name,
+            "creationTimestamp": CREATED,
+            "ownerReferences": [{"uid": owner, "name": "job", "controller": True}],
+        },
+        "spec": {"nodeName": "local", "containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+def row(manifest: dict[str, Any]) -> Row:
+    meta = manifest["metadata"]
+    return Row(meta["namespace"], meta["name"], meta["uid"], 1, manifest)
+
+
+def ended(code: int) -> dict[str, Any]:
+    return {
+        "containerStatuses": [
+            {"name": "pytorch", "restartCount": 0, "state": {"terminated": {"exitCode": code}}}
+        ]
+    }
+
+
+@pytest.fixture
+def progress() -> Progress:
+    progress = Progress(several=False)
+    progress.add("PyTorchJob", job())
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state", "finished"),
+    [
+        pytest.param([], "New", False, id="none"),
+        pytest.param([("Created", "True")], "Created", False, id="created"),
+        pytest.param([("Created", "True"), ("Running", "True")], "Running", False, id="the last that holds"),
+        pytest.param([("Running", "False"), ("Succeeded", "True")], "Succeeded", True, id="succeeded"),
+        pytest.param(
+            [("Failed", "True"), ("Created", "True")], "Failed", True, id="failed, whatever comes after"
+        ),
+        pytest.param([("Created", "True"), ("Suspended", "True")], "Suspended", False, id="suspended"),
+    ],
+)
+def test_the_state_of_a_job(
+    progress: Progress, conditions: list[tuple[str, str]], state: str, finished: bool
+) -> None:
+    progress.see_job(None, row(job(*conditions)))
+
+    assert (progress.jobs["j"].state, progress.finished) == (state, finished)
+
+
+def test_news_of_a_job_are_told_once(progress: Progress) -> None:
+    running = row(job(("Running", "True")))
+
+    assert progress.see_job(None, running) == [News("PyTorchJob job: Running (it is Running.)")]
+    assert progress.see_job(running, running) == []
+
+
+def test_a_job_that_is_deleted_is_over_and_keeps_how_it_ended(progress: Progress) -> None:
+    done = row(job(("Succeeded", "True")))
+    progress.see_job(None, done)
+    progress.see_job(done, None)
+
+    assert (progress.finished, progress.succeeded) == (True, True)
+
+
+def test_a_job_that_is_deleted_unfinished_has_not_succeeded(progress: Progress) -> None:
+    progress.see_job(row(job()), None)
+
+    assert (progress.jobs["j"].state, progress.finished, progress.succeeded) == ("Deleted", True, False)
+
+
+def test_duration(progress: Progress) -> None:
+    progress.see_job(None, row(job(("Failed", "True"))))
+
+    assert progress.jobs["j"].duration_seconds == 30
+
+
+def test_other_peoples_pods_are_not_ours(progress: Progress) -> None:
+    assert progress.see_pod(None, row(pod("x", owner="other"))) == []
+    assert progress.jobs["j"].replicas == {}
+
+
+def test_a_pod_that_is_replaced_is_one_replica_that_was_restarted(progress: Progress) -> None:
+    first = row(pod("job-worker-0", "Failed", uid="1", **ended(143)))
+    second = row(pod("job-worker-0", "Running", uid="2"))
+
+    assert progress.see_pod(None, first) == [News("worker-0: Failed (exit code 143)")]
+    progress.see_pod(first, None)
+    assert progress.see_pod(None, second) == [News("worker-0: Running, started again 1 time", in_table=True)]
+    (replica,) = progress.jobs["j"].rows
+    assert (replica.uids, replica.restarts, replica.over) == (["1", "2"], 1, False)
+
+
+def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
+    going = pod("job-worker-0")
+    going["metadata"]["deletionTimestamp"] = CREATED
+    done = {**going, "status": {"phase": "Failed", **ended(143)}}
+    told = [
+        progress.see_pod(None, row(pod("job-worker-0"))),
+        progress.see_pod(None, row(going)),
+        progress.see_pod(None, row(done)),
+        progress.see_pod(row(done), None),
+    ]
+    (replica,) = progress.jobs["j"].rows
+
+    assert [news.text for one in told for news in one] == ["worker-0: Running", "worker-0: Deleted"]
+    assert (replica.phase, replica.detail, replica.exit_code) == ("Deleted", "", None)
+
+
+def test_a_pod_that_had_failed_before_it_was_taken_away_has(progress: Progress) -> None:
+    failed = pod("job-worker-0", "Failed", **ended(3))
+    going = {**failed, "metadata": {**failed["metadata"], "deletionTimestamp": CREATED}}
+    for after in (row(failed), row(going), None):
+        progress.see_pod(row(failed), after)
+    (replica,) = progress.jobs["j"].rows
+
+    assert (replica.phase, replica.detail, replica.exit_code) == ("Failed", "exit code 3", 3)
+
+
+def test_restarts_in_place_count_as_well(progress: Progress) -> None:
+    status: dict[str, Any] = {
+        "containerStatuses": [{"name": "pytorch", "restartCount": 2, "state": {"running": {}}}]
+    }
+    progress.see_pod(None, row(pod("job-worker-0", "Running", uid="1", **status)))
+    progress.see_pod(None, row(pod("job-worker-0", "Running", uid="2", **status)))
+
+    assert progress.jobs["j"].replicas["job-worker-0"].restarts == 5
+
+
+def test_replicas_are_in_the_order_of_people(progress: Progress) -> None:
+    for name in ("worker-10", "worker-2", "master-0"):
+        progress.see_pod(None, row(pod(f"job-{name}")))
+
+    assert [replica.short for replica in progress.jobs["j"].rows] == ["master-0", "worker-2", "worker-10"]
+
+
+@pytest.mark.parametrize(
+    ("status", "detail"),
+    [
+        pytest.param({}, "", id="running"),
+        pytest.param({"phase": "Failed", **ended(3)}, "exit code 3", id="failed"),
+        pytest.param(
+            {
+                "phase": "Failed",
+                "initContainerStatuses": [
+                    {
+                        "name": "compile",
+                        "state": {"terminated": {"exitCode": 128, "message": "exec\nno gcc\n"}},
+                    }
+                ],
+                "containerStatuses": [
+                    {"name": "mpi", "state": {"waiting": {"reason": "PodInitializing"}}},
+                ],
+            },
+            "compile: exit code 128 (no gcc)",
+            id="an init container failed",
+        ),
+        pytest.param(
+            {"phase": "Failed", "reason": "Evicted", "message": "no room"}, "Evicted, no room", id="evicted"
+        ),
+        pytest.param(
+            {
+                "phase": "Pending",
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/1 nodes",
+                    }
+                ],
+            },
+            "Unschedulable: 0/1 nodes",
+            id="no room",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {
+                        "name": "c",
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: back-off 10s",
+            id="held back",
+        ),
+        pytest.param(
+            {
+                "phase": "Pending",
+                "initContainerStatuses": [
+                    {
+                        "name": "compile",
+                        "state": {
+                            "waiting": {
+                                "reason": "CrashLoopBackOff",
+                                "message": "back-off 10s restarting failed container=compile pod=a_b(c)",
+                            }
+                        },
+                        "lastState": {"terminated": {"exitCode": 1}},
+                    }
+                ],
+            },
+            "CrashLoopBackOff: back-off 10s restarting failed container=compile: exit code 1",
+            id="an init container is held back",
+        ),
+        pytest.param(
+            {
+                "phase": "Pending",
+                "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+            },
+            "",
+            id="about to start",
+        ),
+    ],
+)
+def test_what_is_said_of_a_replica(status: dict[str, Any], detail: str) -> None:
+    manifest = pod("job-worker-0")
+    manifest["status"] |= status
+
+    assert Replica("job-worker-0", "worker-0", manifest, ["1"]).detail == detail
+
+
+def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> None:
+    waits = {"waiting": {"reason": "Refused", "message": "volume v"}}
+    news = progress.see_pod(
+        None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
+    )
+
+    assert news == [News("worker-0: Pending (Refused: volume v)")]
+    assert (progress.finished, progress.succeeded) == (True, False)
+    assert progress.jobs["j"].condition == {"type": "Refused", "message": "worker-0: volume v"}
+
+
+def test_lines_are_whole(progress: Progress) -> None:
+    seen: list[str] = []
+    lines = Lines(lambda pod, container, line: seen.append(line))
+    one = pod("a")
+    for piece in (b"on", b"e\ntwo\r\n50%\r100", b"%\nwithout end", b"", b"again\n"):
+        lines.take(one, "c", piece)
+
+    assert seen == ["one", "two", "100%", "without end", "again"]
+
+
+def test_lines_of_containers_do_not_mix() -> None:
+    seen: list[str] = []
+    lines = Lines(lambda pod, container, line: seen.append(f"{container} {line}"))
+    for container, piece in (("a", b"1"), ("b", b"2\n"), ("a", b"3\n")):
+        lines.take(pod("x"), container, piece)
+
+    assert seen == ["b 2", "a 13"]
+
+
+def test_a_line_without_end_comes_in_parts() -> None:
+    seen: list[str] = []
+    lines = Lines(lambda pod, container, line: seen.append(line))
+    lines.take(pod("x"), "c", b"x" * (LONGEST_LINE_BYTES + 1))
+
+    assert len(seen) == 1
+
+
+def plain(progress: Progress) -> tuple[Follow, io.StringIO]:
+    text = io.StringIO()
+    return Follow(progress, Plain(text.write)), text
+
+
+def test_output_is_prefixed(progress: Progress) -> None:
+    follow, text = plain(progress)
+    init = pod("job-worker-0")
+    init["spec"]["initContainers"] = [
+        {"name": "prepare", "command": ["sh"]},
+        {
+            "name": "init-pytorch",
+            "command": ["sh", "-c", "for i in $(seq 9); do nslookup job-master-0; done"],
+        },
+    ]
+    follow._lines.take(pod("job-master-0"), "pytorch", b"hello\n")
+    follow._lines.take(init, "prepare", b"preparing\n")
+    follow._lines.take(init, "init-pytorch", b"waiting\n")
+    follow._lines.take(pod("x", owner="other"), "pytorch", b"not ours\n")
+
+    assert text.getvalue() == "[master-0] hello\n[worker-0/prepare] preparing\n"
+
+
+def test_with_several_jobs_the_jobs_name_is_in_front() -> None:
+    progress = Progress(several=True)
+    progress.add("PyTorchJob", job())
+    follow, text = plain(progress)
+    follow._lines.take(pod("job-master-0"), "pytorch", b"hello\n")
+
+    assert text.getvalue() == "[job/master-0] hello\n"
+
+
+async def test_following_ends_when_all_jobs_have_and_their_pods_too(progress: Progress) -> None:
+    follow, _ = plain(progress)
+    loop = asyncio.get_running_loop()
+    follow._pod_changed(None, row(pod("job-worker-0")))
+    following = asyncio.create_task(follow.until_finished(asyncio.Event()))
+    await asyncio.sleep(60)
+    assert not following.done()
+    follow._job_changed(None, row(job(("Succeeded", "True"))))
+    await asyncio.sleep(1)
+    assert not following.done(), "the worker may still be writing"
+    follow._pod_changed(None, row(pod("job-worker-0", "Succeeded")))
+    await following
+
+    assert loop.time() == pytest.approx(61, abs=0.5)
+
+
+async def test_pods_that_go_on_are_not_waited_for_long(progress: Progress) -> None:
+    follow, _ = plain(progress)
+    follow._pod_changed(None, row(pod("job-worker-0")))
+    follow._job_changed(None, row(job(("Succeeded", "True"))))
+    await follow.until_finished(asyncio.Event())
+
+    assert asyncio.get_running_loop().time() == pytest.approx(SETTLE_SECONDS, abs=0.5)
+
+
+async def test_following_ends_when_it_is_stopped(progress: Progress) -> None:
+    follow, _ = plain(progress)
+    stop = asyncio.Event()
+    following = asyncio.create_task(follow.until_finished(stop))
+    await asyncio.sleep(10)
+    stop.set()
+    await following
+
+    assert not progress.finished
+
+
+def test_the_table_shows_each_replica(progress: Progress) -> None:
+    progress.see_pod(None, row(pod("job-master-0")))
+    progress.see_pod(None, row(pod("job-worker-0", "Failed", **ended(3))))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(screen.replica_table(progress, NOW))
+    shown = [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+    assert shown == [
+        ["replica", "phase", "restarts", "node", "age"],
+        ["master-0", "Running", "0", "local", "1m05s"],
+        ["worker-0", "Failed", "exit", "code", "3", "0", "local", "1m05s"],
+    ]
+
+
+def test_the_table_says_what_a_replica_waits_for(progress: Progress) -> None:
+    waiting = {"reason": "CreateContainerConfigError", "message": 'configmap "c" not found'}
+    state = {"name": "pytorch", "restartCount": 0, "state": {"waiting": waiting}}
+    progress.see_pod(None, row(pod("job-master-0", "Pending", containerStatuses=[state])))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(screen.replica_table(progress, NOW))
+
+    assert 'Pending  CreateContainerConfigError: configmap "c" not found' in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress) -> None:
+    for index in range(50):
+        progress.see_pod(None, row(pod(f"job-worker-{index}", "Pending" if index == 49 else "Running")))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(screen.replica_table(progress, NOW))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    assert lines[1].startswith("worker-49")
+    assert lines[-1].startswith("… and 26 more")
+
+
+def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
+    progress.see_pod(None, row(pod("job-worker-0")))
+    text = io.StringIO()
+    with Terminal(Console(file=text, force_terminal=True, width=100), progress, lambda: NOW) as shown:
+        shown.output("worker-0", "loss \x1b[31m0.1\x1b[0m [not markup]")
+        shown.note("PyTorchJob job: Running")
+        shown.note("worker-0: Running", in_table=True)
+        shown.refresh()
+    written = text.getvalue()
+
+    assert "[not markup]" in written
+    assert "worker-0: Running" not in written
+    assert written.index("[worker-0]") < written.index("PyTorchJob job: Running") < written.index("replica")
+
+
+def test_the_summary_says_how_it_ended_and_where_logs_are(progress: Progress) -> None:
+    progress.see_job(None, row(job(("Failed", "True"))))
+    progress.see_pod(None, row(pod("job-master-0")))
+    progress.see_pod(None, row(pod("job-worker-0", "Failed", uid="1", **ended(3))))
+    text = screen.summary(progress, "Failed", {"controller log": "c.log"}, logs)
+
+    assert "PyTorchJob default/job: Failed after 30s\n  it is Failed.\n" in text
+    assert "worker-0  Failed     restarts 0  exit code 3\n            logs logs/job-worker-0/1\n" in text
+    assert "master-0  Stopped" in text
+    assert text.endswith("controller log: c.log\n")
+
+
+def test_the_document_for_machines(progress: Progress) -> None:
+    progress.see_job(None, row(job(("Succeeded", "True"))))
+    progress.see_pod(None, row(pod("job-worker-0", "Succeeded", uid="1", **ended(0))))
+    (told,) = screen.document(progress, logs)
+
+    assert (told["kind"], told["name"], told["condition"], told["durationSeconds"]) == (
+        "PyTorchJob",
+        "job",
+        "Succeeded",
+        30,
+    )
+    assert told["replicas"] == [
+        {
+            "name": "job-worker-0",
+            "phase": "Succeeded",
+            "detail": "",
+            "restarts": 0,
+            "exitCode": 0,
+            "logs": ["logs/job-worker-0/1"],
+        }
+    ]
+
+
+def logs(job: Job, replica: Replica, uid: str) -> str:
+    return f"logs/{replica.name}/{uid}"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0s"), (65, "1m05s"), (3725, "1h02m")])
+def test_times_are_short(seconds: float, text: str) -> None:
+    assert screen.spell_seconds(seconds) == text

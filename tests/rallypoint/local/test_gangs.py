@@ -1,0 +1,166 @@
+"""Gangs on a site, with the controller: jobs that each need the whole machine run one after the other, never in part."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller import app
+from controller.cli.here import SETTINGS
+from controller.crds import all_crds
+from controller.runtime.informer import Informer
+from rallypoint.local.manifest import Manifest, Row, decode
+from rallypoint.local.site import Offer, Site, site
+
+pytestmark = pytest.mark.looptime(False)
+
+PATIENCE_SECONDS = 60.0
+SCHEDULERS = {"volcano": VOLCANO_POD_GROUPS, "scheduler-plugins": COSCHEDULING_POD_GROUPS}
+
+
+class Watched:
+    """A site with jobs, and what was ever seen of some resources."""
+
+    def __init__(self, here: Site, groups: Resource) -> None:
+        self.client = here.client
+        self.cores = int(here.node.machine.capacity["cpu"])
+        self.seen: list[Row] = []
+        self.informers = {
+            resource: Informer(here.client, resource, decode, self._changed)
+            for resource in (RESOURCE, PODS, groups)
+        }
+        self._change = asyncio.Event()
+
+    def _changed(self, before: Row | None, after: Row | None) -> None:
+        if after is not None:
+            self.seen.append(after)
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def until(self, resource: Resource, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                change, row = self._change, self.informers[resource].store.get("default", name)
+                if row is not None and holds(row.manifest):
+                    return row.manifest
+                await change.wait()
+
+    async def submit(
+        self, name: str, *, cpu: str, policy: dict[str, Any] | None = None, script: str = "true"
+    ) -> None:
+        """A job of two workers."""
+        container = {
+            "name": "pytorch",
+            "image": "none",
+            "command": ["sh", "-c", script],
+            "resources": {"requests": {"cpu": cpu}},
+        }
+        worker = {"replicas": 2, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+        spec = {"pytorchReplicaSpecs": {"Worker": worker}, "runPolicy": {"schedulingPolicy": policy}}
+        body = {
+            "apiVersion": RESOURCE.api_version,
+            "kind": RESOURCE.kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        await self.client.create(RESOURCE, "default", orjson.dumps(body))
+
+    async def succeeded(self, name: str) -> Manifest:
+        return await self.until(RESOURCE, name, lambda job: "Succeeded" in conditions(job))
+
+    def phases(self, name: str) -> list[str]:
+        """Those that the PodGroup of a job has been through."""
+        told = [
+            phase(row.manifest)
+            for row in self.seen
+            if row.manifest["kind"] == "PodGroup" and row.name == name
+        ]
+        return [one for one, before in zip(told, ["", *told], strict=False) if one and one != before]
+
+
+def conditions(job: Manifest) -> set[str]:
+    return {
+        one["type"] for one in (job.get("status") or {}).get("conditions") or () if one["status"] == "True"
+    }
+
+
+def phase(manifest: Manifest) -> str:
+    return str((manifest.get("status") or {}).get("phase") or "")
+
+
+def words(pod: Manifest) -> str:
+    return str((pod["status"].get("conditions") or [{}])[0].get("message") or "")
+
+
+@pytest.fixture(params=SCHEDULERS)
+async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watched]:
+    name = str(request.param)
+    async with (
+        site(all_crds(), tmp_path, isolation="loopback", offer=Offer(gang_scheduler=name)) as here,
+        asyncio.TaskGroup() as tasks,
+    ):
+        watched = Watched(here, SCHEDULERS[name])
+        settings = replace(SETTINGS, gang_scheduler_name=name)
+        running = [tasks.create_task(app.run(settings, here.connection))]
+        running += [tasks.create_task(informer.run()) for informer in watched.informers.values()]
+        yield watched
+        for task in running:
+            task.cancel()
+
+
+async def test_two_gangs_that_need_the_whole_machine_run_one_after_the_other(watched: Watched) -> None:
+    half = str(watched.cores / 2)
+    for name in ("one", "two"):
+        await watched.submit(name, cpu=half, script="sleep 0.3")
+    for name in ("one", "two"):
+        await watched.succeeded(name)
+    running: dict[str, set[str]] = {"one": set(), "two": set()}
+    for row in watched.seen:
+        if row.manifest["kind"] == "Pod":
+            job = row.name.partition("-")[0]
+            (running[job].add if phase(row.manifest) == "Running" else running[job].discard)(row.name)
+            assert not (running["one"] and running["two"])
+    assert "Running" in watched.phases("one")
+    assert "Running" in watched.phases("two")
+
+
+async def test_a_gang_that_never_fits_binds_nothing(watched: Watched) -> None:
+    policy = {"minResources": {"cpu": "100m"}}
+    await watched.submit("large", cpu=str(watched.cores * 0.75), policy=policy)
+    await watched.submit("small", cpu="100m")
+    await watched.succeeded("small")
+    first, second = [await watched.until(PODS, f"large-worker-{i}", words) for i in (0, 1)]
+
+    assert not first["spec"].get("nodeName")
+    assert not second["spec"].get("nodeName")
+    said = {words(first), words(second)}
+    assert any("Insufficient cpu" in one for one in said)
+    assert any("possibly be assigned" in one or "optimistic rejection" in one for one in said)
+    assert "Running" not in watched.phases("large")
+
+
+async def test_a_gang_waits_for_as_many_pods_as_it_is_told(watched: Watched) -> None:
+    """As the training SDK's own test has it."""
+    await watched.submit("patient", cpu="100m", policy={"minAvailable": 10})
+    pod = await watched.until(PODS, "patient-worker-1", words)
+    assert not pod["spec"].get("nodeName")
+    change = {"spec": {"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}}
+    await watched.client.patch(RESOURCE, "default", "patient", orjson.dumps(change))
+
+    await watched.succeeded("patient")
+
+
+async def test_events_come_from_the_gangs_scheduler(watched: Watched) -> None:
+    await watched.submit("one", cpu="100m")
+    await watched.succeeded("one")
+    events = orjson.loads(await watched.client.list(EVENTS, "default"))["items"]
+    sources = {event["source"].get("component") for event in events if event["reason"] == "Scheduled"}
+
+    assert len(sources) == 1
+    assert sources < set(SCHEDULERS)

@@ -1,0 +1,67 @@
+"""The example for GPUs, where there are none and where there are two; what would train prints what it sees."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from api.v1.pytorchjob import RESOURCE
+from controller import app
+from controller.cli.here import SETTINGS
+from controller.crds import all_crds
+from controller.testing.bench import Bench, phase
+from controller.testing.nvml import Nvml
+from rallypoint.local.site import site
+
+pytestmark = pytest.mark.looptime(False)
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pytorch" / "gpu.yaml"
+PODS = ("gpu-master-0", "gpu-worker-0")
+
+
+@asynccontextmanager
+async def with_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *gpus: str) -> AsyncIterator[Bench]:
+    """A site on a machine with these GPUs, to which the example has been submitted."""
+    monkeypatch.setattr("rallypoint.local.site.nvml", lambda: Nvml(*gpus) if gpus else None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    async with site(all_crds(), folder, isolation="loopback") as here, asyncio.TaskGroup() as tasks:
+        bench = Bench(here)
+        running = [tasks.create_task(work) for work in (bench.pods.run(), app.run(SETTINGS, here.connection))]
+        await here.client.create(RESOURCE, "default", orjson.dumps(shown()))
+        yield bench
+        for task in running:
+            task.cancel()
+
+
+def shown() -> Any:
+    """The example with programs that show what they see of GPUs."""
+    job = yaml.safe_load(EXAMPLE.read_text())
+    for role in job["spec"]["pytorchReplicaSpecs"].values():
+        (container,) = role["template"]["spec"]["containers"]
+        assert container["command"] == ["python", "examples/pytorch/gpu.py"]
+        container["command"] = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES; sleep 0.5"]
+    return job
+
+
+async def test_without_gpus_its_pods_wait_in_the_schedulers_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with with_gpus(tmp_path, monkeypatch) as bench:
+        for name in PODS:
+            pod = await bench.until(name, lambda pod: pod["status"].get("conditions"))
+            (condition,) = pod["status"]["conditions"]
+            assert condition["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+async def test_with_two_gpus_each_pod_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_gpus(tmp_path, monkeypatch, "GPU-a", "GPU-b") as bench:
+        seen = {
+            (await bench.log(name)).strip() for name in PODS if phase(await bench.over(name)) == "Succeeded"
+        }
+
+        assert seen == {"GPU-a", "GPU-b"}

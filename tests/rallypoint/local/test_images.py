@@ -1,0 +1,65 @@
+"""Jobs whose containers have no command, on a site that stays up: the image's config gives one, or the job fails."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from api.v1.pytorchjob import RESOURCE
+from controller import app
+from controller.cli.here import SETTINGS
+from controller.crds import all_crds
+from rallypoint.local.node.images import Image, Images
+from rallypoint.local.site import site
+
+pytestmark = pytest.mark.looptime(False)
+
+TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+
+async def conditions(folder: Path, images: dict[str, Image]) -> dict[str, str]:
+    """Run a job of one pod without a command until it ends; return its conditions that are true, with their messages."""
+    container = {"name": "pytorch", "image": "example.com/train:1"}
+    master = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+    body: dict[str, Any] = {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": {"name": "job"},
+        "spec": {"pytorchReplicaSpecs": {"Master": master}},
+    }
+    async with site(all_crds(), folder, isolation="loopback", images=Images(images)) as here:
+        service = asyncio.create_task(app.run(SETTINGS, here.connection))
+        await here.client.create(RESOURCE, "default", orjson.dumps(body))
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while True:
+                    job = orjson.loads(await here.client.get(RESOURCE, "default", "job"))
+                    found = (job.get("status") or {}).get("conditions") or ()
+                    told = {one["type"]: one["message"] for one in found if one["status"] == "True"}
+                    if told.keys() & {"Succeeded", "Failed"}:
+                        return told
+                    await asyncio.sleep(POLL_SECONDS)
+        finally:
+            service.cancel()
+            await asyncio.wait([service])
+
+
+async def test_a_job_without_a_command_fails(tmp_path: Path) -> None:
+    assert "Failed" in await conditions(tmp_path, {})
+
+
+async def test_a_job_without_a_command_runs_that_of_its_image(tmp_path: Path) -> None:
+    config = tmp_path / "train.json"
+    written = tmp_path / "written"
+    config.write_text(
+        json.dumps({"Entrypoint": ["sh", "-c"], "Cmd": [f"echo $A > {written}"], "Env": ["A=1"]})
+    )
+
+    told = await conditions(tmp_path / "run", {"example.com/train:1": Image.read(config)})
+
+    assert "Succeeded" in told
+    assert written.read_text() == "1\n"

@@ -1,0 +1,105 @@
+"""What a second account of the machine finds of a site that runs: nothing."""
+
+import asyncio
+import base64
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.testing.unprivileged_user import ROOT, UIDS, named, start
+from controller.testing.up import up
+from controller.testing.wire import Step
+from rallypoint.local.node.choice import Wanted
+
+pytestmark = pytest.mark.looptime(False)
+
+OTHER = 1001
+RUN = "import sys; from controller.cli import main; sys.exit(main())"
+NAMESPACED = "/api/v1/namespaces/default"
+POD = f"{NAMESPACED}/pods/p"
+PROGRAM = """
+umask 022
+echo said > $MESSAGES
+cat $SECRETS/password > $CLAIMED/copy
+echo begun
+exec sleep 1000
+"""
+
+
+def pod() -> dict[str, Any]:
+    places = {"SECRETS": "/secrets", "CLAIMED": "/claimed", "MESSAGES": "/messages/end"}
+    sources = [{"secret": {"name": "s"}}, {"serviceAccountToken": {"path": "token"}}]
+    container = {
+        "name": "main",
+        "image": "none",
+        "command": ["sh", "-c", PROGRAM],
+        "env": [{"name": name, "value": place} for name, place in places.items()],
+        "terminationMessagePath": places["MESSAGES"],
+        "volumeMounts": [{"name": "s", "mountPath": "/secrets"}, {"name": "c", "mountPath": "/claimed"}],
+    }
+    volumes = [
+        {"name": "s", "projected": {"sources": sources}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+    ]
+    return {"metadata": {"name": "p"}, "spec": {"containers": [container], "volumes": volumes}}
+
+
+def objects() -> list[Step]:
+    password = base64.b64encode(b"a password").decode()
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    return [
+        Step("POST", f"{NAMESPACED}/secrets", {"metadata": {"name": "s"}, "data": {"password": password}}, 201),
+        Step("POST", f"{NAMESPACED}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": asked}, 201),
+        Step("POST", f"{NAMESPACED}/pods", pod(), 201),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home that everybody can look into, below folders that everybody can pass."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        place = Path(made)
+        place.chmod(0o755)
+        yield place
+
+
+def open_to(uid: int, paths: list[Path]) -> list[Path]:
+    """The paths that a user can read, write or list."""
+    ask = 'for path; do { [ -r "$path" ] || [ -w "$path" ]; } && printf "%s\\n" "$path"; done; true'
+    asked = subprocess.run(
+        ["/bin/sh", "-c", ask, "sh", *map(str, paths)],
+        user=uid, group=uid, extra_groups=[], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [Path(line) for line in asked.stdout.splitlines()]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second account")
+@pytest.mark.parametrize("kept", ["a new folder", "a folder that everybody can enter"])
+@pytest.mark.parametrize("uid", [0, UIDS[0]], ids=named)
+async def test_nothing_of_a_site_is_open_to_a_second_account(
+    home: Path, uid: int, kept: str, isolation: Wanted
+) -> None:
+    """Tokens, Secrets, volumes, claims, logs, messages, objects; whoever the site is run by."""
+    data = home / "data"
+    if kept != "a new folder":
+        data.mkdir(mode=0o755)
+    command = [*start(home, RUN, uid), "up", "--isolation", isolation, "--data", str(data)]
+    async with up(folder=ROOT, command=command) as here:
+        for step in objects():
+            reply = await here.wire.send(step)
+            assert reply.code == step.code, reply.text
+        await here.until(f"{POD}/log", lambda log: log == "begun\n")
+        paths = [path for path in (data, *data.rglob("*")) if not path.is_symlink()]
+        found = await asyncio.to_thread(open_to, OTHER, paths)
+        contents = {path: path.read_bytes() for path in paths if path.is_file()}
+        await here.stop()
+
+    assert found == ([] if kept == "a new folder" else [data])
+    for text in (b"a password", b"said\n", b"begun\n"):
+        assert text in contents.values()
+    assert {"token", "kubeconfig", "objects.sqlite", "controller.log"} <= {path.name for path in contents}

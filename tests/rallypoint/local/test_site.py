@@ -1,0 +1,296 @@
+"""Pods on a site: the embedded API server and the node together, with real processes and real sockets."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+import psutil
+import pytest
+
+from api.meta import EVENTS, PODS, SERVICES
+from controller.kube.errors import ApiError, NotFound
+from controller.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.following import CONFIG_MAPS, SECRETS
+from rallypoint.local.node.scheduler import NODES
+
+pytestmark = pytest.mark.looptime(False)
+
+PREFIX = {"loopback": "127.", "namespaces": "10.244."}
+IN_MEMORY = {"name": "m", "emptyDir": {"medium": "Memory"}}
+Left: TypeAlias = Callable[[], list[str]]
+
+
+def ended(pod: Manifest) -> dict[str, Any]:
+    state: dict[str, Any] = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    return state
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+    async with opened(tmp_path, isolation) as bench:
+        yield bench
+
+
+async def test_the_node_is_there(bench: Bench) -> None:
+    node = orjson.loads(await bench.client.get(NODES, "", "local"))
+
+    assert int(node["status"]["capacity"]["cpu"]) >= 1
+    assert [c["type"] for c in node["status"]["conditions"] if c["status"] == "True"] == ["Ready"]
+
+
+@pytest.mark.parametrize(
+    ("code", "phase_", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")]
+)
+async def test_a_pod_runs(bench: Bench, code: int, phase_: str, reason: str) -> None:
+    env = [
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+    ]
+    await bench.pod("a", "sh", "-c", f"echo $NODE $IP $HOSTNAME; exit {code}", env=env)
+    pod = await bench.over("a")
+
+    assert (phase(pod), ended(pod)["exitCode"], ended(pod)["reason"]) == (phase_, code, reason)
+    assert pod["status"]["podIP"].startswith(PREFIX[bench.node.isolation.name])
+    assert await bench.log("a") == f"local {pod['status']['podIP']} a\n"
+
+
+async def test_a_program_that_is_not_there(bench: Bench) -> None:
+    await bench.pod("a", "nosuch-program")
+    pod = await bench.over("a")
+
+    assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (128, "StartError")
+    assert "nosuch-program" in await bench.log("a")
+
+
+async def test_a_container_that_crashes_is_started_again(bench: Bench, tmp_path: Path) -> None:
+    script = f"echo run; mkdir {tmp_path}/once 2>/dev/null && exit 7; exit 0"
+    await bench.pod("a", "sh", "-c", script, spec={"restartPolicy": "OnFailure"})
+    pod = await bench.over("a")
+    (status,) = pod["status"]["containerStatuses"]
+
+    assert (phase(pod), status["restartCount"]) == ("Succeeded", 1)
+    assert status["lastState"]["terminated"]["exitCode"] == 7
+    assert await bench.log("a", previous="true") == "run\n"
+
+
+async def test_values_and_files_of_objects(bench: Bench) -> None:
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"LR": "0.1"}})
+    await bench.create(
+        SECRETS, {"metadata": {"name": "s"}, "data": {"key": base64.b64encode(b"shh").decode()}}
+    )
+    volumes = [{"name": "c", "configMap": {"name": "c"}}, {"name": "s", "secret": {"secretName": "s"}}]
+    mounts = [{"name": "c", "mountPath": "/etc/c"}, {"name": "s", "mountPath": "/etc/s"}]
+    await bench.pod(
+        "a",
+        *("sh", "-c", "echo $LR; cat /etc/c/LR /etc/s/key"),
+        envFrom=[{"configMapRef": {"name": "c"}}],
+        volumeMounts=mounts,
+        spec={"volumes": volumes},
+    )
+    await bench.over("a")
+
+    assert await bench.log("a") == "0.1\n0.1shh"
+
+
+async def test_a_config_map_that_comes_late(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "echo $LR", envFrom=[{"configMapRef": {"name": "late"}}])
+
+    def waits(pod: Manifest) -> bool:
+        status = (pod["status"].get("containerStatuses") or [{}])[0]
+        return (status.get("state") or {}).get("waiting") == {
+            "reason": "CreateContainerConfigError",
+            "message": 'configmap "late" not found',
+        }
+
+    await bench.until("a", waits)
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "late"}, "data": {"LR": "1"}})
+    await bench.over("a")
+
+    assert await bench.log("a") == "1\n"
+
+
+@pytest.mark.parametrize("isolation", ["loopback"])
+async def test_what_cannot_be_mounted_is_refused_by_name(bench: Bench) -> None:
+    await bench.pod(
+        "a",
+        "true",
+        volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
+        spec={"volumes": [{"name": "scratch", "emptyDir": {}}]},
+    )
+    pod = await bench.until("a", lambda pod: "Refused" in str(pod.get("status")))
+
+    assert phase(pod) == "Failed"
+    assert 'volume "scratch"' in pod["status"]["message"]
+    await bench.client.delete(PODS, "default", "a")
+    await bench.gone("a")
+
+
+async def test_a_pod_that_is_too_large_waits_until_there_is_room(bench: Bench) -> None:
+    cores = bench.node.machine.capacity["cpu"]
+    large = {"requests": {"cpu": str(cores)}}
+    await bench.pod("first", "sh", "-c", "sleep 1000", resources=large)
+    await bench.until("first", lambda pod: phase(pod) == "Running")
+    await bench.pod("second", "true", resources=large)
+    waiting = await bench.until("second", lambda pod: pod["status"].get("conditions"))
+    (condition,) = waiting["status"]["conditions"]
+
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+    assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    await bench.client.delete(PODS, "default", "first")
+    assert phase(await bench.over("second")) == "Succeeded"
+
+
+async def test_deletion_asks_the_processes_to_end(bench: Bench) -> None:
+    script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    await bench.pod("a", "sh", "-c", script)
+    await bench.wrote("a", "up")
+    path = bench.node.logs.path((await bench.until("a", phase)), "main", 0)
+    await bench.client.delete(PODS, "default", "a")
+    await bench.gone("a")
+
+    assert "asked\n" in path.read_text()
+
+
+async def test_deletion_ends_what_does_not_listen(left: Left, bench: Bench) -> None:
+    script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    await bench.pod("a", "sh", "-c", script)
+    await bench.wrote("a", "up")
+    assert any(script in line for line in left())
+    await bench.client.delete(PODS, "default", "a", grace_period_seconds=1)
+    await bench.gone("a")
+
+    assert not any(script in line for line in left())
+
+
+async def test_a_name_is_waited_for_and_found(bench: Bench) -> None:
+    """As a worker of a PyTorchJob waits for its master."""
+    loop = "for i in $(seq 100); do if nslookup server; then exit 0; fi; sleep 2; done; exit 1"
+    init = {"name": "init", "image": "none", "command": ["sh", "-c", loop]}
+    lookup = "import socket; print(socket.gethostbyname('server'))"
+    await bench.pod("client", "python", "-c", lookup, spec={"initContainers": [init]})
+    await bench.until("client", lambda pod: "startedAt" in str(pod["status"].get("initContainerStatuses")))
+    selector = {"app": "server"}
+    await bench.create(
+        SERVICES,
+        {
+            "metadata": {"name": "server"},
+            "spec": {"clusterIP": "None", "selector": selector, "ports": [{"port": 1}]},
+        },
+    )
+    await bench.pod("server", "sh", "-c", "sleep 1000")
+    await bench.over("client")
+    server = await bench.until("server", lambda pod: phase(pod) == "Running")
+
+    assert await bench.log("client") == f"{server['status']['podIP']}\n"
+
+
+async def test_the_deadline_of_a_pod(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "sleep 1000", spec={"activeDeadlineSeconds": 1})
+    pod = await bench.over("a")
+
+    assert (phase(pod), pod["status"]["reason"], ended(pod)["exitCode"]) == (
+        "Failed",
+        "DeadlineExceeded",
+        143,
+    )
+
+
+async def test_log_options(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "echo one; echo two; echo three")
+    await bench.over("a")
+
+    assert await bench.log("a", tailLines="2") == "two\nthree\n"
+    assert await bench.log("a", limitBytes="3") == "one"
+    assert await bench.log("a", follow="true", container="main") == "one\ntwo\nthree\n"
+    assert await bench.log("a", sinceTime="0000-01-01t00:00:00z") == "one\ntwo\nthree\n"
+    assert [line.split(" ")[1] for line in (await bench.log("a", timestamps="true")).splitlines()] == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"container": "none"}, "container none is not valid for pod a"),
+        ({"sinceTime": "2026-01-01T12:00:00"}, "is no time of the form 2006-01-02T15:04:05Z"),
+        ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
+    ],
+)
+async def test_a_log_that_is_not_there(bench: Bench, params: dict[str, str], words: str) -> None:
+    await bench.pod("a", "true")
+    await bench.over("a")
+
+    with pytest.raises(ApiError, match=words):
+        await bench.log("a", **params)
+
+
+async def test_the_log_of_a_pod_that_is_not_there(bench: Bench) -> None:
+    with pytest.raises(NotFound):
+        await bench.log("none")
+
+
+async def test_events_tell_of_a_pods_way(bench: Bench) -> None:
+    await bench.pod("a", "nosuch-program")
+    await bench.over("a")
+    told: set[tuple[str, str]] = set()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(told) < 2:
+            listed = orjson.loads(await bench.client.list(EVENTS, "default"))
+            told = {(event["reason"], event["source"]["component"]) for event in listed["items"]}
+
+    assert told == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
+
+
+async def test_leaving_the_site_leaves_nothing(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+    before = machine()
+    async with opened(tmp_path, isolation) as bench:
+        await bench.pod(
+            *("a", "sh", "-c", "setsid sleep 1000 & echo up; trap '' TERM; while :; do sleep 0.05; done"),
+            volumeMounts=[{"name": "v", "mountPath": "/tmp"}, {"name": "m", "mountPath": "/dev/shm"}],
+            spec={"volumes": [{"name": "v", "hostPath": {"path": "/tmp"}}, IN_MEMORY]},
+        )
+        await bench.wrote("a", "up")
+        assert any("sleep 1000" in line for line in left())
+        bench.node.kill()
+
+    assert left() == []
+    assert names(tmp_path) == ["logs"]
+    assert machine() == before
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+def machine() -> tuple[str, list[str]]:
+    """What pods could leave beside processes: mounts and links."""
+    return Path("/proc/self/mounts").read_text(), sorted(psutil.net_if_addrs())
+
+
+async def test_a_working_directory_in_a_volume_is_made(bench: Bench) -> None:
+    await bench.pod(
+        *("a", "sh", "-c", "echo mine > x && cat /nowhere-else/deep/er/x"),
+        workingDir="/nowhere-else/deep/er",
+        volumeMounts=[{"name": "v", "mountPath": "/nowhere-else"}],
+        spec={"volumes": [{"name": "v", "emptyDir": {}}]},
+    )
+    await bench.over("a")
+
+    assert await bench.log("a") == "mine\n"
+
+
+async def test_a_working_directory_that_is_not_there_is_waited_for(bench: Bench) -> None:
+    await bench.pod("a", "pwd", workingDir="/nowhere-else")
+    pod = await bench.until(
+        "a", lambda pod: "CreateContainerError" in str(pod["status"].get("containerStatuses"))
+    )
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+
+    assert waiting["message"] == 'chdir to cwd ("/nowhere-else"): no such file or directory'
