@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from controller.cli import here
+from rallypoint.cli import here
 from rallypoint.local import private
 from rallypoint.local.site import Door
 

@@ -8,7 +8,7 @@ from importlib import import_module
 gc.disable()
 # Found, structlog would load it: a tenth of what a start imports, and 4 MiB, for what only local mode shows.
 sys.modules.setdefault("rich", None)  # type: ignore[arg-type] # the import system's way to say that there is none
-import_module("controller.cli.controller")
+import_module("rallypoint.cli.controller")
 gc.enable()
 
-sys.exit(import_module("controller.cli").main(["controller", *sys.argv[1:]]))
+sys.exit(import_module("rallypoint.cli").main(["controller", *sys.argv[1:]]))

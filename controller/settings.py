@@ -1,4 +1,4 @@
-"""Every knob of the service: what it is, its unit, its default, and why that default. ``controller.cli`` makes flags of them.
+"""Every knob of the service: what it is, its unit, its default, and why that default. ``rallypoint.cli`` makes flags of them.
 
 Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
 """

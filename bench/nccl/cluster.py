@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from controller import app
-from controller.cli.here import SETTINGS, end_by_signal, run_folder
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.telemetry import logs
+from rallypoint.cli.here import SETTINGS, end_by_signal, run_folder
 from rallypoint.local.node.choice import Wanted
 from rallypoint.local.site import site
 

@@ -16,9 +16,9 @@ from bench import record
 from bench.nccl.manifest import Unfit
 from bench.nccl.report import charts, page, tables
 from bench.nccl.schema import AnyRecord
-from controller.cli.here import loop_factory
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
+from rallypoint.cli.here import loop_factory
 from rallypoint.local.node.addresses import NoAddresses
 from rallypoint.local.node.keeping import NoNamespaces
 

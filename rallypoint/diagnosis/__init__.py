@@ -1,6 +1,6 @@
 """Why a job does not go on: a plain function from what the API server tells to causes, the nearest to the root first.
 
-Whoever asks the API server is elsewhere (``controller.cli.why``). No kind is named here: of a job only what all kinds share is read, so
+Whoever asks the API server is elsewhere (``rallypoint.cli.why``). No kind is named here: of a job only what all kinds share is read, so
 jobs of the Go operators are understood as well.
 """
 

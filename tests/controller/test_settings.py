@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.cli import controller
 from controller.settings import FIELDS, Settings
+from rallypoint.cli import controller
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import yaml
 
 from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
-from controller.cli import crds as crds_command
 from controller.crds import all_crds
 from controller.crds.jobs import replica_field
 from controller.crds.kubernetes import FILE, Release, ask
@@ -22,6 +21,7 @@ from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Invalid
 from controller.testing.controlplane import ControlPlane
+from rallypoint.cli import crds as crds_command
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"

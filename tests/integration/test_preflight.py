@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.cli import main
 from controller.testing.controlplane import ControlPlane
 from controller.testing.mpiversions import manifest
+from rallypoint.cli import main
 
 US = "kubeflow.org/training-operator"
 

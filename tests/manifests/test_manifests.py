@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.cli.controller import add_parser
 from controller.kinds import ALL
 from controller.testing.manifests import build
+from rallypoint.cli.controller import add_parser
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 SEVERAL = {"CustomResourceDefinition", "FlowSchema"}

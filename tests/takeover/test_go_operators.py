@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from api.mpijob import RESOURCE as MPIJOBS
-from controller.cli import main
 from controller.crds import all_crds
 from controller.testing.controlplane import ControlPlane
 from controller.testing.gooperators import (
@@ -27,6 +26,7 @@ from controller.testing.gooperators import (
 )
 from controller.testing.manifests import build
 from controller.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
+from rallypoint.cli import main
 
 VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"

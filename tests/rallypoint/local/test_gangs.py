@@ -12,9 +12,9 @@ import pytest
 from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, VOLCANO_POD_GROUPS, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller import app
-from controller.cli.here import SETTINGS
 from controller.crds import all_crds
 from controller.runtime.informer import Informer
+from rallypoint.cli.here import SETTINGS
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.site import Offer, Site, site
 

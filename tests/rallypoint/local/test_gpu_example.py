@@ -12,10 +12,10 @@ import yaml
 
 from api.v1.pytorchjob import RESOURCE
 from controller import app
-from controller.cli.here import SETTINGS
 from controller.crds import all_crds
 from controller.testing.bench import Bench, phase
 from controller.testing.nvml import Nvml
+from rallypoint.cli.here import SETTINGS
 from rallypoint.local.site import site
 
 pytestmark = pytest.mark.looptime(False)

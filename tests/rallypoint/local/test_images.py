@@ -10,8 +10,8 @@ import pytest
 
 from api.v1.pytorchjob import RESOURCE
 from controller import app
-from controller.cli.here import SETTINGS
 from controller.crds import all_crds
+from rallypoint.cli.here import SETTINGS
 from rallypoint.local.node.images import Image, Images
 from rallypoint.local.site import site
 

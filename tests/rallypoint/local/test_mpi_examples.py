@@ -15,7 +15,7 @@ import pytest
 from controller.testing.mpicc import PACKAGES, mpicc
 
 ROOT = Path(__file__).parents[3]
-RALLYPOINT = "import sys; from controller.cli import main; sys.exit(main())"
+RALLYPOINT = "import sys; from rallypoint.cli import main; sys.exit(main())"
 EXAMPLES = ROOT / "examples" / "mpi"
 PATIENCE_SECONDS = 240
 LONG = '/opt/pi/pi, "100000000000"]'

@@ -13,7 +13,7 @@ from controller.testing.rootfs import build
 from controller.testing.unprivileged_user import ACTING, ROOT, give, named, start
 from rallypoint.local.node.choice import Wanted
 
-RUN = "import sys; from controller.cli import main; sys.exit(main())"
+RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
 
 RENDEZVOUS = """
 import os, socket, time

@@ -19,7 +19,7 @@ from rallypoint.local.node.choice import Wanted
 pytestmark = pytest.mark.looptime(False)
 
 OTHER = 1001
-RUN = "import sys; from controller.cli import main; sys.exit(main())"
+RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
 NAMESPACED = "/api/v1/namespaces/default"
 POD = f"{NAMESPACED}/pods/p"
 PROGRAM = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controller.cli import main
+from rallypoint.cli import main
 from rallypoint.local import private
 from rallypoint.local.apiserver.journal import Journal, Unusable
 from rallypoint.local.node.namespaces import Namespaces

@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.meta import EVENTS, LEASES, PODS
 from api.v1.pytorchjob import RESOURCE
-from controller.cli import controller, main
 from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
 from controller.testing.faults import Delay, Refuse, Rule
 from controller.testing.stage import Stage, stage
+from rallypoint.cli import controller, main
 
 
 def parsed(*flags: str) -> Settings:
@@ -418,7 +418,7 @@ HEAVY = (
 
 
 @real_time
-@pytest.mark.parametrize("module", ["controller.app", "controller.cli.controller"])
+@pytest.mark.parametrize("module", ["controller.app", "rallypoint.cli.controller"])
 async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> None:
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)

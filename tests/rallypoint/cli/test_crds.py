@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.cli import crds
 from controller.crds import all_crds
+from rallypoint.cli import crds
 
 
 def run(*argv: str) -> int:

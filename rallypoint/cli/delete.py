@@ -5,9 +5,9 @@ import asyncio
 import sys
 from functools import partial
 
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Named, Unusable, is_gone
 from controller.kube.errors import NotFound
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Named, Unusable, is_gone
 from rallypoint.local import documents
 
 POLL_SECONDS = 0.2

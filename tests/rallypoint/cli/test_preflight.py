@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from api.batch import BatchJob
-from controller.cli import main
-from controller.cli.preflight import OPERATORS, harm, harm_to_jax
+from rallypoint.cli import main
+from rallypoint.cli.preflight import OPERATORS, harm, harm_to_jax
 
 US, MPI_OPERATOR, MULTIKUEUE = (
     "kubeflow.org/training-operator",

@@ -15,10 +15,10 @@ import yaml
 
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
-from controller.cli import main
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.testing.up import RALLYPOINT
+from rallypoint.cli import main
 from rallypoint.local.site import Site, site
 
 pytestmark = pytest.mark.looptime(False)

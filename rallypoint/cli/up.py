@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from controller import app
-from controller.cli import here
 from controller.telemetry import logs
+from rallypoint.cli import here
 from rallypoint.local import private
 from rallypoint.local.apiserver.journal import Unusable
 from rallypoint.local.site import Door, Site

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import yaml
 
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Named, Object, Unusable
-from controller.cli.columns import Columns, rows, titles
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Named, Object, Unusable
+from rallypoint.cli.columns import Columns, rows, titles
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from controller.cli import main
-from controller.cli.here import run_folder
-from controller.cli.run import seconds
 from controller.testing.up import RALLYPOINT
+from rallypoint.cli import main
+from rallypoint.cli.here import run_folder
+from rallypoint.cli.run import seconds
 from rallypoint.local.node.choice import Wanted
 
 pytestmark = pytest.mark.looptime(False)

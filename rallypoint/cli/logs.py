@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 
 from api.meta import PODS
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Unusable, container_of
 from controller.kube.errors import ApiError
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Unusable, container_of
 
 LAST_LINES_OF_MANY = 10
 """How many lines of each pod are shown when several are meant and nobody says."""

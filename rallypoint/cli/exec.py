@@ -19,8 +19,8 @@ import aiohttp
 import orjson
 
 from api.meta import PODS
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Unusable, container_of
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Unusable, container_of
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

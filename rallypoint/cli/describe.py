@@ -9,10 +9,10 @@ from typing import Any
 
 from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Named, Object
-from controller.cli.columns import NONE, Columns, age, indented
 from controller.runtime import clock
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Named, Object
+from rallypoint.cli.columns import NONE, Columns, age, indented
 from rallypoint.diagnosis.objects import event_time, every_status, roles, statuses
 
 JOBS = "kubeflow.org"

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from api.meta import Resource
 from controller import app
-from controller.cli import here
 from controller.runtime import clock
 from controller.telemetry import logs
+from rallypoint.cli import here
 from rallypoint.local import documents, private, screen
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow

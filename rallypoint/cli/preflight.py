@@ -13,13 +13,13 @@ from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from api.mpijob import RESOURCE as MPIJOBS
 from api.mpijob import Flavour, MPIJob
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Object
 from controller.domain import shortened
 from controller.kinds.jax import JAX
 from controller.kinds.mpi.remarks import running_as
 from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.migration import DEFINITIONS
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Object
 from rallypoint.diagnosis.objects import is_finished, name_of, run_policy
 
 GUIDE = "docs/mpijob-versions.md"

@@ -16,12 +16,12 @@ from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
 from api.nodes import NODES
 from api.times import parse_time
-from controller.cli import cluster as clusters
-from controller.cli.cluster import Cluster, Named, Object, Unusable
-from controller.cli.columns import age, indented
 from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden
 from controller.runtime import clock
+from rallypoint.cli import cluster as clusters
+from rallypoint.cli.cluster import Cluster, Named, Object, Unusable
+from rallypoint.cli.columns import age, indented
 from rallypoint.diagnosis import (
     Case,
     Cause,

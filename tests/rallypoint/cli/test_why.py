@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controller.cli import why
+from rallypoint.cli import why
 from rallypoint.diagnosis import Case, Cause, Diagnosis, Phase, Words
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

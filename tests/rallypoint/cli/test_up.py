@@ -12,9 +12,9 @@ import psutil
 import pytest
 import yaml
 
-from controller.cli import main
 from controller.testing.up import COMMAND, has, up
 from controller.testing.wire import Step, Wire
+from rallypoint.cli import main
 
 pytestmark = pytest.mark.looptime(False)
 

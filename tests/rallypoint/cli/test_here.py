@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import main
-from controller.cli.here import add_flags, labels, offer_of, settings_of
+from rallypoint.cli import main
+from rallypoint.cli.here import add_flags, labels, offer_of, settings_of
 from rallypoint.local.node.images import Image
 from rallypoint.local.site import Offer
 
