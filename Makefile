@@ -32,14 +32,14 @@ BIN = $(VENV)/bin
 STEPS := @$(PYTHON) tools/steps.py
 
 ENVIRONMENT = "environment! $(PYTHON) tools/venv.py $(VENV) requirements/dev.txt $(VERSION)"
-CONTROLPLANE = "control plane! $(BIN)/python -m controller.testing.controlplane build"
+CONTROLPLANE = "control plane! $(BIN)/python -m rallypoint.testing.controlplane build"
 CRDS = "crds! $(BIN)/rallypoint crds --output manifests/base/crds"
 MPI = "mpi (tests/rallypoint/local/test_mpi.py, tests/rallypoint/local/test_mpi_examples.py and tests/e2e/test_mpi.py need what is missing): \
 	$(BIN)/python tools/packages.py gcc libc6-dev libopenmpi-dev openmpi-bin libmpich-dev mpich openssh-server"
 BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"
-MACHINE = "machine! $(BIN)/python -m controller.testing.cluster check"
-NODES = "nodes! $(BIN)/python -m controller.testing.cluster build"
+MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
+NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
 # Two processes, as on a machine of two cores; more would leave what is tested in real time too little of it.
 PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 LINT = "lint: $(BIN)/ruff check" \
@@ -63,12 +63,12 @@ test-python:
 
 test-oldest:
 	$(STEPS) "make test-oldest" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"oldest control plane! $(BIN)/python -m controller.testing.controlplane oldest" $(MPI) \
+		"oldest control plane! $(BIN)/python -m rallypoint.testing.controlplane oldest" $(MPI) \
 		"tests: $(PYTEST) --oldest tests/integration tests/parity"
 
 takeover:
 	$(STEPS) "make takeover" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"Go operators! $(BIN)/python -m controller.testing.controlplane build training-operator mpi-operator" \
+		"Go operators! $(BIN)/python -m rallypoint.testing.controlplane build training-operator mpi-operator" \
 		"tests: $(BIN)/pytest tests/takeover"
 
 demo:
@@ -100,10 +100,10 @@ controlplane:
 	$(STEPS) "make controlplane" $(ENVIRONMENT) $(CONTROLPLANE)
 
 cluster:
-	$(STEPS) "make cluster" $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "cluster: $(BIN)/python -m controller.testing.cluster up --detach"
+	$(STEPS) "make cluster" $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "cluster: $(BIN)/python -m rallypoint.testing.cluster up --detach"
 
 cluster-down:
-	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m controller.testing.cluster down"
+	$(STEPS) "make cluster-down" $(ENVIRONMENT) "end: $(BIN)/python -m rallypoint.testing.cluster down"
 
 E2E = $(ENVIRONMENT) $(MACHINE) $(CONTROLPLANE) $(MPI) $(NODES) "tests: $(BIN)/pytest -o faulthandler_timeout=600 --durations=0 tests/e2e
 
@@ -115,7 +115,7 @@ e2e-full:
 
 schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
-		"schedulers! $(BIN)/python -m controller.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
+		"schedulers! $(BIN)/python -m rallypoint.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
 
 # Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \

@@ -17,11 +17,11 @@ from bench.controlplane.observer import Observer, Seen
 from bench.figures import spread
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.installation import NAMESPACE, install
-from controller.testing.cluster.workloads import Workloads, job
-from controller.testing.controlplane import ProcessFailed, Unavailable
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.installation import NAMESPACE, install
+from rallypoint.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.controlplane import ProcessFailed, Unavailable
 
 SIZES = (2, 8, 16)
 PATIENCE_SECONDS = 120.0

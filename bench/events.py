@@ -21,9 +21,9 @@ from bench.figures import spread
 from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing.controlplane import ControlPlane, ProcessFailed
-from controller.testing.controlplane.access import administrator
-from controller.testing.service import service
+from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
+from rallypoint.testing.controlplane.access import administrator
+from rallypoint.testing.service import service
 
 USER = "operator"
 BUSY, QUIET = "busy", "quiet"

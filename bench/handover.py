@@ -17,12 +17,12 @@ from rich.table import Table
 from bench import record
 from bench.figures import spread
 from controller.crds import all_crds
-from controller.testing.audit import Call, calls, policy
-from controller.testing.controlplane import ControlPlane, ProcessFailed
-from controller.testing.controlplane.access import administrator
-from controller.testing.controlplane.plane import ADMIN
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import Service, service
+from rallypoint.testing.audit import Call, calls, policy
+from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
+from rallypoint.testing.controlplane.access import administrator
+from rallypoint.testing.controlplane.plane import ADMIN
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import Service, service
 
 USERS = ("first", "second")
 ENDS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}

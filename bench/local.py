@@ -19,9 +19,9 @@ from rich.table import Table
 from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
 from bench.figures import spread
-from controller.testing.up import COMMAND, Up, up
-from controller.testing.wire import Step, Wire
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.up import COMMAND, Up, up
+from rallypoint.testing.wire import Step, Wire
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 FORMS = ("whole", "apart")

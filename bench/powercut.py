@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 from rallypoint.diagnosis.objects import holds
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 
 PATIENCE_SECONDS = 180.0
 LABELS = {

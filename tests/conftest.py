@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from controller.testing.controlplane import ControlPlane, User, binaries
+from rallypoint.testing.controlplane import ControlPlane, User, binaries
 
 _TESTS = Path(__file__).parent
 _REAL_TIME = frozenset({"contract", "integration", "parity", "schedulers", "takeover"})

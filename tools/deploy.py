@@ -13,7 +13,7 @@ from pathlib import Path
 from controller.crds import all_crds
 from controller.crds.files import file_name, to_yaml
 from controller.kinds import ALL
-from controller.testing.manifests import build
+from rallypoint.testing.manifests import build
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {

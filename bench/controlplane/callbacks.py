@@ -90,7 +90,7 @@ def main(file: Path, arguments: list[str]) -> None:
     watch(longest)
     sys.argv = ["incluster", *arguments]
     try:
-        runpy.run_module("controller.testing.incluster", run_name="__main__")
+        runpy.run_module("rallypoint.testing.incluster", run_name="__main__")
     finally:
         file.write_bytes(orjson.dumps({"calls": longest.calls, "cpu_ms": longest.table()}))
 

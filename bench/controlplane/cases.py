@@ -13,7 +13,7 @@ from bench.controlplane.life import Life, begin, live
 from bench.controlplane.profile import profiled
 from bench.controlplane.rig import Rig, clear, controller
 from bench.controlplane.scenario import Case, Jobs, Start
-from controller.testing.service import IN_CLUSTER, Service
+from rallypoint.testing.service import IN_CLUSTER, Service
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
 """Run by each controller before what is measured, so that connections are open and code is warm; MPIJobs have one of theirs."""

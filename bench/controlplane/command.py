@@ -16,8 +16,8 @@ from bench.controlplane.profile import program as profiler
 from bench.controlplane.rig import control_plane, rig
 from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
 from bench.show import show
-from controller.testing.controlplane import ControlPlane, ProcessFailed
-from controller.testing.service import RBAC
+from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
+from rallypoint.testing.service import RBAC
 
 
 def add_parser(

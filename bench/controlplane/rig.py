@@ -15,8 +15,8 @@ from bench.controlplane.observer import Observer
 from bench.controlplane.scenario import NODES
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing.controlplane import ControlPlane
-from controller.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
 NAMESPACE = "bench"
 ELSEWHERE = "elsewhere"

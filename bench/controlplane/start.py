@@ -13,7 +13,7 @@ from bench.controlplane.life import submit
 from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
 from bench.controlplane.rig import ELSEWHERE, NAMESPACE, Rig, controller
 from bench.controlplane.scenario import Around, Jobs, Start
-from controller.testing.service import IN_CLUSTER
+from rallypoint.testing.service import IN_CLUSTER
 
 REPLICAS = 250
 """Of the jobs that own many pods."""

@@ -7,7 +7,7 @@ import pytest
 
 from api.children import NO_INDEX, Exit, Pod, Trouble, pod_from_json, pod_group_from_json, service_from_json
 from api.labels import FAILED_BEFORE
-from controller.testing.builders import pod
+from rallypoint.testing.builders import pod
 
 LABELS = {
     "training.kubeflow.org/replica-type": "worker",

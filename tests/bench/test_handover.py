@@ -6,7 +6,7 @@ import pytest
 
 from bench import handover
 from bench.figures import Spread
-from controller.testing.audit import Call
+from rallypoint.testing.audit import Call
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
 

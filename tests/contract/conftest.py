@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.wire import Step, Wire, comparable, differences
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.wire import Step, Wire, comparable, differences
 
 DEFINITIONS = [
     yaml.safe_load(Path(__file__).with_name(name).read_text()) for name in ("trains.yaml", "wagons.yaml")

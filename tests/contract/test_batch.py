@@ -11,9 +11,9 @@ import pytest
 
 from controller.kube.client import Client
 from controller.kube.connect import Connection
-from controller.testing.wire import MERGE, Step, Wire, comparable, differences
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.batch.jobs import Jobs
+from rallypoint.testing.wire import MERGE, Step, Wire, comparable, differences
 
 T = TypeVar("T")
 Json = dict[str, Any]

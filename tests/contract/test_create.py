@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from controller.testing.wire import Step
+from rallypoint.testing.wire import Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 SERVICES = "/api/v1/namespaces/{ns}/services"

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from controller.crds import all_crds
-from controller.testing.controlplane import ControlPlane
-from controller.testing.wire import MERGE, Step
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.wire import MERGE, Step
 
 GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "pytorchjob"
 CASES = sorted(GOLDEN.glob("*/case.yaml"))

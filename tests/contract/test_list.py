@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from controller.testing.wire import PARTIAL, PARTIAL_LIST, TABLE, Step, Wire
+from rallypoint.testing.wire import PARTIAL, PARTIAL_LIST, TABLE, Step, Wire
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"

@@ -28,10 +28,10 @@ from controller.kube.errors import NotLeading
 from controller.runtime import clock
 from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
-from controller.testing.builders import template
-from controller.testing.faults import Delay, Drop, Refuse, Reset, Rule
-from controller.testing.mpi import container
-from controller.testing.stage import (
+from rallypoint.testing.builders import template
+from rallypoint.testing.faults import Delay, Drop, Refuse, Reset, Rule
+from rallypoint.testing.mpi import container
+from rallypoint.testing.stage import (
     DEFINITIONS,
     NAMESPACE,
     QUIET,

@@ -1,7 +1,7 @@
 """The whole system under anything: users, nodes, a failing API server, and a controller that is killed at any moment.
 
 The laws are asked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
-and nothing must move any more. See controller/testing/laws.py.
+and nothing must move any more. See rallypoint/testing/laws.py.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from api.names import child_labels
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
 from controller.runtime.backoff import LONGEST_SECONDS
-from controller.testing.backups import Backup
-from controller.testing.builders import NOON, template
-from controller.testing.faults import Cut as CutWatch
-from controller.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
-from controller.testing.killing import Cut, Killer, Moment, undying
-from controller.testing.laws import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
-from controller.testing.stage import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
-from controller.testing.workloads import ALL, JAX, PYTORCH, Workload
 from rallypoint.local.apiserver.front import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
+from rallypoint.testing.backups import Backup
+from rallypoint.testing.builders import NOON, template
+from rallypoint.testing.faults import Cut as CutWatch
+from rallypoint.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
+from rallypoint.testing.killing import Cut, Killer, Moment, undying
+from rallypoint.testing.laws import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
+from rallypoint.testing.stage import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
+from rallypoint.testing.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")
 

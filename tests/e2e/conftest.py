@@ -4,11 +4,11 @@ from collections.abc import Generator
 
 import pytest
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.installation import install
-from controller.testing.cluster.workloads import Workloads
-from controller.testing.manifests import build
-from controller.testing.service import WITH_MPI_V1
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.installation import install
+from rallypoint.testing.cluster.workloads import Workloads
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import WITH_MPI_V1
 
 MPI_V1 = "training-operator-mpi-v1"
 """The name of that component's roles and bindings."""

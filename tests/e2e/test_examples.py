@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.cluster import images, roots
-from controller.testing.cluster.workloads import Workloads, example
+from rallypoint.testing.cluster import images, roots
+from rallypoint.testing.cluster.workloads import Workloads, example
 
 SECONDS = 600.0
 """For the longest; three programs that import torch at once take a minute of two cores."""

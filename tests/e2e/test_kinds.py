@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.workloads import Workloads, job
 
 MEET = Path(__file__).with_name("meet.py").read_text()
 ROLES = {

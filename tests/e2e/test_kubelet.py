@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.workloads import Workloads, job
 
 NOT_PULLED = ({"ErrImagePull"}, {"ImagePullBackOff"})
 ROLE = {"image": BASE, "resources": {"limits": {"memory": "64Mi"}}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.workloads import Workloads, example, templates
+from rallypoint.testing.cluster.workloads import Workloads, example, templates
 
 Document = dict[str, Any]
 

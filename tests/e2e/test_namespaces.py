@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.installation import NAMESPACE
-from controller.testing.cluster.workloads import Workloads, job
-from controller.testing.manifests import build
-from controller.testing.service import MANIFESTS
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.installation import NAMESPACE
+from rallypoint.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import MANIFESTS
 
 RESTRICTED: dict[str, Any] = {
     "runAsNonRoot": True,

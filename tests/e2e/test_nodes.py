@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.installation import spread
-from controller.testing.cluster.workloads import LEAVES_SOON, Workloads, job
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.installation import spread
+from rallypoint.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 
 PATIENT: dict[str, Any] = {
     "image": BASE,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster import images
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.installation import DEPLOY, NAMESPACE, apply, wait
-from controller.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.cluster import images
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.installation import DEPLOY, NAMESPACE, apply, wait
+from rallypoint.testing.cluster.workloads import Workloads, job
 
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 NEXT = "docker.io/library/rallypoint:next"

@@ -15,9 +15,9 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from controller.testing.cluster.cluster import Cluster
-from controller.testing.cluster.installation import stopped
-from controller.testing.cluster.workloads import Workloads
+from rallypoint.testing.cluster.cluster import Cluster
+from rallypoint.testing.cluster.installation import stopped
+from rallypoint.testing.cluster.workloads import Workloads
 
 IMAGE = "rallypoint-examples:mpi"
 """That of the examples for MPI; it has a shell, too."""

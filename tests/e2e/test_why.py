@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from controller.testing.cluster.images import BASE
-from controller.testing.cluster.workloads import Workloads, job
+from rallypoint.testing.cluster.images import BASE
+from rallypoint.testing.cluster.workloads import Workloads, job
 
 MASTER = "stuck-master-0"
 NOWHERE = {"image": "registry.local/nowhere:1"}

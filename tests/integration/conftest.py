@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane import ControlPlane
 
 _CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 

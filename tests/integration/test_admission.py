@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.requests import Refused
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import Service, in_cluster_service, install
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.requests import Refused
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import Service, in_cluster_service, install
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 

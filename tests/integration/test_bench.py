@@ -11,7 +11,7 @@ from bench.controlplane.cases import Wish, measure
 from bench.controlplane.report import GROWN, LABELS, STARTS, tables
 from bench.controlplane.rig import control_plane, rig
 from bench.controlplane.scenario import Case, parse
-from controller.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane import ControlPlane
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane, ProcessFailed, Refused, User
-from controller.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES
+from rallypoint.testing.controlplane import ControlPlane, ProcessFailed, Refused, User
+from rallypoint.testing.controlplane.programs import KUBERNETES, OLDEST_KUBERNETES
 
 UNPRIVILEGED = "nobody"
 AUDIT_POLICY = """
@@ -184,7 +184,7 @@ def test_nothing_survives_whoever_started_it() -> None:
     """The parent is killed outright, so that none of its own code can clean up."""
     script = (
         "import os, signal, sys\n"
-        "from controller.testing.controlplane import ControlPlane\n"
+        "from rallypoint.testing.controlplane import ControlPlane\n"
         "plane = ControlPlane(controllers=())\n"
         "plane.start()\n"
         "print(plane.directory, *(process.pid for process in plane.processes.values()), flush=True)\n"

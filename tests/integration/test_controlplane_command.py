@@ -1,4 +1,4 @@
-"""``python -m controller.testing.controlplane`` as somebody at a shell runs it."""
+"""``python -m rallypoint.testing.controlplane`` as somebody at a shell runs it."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-COMMAND = [sys.executable, "-m", "controller.testing.controlplane"]
+COMMAND = [sys.executable, "-m", "rallypoint.testing.controlplane"]
 
 
 def test_build_prints_where_the_programs_are() -> None:

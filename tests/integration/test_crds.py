@@ -20,8 +20,8 @@ from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Invalid
-from controller.testing.controlplane import ControlPlane
 from rallypoint.cli import crds as crds_command
+from rallypoint.testing.controlplane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "parity" / "golden"

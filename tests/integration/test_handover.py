@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.audit import Call, calls, policy
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import administrator
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import Service, service
+from rallypoint.testing.audit import Call, calls, policy
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import administrator
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import Service, service
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 USERS = ("one", "other")

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controller.testing.contained import USER, build_environment
-from controller.testing.controlplane import ControlPlane
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import in_cluster_service, install
+from rallypoint.testing.contained import USER, build_environment
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import in_cluster_service, install
 from tools.python import Missing, image_version, interpreter
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +43,7 @@ def test_a_job_runs_on_a_cluster_whose_authority_has_no_key_identifiers(
     plane: ControlPlane, environment: Path
 ) -> None:
     jobs = Jobs(plane, "default")
-    launcher = ("controller.testing.contained", str(environment))
+    launcher = ("rallypoint.testing.contained", str(environment))
     with in_cluster_service(plane, launcher=launcher) as running:
         process = psutil.Process(running.process.pid)
         jobs.create("digits", job(workers=2))

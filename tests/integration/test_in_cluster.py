@@ -7,11 +7,11 @@ from collections.abc import Generator
 
 import pytest
 
-from controller.testing.audit import policy
-from controller.testing.controlplane import ControlPlane
-from controller.testing.jobs import Jobs, job
-from controller.testing.rights import OF_MPI_JOBS, asked, granted, refused
-from controller.testing.service import ACCOUNT, in_cluster_service, install
+from rallypoint.testing.audit import policy
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.rights import OF_MPI_JOBS, asked, granted, refused
+from rallypoint.testing.service import ACCOUNT, in_cluster_service, install
 
 NAMESPACE = "default"
 API_SERVER = (

@@ -16,15 +16,15 @@ from pathlib import Path
 
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing.cast import Cast
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import kubeconfig, write_private
-from controller.testing.controlplane.process import Process
-from controller.testing.door import Door, Hold
-from controller.testing.history import recorded
-from controller.testing.killing import Cut, Moment
-from controller.testing.plays import WHOLE, Actors, Ending
-from controller.testing.service import install
+from rallypoint.testing.cast import Cast
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig, write_private
+from rallypoint.testing.controlplane.process import Process
+from rallypoint.testing.door import Door, Hold
+from rallypoint.testing.history import recorded
+from rallypoint.testing.killing import Cut, Moment
+from rallypoint.testing.plays import WHOLE, Actors, Ending
+from rallypoint.testing.service import install
 
 AT_ONCE = 16
 """Jobs that are cut by one kill."""

@@ -20,11 +20,11 @@ from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.kube.tls import client_context
-from controller.testing.controlplane import ControlPlane, binaries
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.certificates import identity
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.local.site import Door, site
+from rallypoint.testing.controlplane import ControlPlane, binaries
 
 SCRIPT = yaml.safe_load(Path(__file__).with_name("kubectl.yaml").read_text())
 

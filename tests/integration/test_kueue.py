@@ -24,11 +24,11 @@ from controller.kind import ReplicaKind
 from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from controller.testing import controlplane
-from controller.testing.controlplane import ControlPlane
-from controller.testing.history import History, recorded
-from controller.testing.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
-from controller.testing.service import Service, in_cluster_service, install
+from rallypoint.testing import controlplane
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.history import History, recorded
+from rallypoint.testing.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
+from rallypoint.testing.service import Service, in_cluster_service, install
 
 STAGES = Path(controlplane.__file__).parent / "stages.yaml"
 TIMES = 20

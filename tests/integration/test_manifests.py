@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from controller.kinds import ALL
-from controller.testing.controlplane import ControlPlane, binaries
-from controller.testing.manifests import build
-from controller.testing.service import ACCOUNT, STANDALONE, install
+from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import ACCOUNT, STANDALONE, install
 
 LEASE = "1ca428e5.training-operator.kubeflow.org"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

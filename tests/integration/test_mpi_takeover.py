@@ -27,11 +27,11 @@ from controller.crds.kubernetes import shipped
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from controller.runtime.migration import DEFINITIONS, migrate
-from controller.testing.controlplane import ControlPlane, binaries
-from controller.testing.manifests import build
-from controller.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
-from controller.testing.wire import MERGE, Reply, Step, Wire
 from rallypoint.local.apiserver.certificates import identity
+from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.manifests import build
+from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
+from rallypoint.testing.wire import MERGE, Reply, Step, Wire
 
 POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavour-policy"
 GUIDE = Path(__file__).parents[2] / "docs" / "mpijob-versions.md"

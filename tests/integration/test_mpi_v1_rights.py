@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controller.testing.audit import policy
-from controller.testing.controlplane import ControlPlane, binaries
-from controller.testing.jobs import Jobs, job
-from controller.testing.rights import Right, asked, granted, refused
-from controller.testing.service import (
+from rallypoint.testing.audit import policy
+from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.rights import Right, asked, granted, refused
+from rallypoint.testing.service import (
     ACCOUNT,
     MPI_V1_RIGHTS,
     STANDALONE,

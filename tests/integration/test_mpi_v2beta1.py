@@ -10,13 +10,13 @@ import pytest
 from typing_extensions import override
 
 from controller.kube.connect import from_kubeconfig
-from controller.testing.audit import policy
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import kubeconfig, write_private
-from controller.testing.door import Door
-from controller.testing.jobs import Jobs
-from controller.testing.rights import OF_MPI_JOBS, asked, refused
-from controller.testing.service import ACCOUNT, in_cluster_service, install, service
+from rallypoint.testing.audit import policy
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig, write_private
+from rallypoint.testing.door import Door
+from rallypoint.testing.jobs import Jobs
+from rallypoint.testing.rights import OF_MPI_JOBS, asked, refused
+from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
 
 NAMESPACE = "default"
 CORE = f"/api/v1/namespaces/{NAMESPACE}"

@@ -1,7 +1,7 @@
 """One MPIJob, three versions: however it is written, through whichever, no field is lost and its flavour stays.
 
 Every way of writing is tried with jobs born in each version and written through each other one, on a real kube-apiserver and on the
-embedded one. How typed clients behave is in ``controller.testing.mpiversions``.
+embedded one. How typed clients behave is in ``rallypoint.testing.mpiversions``.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
 from controller.crds import all_crds
-from controller.testing.controlplane import ControlPlane, binaries
-from controller.testing.mpiversions import (
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.mpiversions import (
     OWN,
     PLURAL,
     VERSIONS,
@@ -32,8 +33,7 @@ from controller.testing.mpiversions import (
     template,
     typed,
 )
-from controller.testing.wire import JSON_PATCH, Reply, Step, Wire
-from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.wire import JSON_PATCH, Reply, Step, Wire
 
 DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
 FIXED = (

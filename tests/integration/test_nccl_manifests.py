@@ -10,7 +10,7 @@ import yaml
 from bench.nccl import manifest, request, ship
 from bench.nccl.manifest import READY, Shape
 from bench.nccl.schema import Asked
-from controller.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane import ControlPlane
 
 FAMILIES = sorted(READY.glob("*-*.yaml"))
 PLURALS = {"PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs"}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.mpiversions import manifest
 from rallypoint.cli import main
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.mpiversions import manifest
 
 US = "kubeflow.org/training-operator"
 

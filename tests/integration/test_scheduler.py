@@ -19,10 +19,10 @@ from controller.kube.connect import Connection, connect
 from controller.kube.errors import NotFound
 from controller.runtime import clock
 from controller.runtime.informer import Informer
-from controller.testing.controlplane import ControlPlane
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.scheduler import NODES, PRIORITY_CLASSES, Scheduler
+from rallypoint.testing.controlplane import ControlPlane
 
 T = TypeVar("T")
 

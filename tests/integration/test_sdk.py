@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.up import up
+from rallypoint.testing.up import up
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("sdk.py")

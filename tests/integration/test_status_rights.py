@@ -13,9 +13,9 @@ from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, MERGE_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import Forbidden
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import kubeconfig
-from controller.testing.manifests import build
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig
+from rallypoint.testing.manifests import build
 
 ROLES = Path(__file__).parents[2] / "manifests" / "components" / "user-roles"
 SPOOFED = {"conditions": [{"type": "Succeeded", "status": "True"}]}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.audit import calls, policy
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import administrator
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import service
+from rallypoint.testing.audit import calls, policy
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import administrator
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import service
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 USER, TEAM = "operator", "team"

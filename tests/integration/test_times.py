@@ -11,7 +11,7 @@ from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import Invalid
-from controller.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane import ControlPlane
 
 _DATES = ("2026-01-01", "0000-02-29", "0001-01-01", "2026-02-30", "9999-12-31", "10000-01-01", "-0001-01-01")
 _SEPARATORS = ("T", "t", " ", "")

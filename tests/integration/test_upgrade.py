@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.testing.controlplane import ControlPlane, binaries
-from controller.testing.jobs import Jobs, job
-from controller.testing.service import in_cluster_service
+from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.jobs import Jobs, job
+from rallypoint.testing.service import in_cluster_service
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "upgrade-from-training-operator.md"

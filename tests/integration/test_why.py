@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.controlplane.access import kubeconfig
 from rallypoint.cli import main
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import kubeconfig
 
 VIEW = Path(__file__).parents[2] / "manifests" / "components" / "user-roles" / "view.yaml"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controller.kinds import ALL
-from controller.testing.manifests import build
 from rallypoint.cli.controller import add_parser
+from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 SEVERAL = {"CustomResourceDefinition", "FlowSchema"}

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from controller.kinds import ALL
-from controller.testing.parity import differs
-from controller.testing.parity.case import Case, load
-from controller.testing.parity.run import play_all
-from controller.testing.parity.stage import OPERATOR, stage
-from controller.testing.parity.verdict import Outcome, judge, unused
-from controller.testing.service import service
+from rallypoint.testing.parity import differs
+from rallypoint.testing.parity.case import Case, load
+from rallypoint.testing.parity.run import play_all
+from rallypoint.testing.parity.stage import OPERATOR, stage
+from rallypoint.testing.parity.verdict import Outcome, judge, unused
+from rallypoint.testing.service import service
 
 FOLDER = Path(__file__).parent
 GOLDEN = FOLDER / "golden"

@@ -4,11 +4,11 @@ from collections.abc import Generator
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.schedulers.coscheduling import SCHEDULER, coscheduling
-from controller.testing.schedulers.gangs import GangJobs
-from controller.testing.schedulers.running import open_nodes
-from controller.testing.service import WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.schedulers.coscheduling import SCHEDULER, coscheduling
+from rallypoint.testing.schedulers.gangs import GangJobs
+from rallypoint.testing.schedulers.running import open_nodes
+from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}
 FLAGS = (f"--gang-scheduler-name={SCHEDULER}", "--mpi-ssh-check=false")

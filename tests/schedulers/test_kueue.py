@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controller.testing.controlplane import ControlPlane
-from controller.testing.schedulers.kueue import kueue
-from controller.testing.schedulers.running import open_nodes
-from controller.testing.service import WITH_MPI_V1, in_cluster_service, install
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.schedulers.kueue import kueue
+from rallypoint.testing.schedulers.running import open_nodes
+from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"
 CPUS = 4

@@ -17,16 +17,16 @@ import pytest
 
 from api.mpijob import RESOURCE as MPIJOBS
 from controller.crds import all_crds
-from controller.testing.controlplane import ControlPlane
-from controller.testing.gooperators import (
+from rallypoint.cli import main
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.gooperators import (
     LOCK_NAMESPACE,
     definitions,
     mpi_operator,
     training_operator,
 )
-from controller.testing.manifests import build
-from controller.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
-from rallypoint.cli import main
+from rallypoint.testing.manifests import build
+from rallypoint.testing.service import ACCOUNT, WITH_MPI_V1, Service, in_cluster_service, install
 
 VERSIONS = Path(__file__).parents[2] / "manifests" / "components" / "mpi-versions"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"

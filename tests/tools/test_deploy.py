@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.testing.manifests import build
+from rallypoint.testing.manifests import build
 from tools.deploy import ROOT, SOURCES, main, naming_kinds
 
 DEPLOY = ROOT / "deploy"

@@ -12,8 +12,8 @@ import yaml
 from bench.nccl.manifest import READY
 from bench.nccl.schema import Node, Record, load
 from bench.nccl.worker.telling import MARK
-from controller.testing.up import Up, up
-from controller.testing.wire import Step
+from rallypoint.testing.up import Up, up
+from rallypoint.testing.wire import Step
 
 pytestmark = pytest.mark.looptime(False)
 

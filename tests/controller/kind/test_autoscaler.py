@@ -4,7 +4,7 @@ from api.meta import HORIZONTAL_POD_AUTOSCALERS
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Upkeep
 from controller.kind.autoscaler import autoscaler
-from controller.testing.builders import UID, pytorch_job
+from rallypoint.testing.builders import UID, pytorch_job
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 

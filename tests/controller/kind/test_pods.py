@@ -17,7 +17,7 @@ from controller.kind.pods import (
     with_env,
 )
 from controller.kinds.pytorch import PYTORCH
-from controller.testing.builders import UID, pytorch_job, template
+from rallypoint.testing.builders import UID, pytorch_job, template
 
 OWNER = {
     "apiVersion": "kubeflow.org/v1",

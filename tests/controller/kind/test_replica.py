@@ -6,7 +6,7 @@ import pytest
 
 from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
-from controller.testing.builders import pytorch_job, template
+from rallypoint.testing.builders import pytorch_job, template
 
 
 def specs(**roles: Any) -> Any:

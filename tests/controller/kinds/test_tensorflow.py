@@ -10,8 +10,8 @@ from controller.domain import Counts, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.tensorflow import TENSORFLOW
-from controller.testing.builders import job_of, template
-from controller.testing.life import Life
+from rallypoint.testing.builders import job_of, template
+from rallypoint.testing.life import Life
 
 PORT_2223 = template("tensorflow", ports=[{"name": "tfjob-port", "containerPort": 2223}])
 MNIST = job_of(

@@ -9,8 +9,8 @@ from controller.domain import Counts, Verdict
 from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.xgboost import XGBOOST
-from controller.testing.builders import job_of, template
-from controller.testing.life import Life
+from rallypoint.testing.builders import job_of, template
+from rallypoint.testing.life import Life
 
 PORT = template("xgboost", ports=[{"name": "xgboostjob-port", "containerPort": 9991}])
 IRIS = job_of(

@@ -21,7 +21,7 @@ from controller.kube.client import (
 from controller.kube.gate import Lane
 from controller.kube.limiter import TokenBucket
 from controller.kube.transport import CALL_TIMEOUT_SECONDS
-from controller.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
+from rallypoint.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
 
 
 def now() -> float:

@@ -27,7 +27,7 @@ from controller.kube.connect import (
     from_kubeconfig,
     in_cluster,
 )
-from controller.testing.controlplane.certificates import Authority
+from rallypoint.testing.controlplane.certificates import Authority
 
 
 @pytest.fixture

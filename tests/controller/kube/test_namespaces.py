@@ -13,9 +13,9 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.kube.errors import NamespaceTerminating
 from controller.kube.namespaces import RETRY_SECONDS, TerminatingNamespaces
-from controller.testing.builders import template
-from controller.testing.faults import Faults
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.builders import template
+from rallypoint.testing.faults import Faults
 
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 TEAM = orjson.dumps({"metadata": {"name": "team"}})

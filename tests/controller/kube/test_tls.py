@@ -21,7 +21,7 @@ from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.kube.plain import plain
-from controller.testing.controlplane.certificates import Authority
+from rallypoint.testing.controlplane.certificates import Authority
 
 Connect = Callable[[Path, str, Authority], Awaitable[Connection]]
 

@@ -20,7 +20,7 @@ from controller.kube.transport import (
     STREAM_SILENCE_SECONDS,
     probing,
 )
-from controller.testing.scripted import (
+from rallypoint.testing.scripted import (
     ScriptedServer,
     Seen,
     answer_json,

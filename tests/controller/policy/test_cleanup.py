@@ -6,7 +6,7 @@ import pytest
 
 from api.job import JobStatus, RunPolicy
 from controller.policy.cleanup import after_finish, everything, expires_in
-from controller.testing.builders import NOON, pod, service, snapshot
+from rallypoint.testing.builders import NOON, pod, service, snapshot
 
 SEEN = snapshot(
     pod("master", phase="Succeeded"),

@@ -29,8 +29,8 @@ from controller.reconcile.writes import Occupied, Parent, Refused
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
-from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
-from controller.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
+from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 GENERATION = 1
 METRIC = {

@@ -12,8 +12,8 @@ import yaml
 from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
-from controller.testing.faults import Fault, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.faults import Fault, Refuse, Reset, Rule
+from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
 
 POD_GROUPS = list(
     yaml.safe_load_all(

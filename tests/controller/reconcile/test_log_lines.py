@@ -4,8 +4,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
-from controller.testing.faults import Refuse, Rule
-from controller.testing.stage import NAMESPACE, controlling, stage
+from rallypoint.testing.faults import Refuse, Rule
+from rallypoint.testing.stage import NAMESPACE, controlling, stage
 
 
 async def test_the_lines_of_a_pass_name_its_job() -> None:

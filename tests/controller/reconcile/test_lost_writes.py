@@ -22,9 +22,9 @@ from controller.reconcile.suspensions import Suspensions
 from controller.reconcile.telling import Teller
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
-from controller.testing.builders import template
-from controller.testing.faults import Delay, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, Stage, controlling, stage
+from rallypoint.testing.builders import template
+from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
+from rallypoint.testing.stage import NAMESPACE, Stage, controlling, stage
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

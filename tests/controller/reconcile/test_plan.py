@@ -9,9 +9,9 @@ from api.children import Trouble
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
-from controller.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
-from controller.testing.life import Life, Step, life_of, phase, run_policy, running
 from rallypoint.diagnosis.exits import EXITED
+from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
+from rallypoint.testing.life import Life, Step, life_of, phase, run_policy, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 SELECTOR = (

@@ -10,8 +10,8 @@ from api.labels import GROUP_NAME, POD_GROUP
 from api.meta import VOLCANO_POD_GROUPS
 from controller.domain import Doomed
 from controller.kind import Options
-from controller.testing.builders import NOON, pytorch_job, template
-from controller.testing.life import Life
+from rallypoint.testing.builders import NOON, pytorch_job, template
+from rallypoint.testing.life import Life
 
 VOLCANO = "volcano"
 OTHER = "scheduler-plugins-scheduler"

@@ -16,8 +16,8 @@ from api.names import child_name
 from controller.domain import Child, Plan, Upkeep
 from controller.kind import Options
 from controller.policy.gang import VOLCANO, groups_of
-from controller.testing.builders import pytorch_job
-from controller.testing.life import Life
+from rallypoint.testing.builders import pytorch_job
+from rallypoint.testing.life import Life
 
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from controller.policy.replacement import LONGEST_PAUSE_SECONDS
-from controller.testing.builders import NOON
-from controller.testing.life import Step, run_policy, running
+from rallypoint.testing.builders import NOON
+from rallypoint.testing.life import Step, run_policy, running
 
 
 @pytest.mark.parametrize(

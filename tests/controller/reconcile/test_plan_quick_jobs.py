@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from controller.testing.builders import NOON
-from controller.testing.life import Life, life_of, running
+from rallypoint.testing.builders import NOON
+from rallypoint.testing.life import Life, life_of, running
 
 SUCCEEDED = "Created T, Running F, Succeeded T"
 

@@ -6,8 +6,8 @@ import pytest
 
 from api.meta import PODS, SERVICES
 from controller.domain import Count, Doomed, Event, Severity
-from controller.testing.builders import NOON
-from controller.testing.life import Life, running
+from rallypoint.testing.builders import NOON
+from rallypoint.testing.life import Life, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 

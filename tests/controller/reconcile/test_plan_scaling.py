@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.testing.builders import pytorch_job
-from controller.testing.life import running, workers
+from rallypoint.testing.builders import pytorch_job
+from rallypoint.testing.life import running, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 

@@ -4,8 +4,8 @@ import pytest
 
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
 from controller.domain import Doomed
-from controller.testing.builders import NOON, pytorch_job
-from controller.testing.life import Life, life_of, run_policy, running
+from rallypoint.testing.builders import NOON, pytorch_job
+from rallypoint.testing.life import Life, life_of, run_policy, running
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 

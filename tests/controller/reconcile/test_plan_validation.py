@@ -5,8 +5,8 @@ import pytest
 from controller.domain import Event, Problem, Severity
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import refuse
-from controller.testing.builders import NOON, pytorch_job
-from controller.testing.life import Life, Step, life_of, phase, running
+from rallypoint.testing.builders import NOON, pytorch_job
+from rallypoint.testing.life import Life, Step, life_of, phase, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 

@@ -21,9 +21,9 @@ from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
 from controller.reconcile.reconciler import has_run
 from controller.reconcile.telling import Teller
-from controller.testing.builders import template
-from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.builders import template
+from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
+from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
 
 JOBS = RESOURCE.plural
 RUNNING = "Created T, Running T"

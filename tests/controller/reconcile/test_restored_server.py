@@ -2,10 +2,10 @@
 
 from api.meta import CONFIG_MAPS, PODS
 from api.v1.pytorchjob import RESOURCE
-from controller.testing.backups import Backup
-from controller.testing.faults import Delay, Refuse, Rule
-from controller.testing.stage import Stage, controlling, daytime, stage
 from rallypoint.local.apiserver.front import Call
+from rallypoint.testing.backups import Backup
+from rallypoint.testing.faults import Delay, Refuse, Rule
+from rallypoint.testing.stage import Stage, controlling, daytime, stage
 
 PODS_OF_JOB = ["train-master-0", "train-worker-0"]
 

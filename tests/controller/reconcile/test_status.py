@@ -18,8 +18,8 @@ from controller.kube.client import Client
 from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patch
 from controller.runtime.store import Store
-from controller.testing.faults import Delay, Refuse, Reset, Rule
-from controller.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
+from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 RUNNING = JobStatus.model_validate(
     {

@@ -9,9 +9,9 @@ from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.reconcile.suspensions import Suspensions
-from controller.testing.builders import pytorch_job
-from controller.testing.faults import Delay, Rule
-from controller.testing.stage import Stage, controlling, stage
+from rallypoint.testing.builders import pytorch_job
+from rallypoint.testing.faults import Delay, Rule
+from rallypoint.testing.stage import Stage, controlling, stage
 
 SUSPENDED_ = {"conditions": [{"type": "Suspended", "status": "True"}]}
 

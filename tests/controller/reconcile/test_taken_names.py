@@ -13,11 +13,11 @@ from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, PODS, ROLES, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
-from controller.testing.builders import template
-from controller.testing.faults import Delay, Rule
-from controller.testing.mpi import container
-from controller.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
 from rallypoint.local.batch.jobs import Jobs
+from rallypoint.testing.builders import template
+from rallypoint.testing.faults import Delay, Rule
+from rallypoint.testing.mpi import container
+from rallypoint.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
 
 HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
 RELEASED = {"metadata": {"finalizers": None}}

@@ -9,7 +9,7 @@ from controller.kube.client import Client
 from controller.reconcile import telling
 from controller.reconcile.telling import ONE_BY_ONE, Teller
 from controller.runtime.recorder import EventPriority, Recorder, Subject
-from controller.testing.builders import subject
+from rallypoint.testing.builders import subject
 
 JOB = subject()
 

@@ -15,8 +15,8 @@ from controller.reconcile.telling import Teller
 from controller.reconcile.unwatched import Unwatched
 from controller.reconcile.writes import Occupied, Parent, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
-from controller.testing.faults import Refuse, Rule
-from controller.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.faults import Refuse, Rule
+from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]

@@ -19,9 +19,9 @@ from controller.kube.transport import STREAM_SILENCE_SECONDS
 from controller.runtime.backoff import Reconnect
 from controller.runtime.informer import AWAY_SECONDS, TRIES, Ending, Fill, Informer
 from controller.runtime.listwatch import PER_SLICE
-from controller.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
-from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.faults import Cut, Drop, Faults, Refuse, Reset, Rule, Say
+from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines, refusal
 
 
 def pod(name: str, version: int, **metadata: Any) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
-from controller.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
-from controller.testing.stage import NAMESPACE, stage
+from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
+from rallypoint.testing.stage import NAMESPACE, stage
 
 T = TypeVar("T")
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")

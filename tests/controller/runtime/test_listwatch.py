@@ -14,7 +14,7 @@ from api.meta import PODS
 from controller.kube import errors
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.runtime.listwatch import WHOLE, Bookmark, Event, Source, read_bookmark
-from controller.testing.scripted import Answer, ScriptedServer, Seen, answer_json, answer_lines, refusal
+from rallypoint.testing.scripted import Answer, ScriptedServer, Seen, answer_json, answer_lines, refusal
 
 
 def nothing() -> None: ...

@@ -26,9 +26,9 @@ from controller.runtime.recorder import (
     EventPriority,
     Recorder,
 )
-from controller.testing.builders import subject
-from controller.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.builders import subject
+from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 
 JOB = subject()
 

@@ -17,9 +17,9 @@ from api.meta import PODS
 from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
-from controller.testing.faults import Delay, Drop, Refuse, Rule, Say
-from controller.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
-from controller.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
+from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
+from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 LONGEST_SECONDS = 600.0
 

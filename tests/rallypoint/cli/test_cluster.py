@@ -17,9 +17,9 @@ from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, Resource
 from controller.crds import all_crds
 from controller.kube.client import Client
-from controller.testing.up import RALLYPOINT
 from rallypoint.cli import main
 from rallypoint.local.site import Site, site
+from rallypoint.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -22,9 +22,9 @@ from api.v1.pytorchjob import RESOURCE
 from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
-from controller.testing.faults import Delay, Refuse, Rule
-from controller.testing.stage import Stage, stage
 from rallypoint.cli import controller, main
+from rallypoint.testing.faults import Delay, Refuse, Rule
+from rallypoint.testing.stage import Stage, stage
 
 
 def parsed(*flags: str) -> Settings:
@@ -408,7 +408,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
 HEAVY = (
     "kubernetes_asyncio",
     "rallypoint.local",
-    "controller.testing",
+    "rallypoint.testing",
     "controller.crds",
     "torch",
     "psutil",

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from controller.testing.up import RALLYPOINT
 from rallypoint.cli import main
 from rallypoint.cli.here import run_folder
 from rallypoint.cli.run import seconds
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 import yaml
 
-from controller.testing.up import COMMAND, has, up
-from controller.testing.wire import Step, Wire
 from rallypoint.cli import main
+from rallypoint.testing.up import COMMAND, has, up
+from rallypoint.testing.wire import Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -13,10 +13,10 @@ import yaml
 from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.crds import all_crds
-from controller.testing.bench import Bench, phase
-from controller.testing.nvml import Nvml
 from rallypoint.cli.here import SETTINGS
 from rallypoint.local.site import site
+from rallypoint.testing.bench import Bench, phase
+from rallypoint.testing.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)
 

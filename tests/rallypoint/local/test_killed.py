@@ -21,9 +21,9 @@ import psutil
 import pytest
 import yaml
 
-from controller.testing.up import RALLYPOINT, Up, has, up
-from controller.testing.wire import MERGE, Step, Wire
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.up import RALLYPOINT, Up, has, up
+from rallypoint.testing.wire import MERGE, Step, Wire
 
 ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
 SEED = int(os.environ.get("RALLYPOINT_SEED", random.randrange(2**32)))

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from api.meta import EVENTS, PODS, SERVICES
-from controller.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -14,8 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from api.meta import PODS
-from controller.testing.mpicc import mpicc
-from controller.testing.mpipods import (
+from rallypoint.local.node.choice import Wanted
+from rallypoint.local.site import Site, site
+from rallypoint.testing.mpicc import mpicc
+from rallypoint.testing.mpipods import (
     Implementation,
     MpiJob,
     Transport,
@@ -24,13 +26,11 @@ from controller.testing.mpipods import (
     launcher_says,
     submit,
 )
-from controller.testing.unprivileged_user import ACTING, ROOT, named, start
-from rallypoint.local.node.choice import Wanted
-from rallypoint.local.site import Site, site
+from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
 
 pytestmark = pytest.mark.looptime(False)
 
-RUN = "from controller.testing.mpipods import main; main()"
+RUN = "from rallypoint.testing.mpipods import main; main()"
 PATIENCE_SECONDS = 60.0
 
 PROGRAM = r"""

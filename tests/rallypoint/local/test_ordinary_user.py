@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.testing.rootfs import build
-from controller.testing.unprivileged_user import ACTING, ROOT, give, named, start
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.rootfs import build
+from rallypoint.testing.unprivileged_user import ACTING, ROOT, give, named, start
 
 RUN = "import sys; from rallypoint.cli import main; sys.exit(main())"
 

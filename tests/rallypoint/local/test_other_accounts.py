@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from controller.testing.unprivileged_user import ROOT, UIDS, named, start
-from controller.testing.up import up
-from controller.testing.wire import Step
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.unprivileged_user import ROOT, UIDS, named, start
+from rallypoint.testing.up import up
+from rallypoint.testing.wire import Step
 
 pytestmark = pytest.mark.looptime(False)
 

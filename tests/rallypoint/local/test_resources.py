@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from api.meta import EVENTS, PODS
-from controller.testing.bench import Bench, opened, phase
-from controller.testing.nvml import Nvml
 from rallypoint.local.node.scheduler import NODES, PRIORITY_CLASSES
 from rallypoint.local.site import Offer
+from rallypoint.testing.bench import Bench, opened, phase
+from rallypoint.testing.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -10,8 +10,8 @@ from api.children import Pod
 from controller.kind import Options
 from controller.kinds.mpi import hosts, v1spec, v2beta1
 from controller.kinds.mpi.hosts import more_in, ordered, told
-from controller.testing.builders import NOON, pod
-from controller.testing.mpi import HVD
+from rallypoint.testing.builders import NOON, pod
+from rallypoint.testing.mpi import HVD
 
 
 def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:

@@ -12,9 +12,9 @@ from api.meta import CONFIG_MAPS, EVENTS, PODS, ROLE_BINDINGS, ROLES, SERVICE_AC
 from api.mpijob import RESOURCE
 from controller.reconcile import jobs
 from controller.runtime import clock
-from controller.testing.faults import Cut, Refuse, Reset, Rule
-from controller.testing.mpi import container
-from controller.testing.stage import QUIET, Stage, controlling, daytime, stage
+from rallypoint.testing.faults import Cut, Refuse, Reset, Rule
+from rallypoint.testing.mpi import container
+from rallypoint.testing.stage import QUIET, Stage, controlling, daytime, stage
 
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
 

@@ -13,8 +13,8 @@ from controller.domain import Count
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT
 from controller.kinds.mpi.v1 import V1
-from controller.testing.life import Life
-from controller.testing.mpi import container, mpi_job
+from rallypoint.testing.life import Life
+from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
 BINDING = "RoleBinding/pi-launcher"

@@ -8,8 +8,8 @@ from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi import v1alpha2
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
-from controller.testing.life import Life
-from controller.testing.mpi import container, mpi_job
+from rallypoint.testing.life import Life
+from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
 

@@ -11,8 +11,8 @@ from controller.domain import Snapshot
 from controller.kind import Options
 from controller.kinds.mpi.sshpods import launcher, worker
 from controller.kinds.mpi.v2beta1 import V2BETA1, belongings, config, normal, roles, waits
-from controller.testing.builders import NOON, pod
-from controller.testing.mpi import container, mpi_job
+from rallypoint.testing.builders import NOON, pod
+from rallypoint.testing.mpi import container, mpi_job
 
 HOSTS = "pi-worker-0.pi.hpc.svc slots=2\npi-worker-1.pi.hpc.svc slots=2\n"
 LAUNCHER_FIRST = "pi-launcher.pi.hpc.svc slots=2\n"

@@ -17,10 +17,10 @@ from api.mpijob import RESOURCE, Flavour
 from api.nodes import NODES
 from controller.kinds.mpi.hosts import WAIT
 from controller.runtime import clock
-from controller.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
-from controller.testing.mpi import container
-from controller.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 from rallypoint.local.batch.jobs import Jobs
+from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
+from rallypoint.testing.mpi import container
+from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 
 JOB = Flavour.V2BETA1.resource
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))

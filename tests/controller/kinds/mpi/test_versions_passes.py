@@ -13,9 +13,9 @@ import yaml
 from api.meta import EVENTS, PODS
 from api.mpijob import FLAVOUR, RESOURCE, Flavour
 from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
-from controller.testing.faults import Refuse, Rule
-from controller.testing.mpi import container
-from controller.testing.stage import CRDS, QUIET, Stage, controlling, stage
+from rallypoint.testing.faults import Refuse, Rule
+from rallypoint.testing.mpi import container
+from rallypoint.testing.stage import CRDS, QUIET, Stage, controlling, stage
 
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
 DEFINITION = "mpijobs.kubeflow.org"

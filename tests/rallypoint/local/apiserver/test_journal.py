@@ -17,10 +17,10 @@ import aiohttp
 import pytest
 import yaml
 
-from controller.testing.wire import MERGE, Step, Wire
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.journal import Journal, Unusable
 from rallypoint.local.apiserver.store import Change, Entry
+from rallypoint.testing.wire import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.testing.wire import MERGE, Step, Wire
 from rallypoint.local.apiserver import ApiServer, watching
 from rallypoint.local.apiserver.refusals import Refusal
+from rallypoint.testing.wire import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from controller.testing.wire import Step, Wire
 from rallypoint.local.apiserver import ApiServer
+from rallypoint.testing.wire import Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

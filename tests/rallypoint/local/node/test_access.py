@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from api.meta import Resource
-from controller.testing.bench import Bench, opened
 from rallypoint.local.node.access import PATH, Access, with_mount
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.bench import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from api.meta import PODS
-from controller.testing.bench import Bench, opened
 from rallypoint.local.node.choice import Wanted
 from rallypoint.local.node.following import CONFIG_MAPS, SECRETS
+from rallypoint.testing.bench import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)
 

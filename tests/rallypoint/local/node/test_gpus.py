@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from controller.testing.nvml import Nvml
 from rallypoint.local.node.gpus import NoSuchGpu, found, seen, usable, variables
+from rallypoint.testing.nvml import Nvml
 
 GPUS = ("GPU-aa", "GPU-ab", "GPU-c")
 

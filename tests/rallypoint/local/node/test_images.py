@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from controller.testing.bench import Bench, opened, phase
-from controller.testing.rootfs import build
 from rallypoint.local.node.choice import Wanted, choose
 from rallypoint.local.node.following import CONFIG_MAPS
 from rallypoint.local.node.images import BadImage, Image, Images, command_line, named
 from rallypoint.local.node.keeping import NoNamespaces
 from rallypoint.local.node.launch import Ground, of_image
 from rallypoint.local.node.process import Captured
+from rallypoint.testing.bench import Bench, opened, phase
+from rallypoint.testing.rootfs import build
 
 PERSON = {"A": "person"}
 MACHINE = Ground(PERSON, "/home/person")

@@ -10,9 +10,9 @@ import pytest
 
 from api.meta import PODS, Resource
 from controller.kube.errors import NotFound
-from controller.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 from rallypoint.local.node.choice import Wanted
 from rallypoint.local.storage.storage import CLAIMS, VOLUMES
+from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
 

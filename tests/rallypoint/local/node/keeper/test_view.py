@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.testing.unprivileged_user import ACTING, ROOT, named, start
 from rallypoint.local.node.choice import Wanted
+from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
 
 MOUNT = """
 import os, sys

@@ -1,0 +1,107 @@
+"""Everybody but the controller, through one client: the user who writes jobs and the kubelet that runs pods.
+
+Any server will do, embedded or real.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from api.meta import EVENTS, PODS, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller.kube.client import MERGE_PATCH, Client
+from rallypoint.testing.builders import template
+
+
+class Cast:
+    """Plays in one namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def submit(
+        self,
+        name: str = "train",
+        *,
+        masters: int = 1,
+        workers: int = 1,
+        namespace: str = "",
+        **spec: Any,
+    ) -> dict[str, Any]:
+        """Create a PyTorchJob; ``spec`` is laid over its spec, spelled as on the wire."""
+        roles = {
+            role: {"replicas": count, "template": template()}
+            for role, count in (("Master", masters), ("Worker", workers))
+            if count
+        }
+        body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": name}}
+        return await self.create(
+            RESOURCE, {**body, "spec": {"pytorchReplicaSpecs": roles, **spec}}, namespace
+        )
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str = ""
+    ) -> dict[str, Any]:
+        return _parsed(await self.client.create(resource, namespace or self.namespace, orjson.dumps(body)))
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> dict[str, Any]:
+        return _parsed(await self.client.get(resource, namespace or self.namespace, name))
+
+    async def job(self, name: str = "train") -> dict[str, Any]:
+        return await self.get(RESOURCE, name)
+
+    async def change(
+        self, resource: Resource, name: str, change: Mapping[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        """Apply a merge patch."""
+        body = orjson.dumps(change)
+        return _parsed(
+            await self.client.patch(
+                resource, self.namespace, name, body, content_type=MERGE_PATCH, subresource=subresource
+            )
+        )
+
+    async def items(self, resource: Resource, namespace: str = "") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = _parsed(await self.client.list(resource, namespace or self.namespace))[
+            "items"
+        ]
+        return found
+
+    async def names(self, resource: Resource, namespace: str = "") -> list[str]:
+        """Sorted."""
+        return sorted(one["metadata"]["name"] for one in await self.items(resource, namespace))
+
+    async def delete(self, resource: Resource, name: str, **options: Any) -> None:
+        await self.client.delete(resource, self.namespace, name, **options)
+
+    async def become(
+        self, phase: str, *pods: str, code: int | None = None, container: str = "pytorch"
+    ) -> None:
+        """Play the kubelet: pods change their phase; all pods if none is named."""
+        for name in pods or await self.names(PODS):
+            state = {"terminated": {"exitCode": code or 0}} if code is not None else {"running": {}}
+            container_status = {
+                "name": container,
+                "image": "img",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+            }
+            status = {"phase": phase, "containerStatuses": [{**container_status, "state": state}]}
+            await self.change(PODS, name, {"status": status}, "status")
+
+    async def conditions(self, name: str = "train") -> str:
+        """Such as ``Created T, Running F``."""
+        status = (await self.job(name)).get("status") or {}
+        return ", ".join(f"{one['type']} {one['status'][0]}" for one in status.get("conditions") or ())
+
+    async def events(self, reason: str = "") -> list[str]:
+        """Messages, those that were counted up once; of one reason if it is named."""
+        return [one["message"] for one in await self.items(EVENTS) if reason in {"", one["reason"]}]
+
+
+def _parsed(answer: bytes) -> dict[str, Any]:
+    value: dict[str, Any] = orjson.loads(answer)
+    return value

@@ -1,0 +1,136 @@
+"""What the programs of a node and DNS are told. Pure: documents from a place, nothing written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rallypoint.testing.cluster.layout import DOMAIN, HOST, PAUSE, PODS, Place
+
+SYSCTLS = {
+    "vm/overcommit_memory": "1",
+    "vm/panic_on_oom": "0",
+    "kernel/panic": "10",
+    "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000",
+    "kernel/keys/root_maxbytes": "25000000",
+}
+"""What a kubelet writes for the whole machine. A node shows it files with these values, so that nothing is written."""
+
+
+def containerd(programs: Path, runc: Path, place: Place) -> str:
+    """TOML. Neither AppArmor nor the right to protect a process from the OOM killer is asked for: not every machine has them."""
+    return f"""\
+version = 3
+root = "{place.folder}/containerd"
+state = "/run/containerd"
+oom_score = 0
+
+[grpc]
+address = "/run/containerd/containerd.sock"
+
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "overlayfs"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{PAUSE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true
+disable_apparmor = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{programs}"]
+conf_dir = "{place.config}/cni"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "{runc}"
+SystemdCgroup = false
+"""
+
+
+def cni(place: Place) -> str:
+    """A bridge in the node, with addresses for pods; other nodes' pods are reached by the node's routes."""
+    bridge: dict[str, Any] = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": {
+            "type": "host-local",
+            "ranges": [[{"subnet": place.pods}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": "/run/cni",
+        },
+    }
+    plugins = [bridge, {"type": "loopback"}]
+    return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins})
+
+
+def kubelet(place: Place, ca: Path) -> str:
+    """As kubeadm would set it up, but for what one machine cannot give twice; images are never thrown away."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(ca)},
+            },
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs",
+            "clusterDNS": [HOST],
+            "clusterDomain": DOMAIN,
+            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "evictionHard": {
+                "memory.available": "100Mi",
+                "nodefs.available": "1%",
+                "imagefs.available": "1%",
+            },
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "imageGCHighThresholdPercent": 100,
+            "makeIPTablesUtilChains": False,
+            "resolvConf": str(place.config / "resolv.conf"),
+            "serializeImagePulls": False,
+        }
+    )
+
+
+def kube_proxy(place: Place) -> str:
+    """Limits of connection tracking are the machine's, and stay as they are."""
+    kept = {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"}
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "clientConnection": {"kubeconfig": str(place.config / "kube-proxy.yaml")},
+            "clusterCIDR": PODS,
+            "conntrack": kept,
+            "hostnameOverride": place.name,
+            "mode": "nftables",
+        }
+    )
+
+
+def corefile(kubeconfig: Path) -> str:
+    """The cluster's names; of all others it says at once that there are none."""
+    listen = f"bind {HOST}\n    errors"
+    return f"""\
+{DOMAIN}:53 in-addr.arpa:53 {{
+    {listen}
+    kubernetes {DOMAIN} in-addr.arpa {{
+        kubeconfig {kubeconfig}
+        pods insecure
+        ttl 5
+    }}
+}}
+.:53 {{
+    {listen}
+    template ANY ANY {{
+        rcode NXDOMAIN
+    }}
+}}
+"""

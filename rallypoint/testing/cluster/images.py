@@ -1,0 +1,90 @@
+"""The images that every node of a cluster has, made on this machine: nothing is pulled from anywhere.
+
+``BASE`` has a shell and this Python. The examples' images have the names that their manifests give them: that for MPI has what its
+Dockerfile installs; those with a framework lack the framework, whose environment (``environment``) is too large to be loaded into each
+node and is mounted from this machine, where it was made. Others answer to the names of images that the operator gives to its init
+containers: the wait for a PyTorchJob's master, and kubectl for launchers. The operator's own has the name that ``deploy`` gives it.
+"""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from rallypoint.testing.cluster import archive, roots
+from rallypoint.testing.cluster.archive import Image
+from rallypoint.testing.cluster.layout import PAUSE
+from rallypoint.testing.controlplane.binaries import Say
+
+BASE = "registry.local/base:1"
+FRAMEWORKS = ("demo", "jax", "paddle", "tensorflow", "xgboost")
+"""Tags of the examples' images, and names of files in requirements."""
+_EXAMPLES = "docker.io/library/rallypoint-examples"
+_WAIT = "docker.io/library/alpine:3.10"
+_DELIVERY = "docker.io/kubeflow/kubectl-delivery:latest"
+_OPERATOR_USER = "65532:65532"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def environment(framework: str) -> Path:
+    """Where tools/venv.py makes the environment of a framework."""
+    return roots.REPOSITORY / f".venv-{framework}"
+
+
+def make(folder: Path, kubectl: Path, *, say: Say) -> list[Path]:
+    """Writes all of them, the last with that kubectl; the roots that they are made from are thrown away."""
+    started = time.monotonic()
+    scratch = folder / "roots"
+    scratch.mkdir(parents=True)
+    small, python = roots.small(scratch / "small"), roots.python(scratch / "python")
+    delivery = roots.kubectl(scratch / "kubectl", kubectl)
+    shared = {"PATH": _PATH}
+    wanted = [
+        Image(PAUSE, (small,), entrypoint=("/bin/sleep", "infinity")),
+        Image(BASE, (small, python), command=("/bin/sh",), environment=shared),
+        Image(_WAIT, (small,), command=("/bin/sh",), environment=shared),
+        Image(_DELIVERY, (small, delivery), entrypoint=("/bin/deliver",)),
+        operator(small, python, roots.operator(scratch / "operator"), operator_name()),
+        *_examples(small, python, scratch),
+    ]
+    file = archive.write(wanted, folder / "images.tar")
+    shutil.rmtree(scratch)
+    say(f"  images: {time.monotonic() - started:.0f} s")
+    return [file]
+
+
+def _examples(small: Path, python: Path, scratch: Path) -> Iterator[Image]:
+    programs, place = roots.examples(scratch / "examples"), str(roots.EXAMPLES)
+    mpi = (small, roots.mpi(scratch / "mpi"), programs)
+    yield Image(f"{_EXAMPLES}:mpi", mpi, environment={"PATH": _PATH}, folder=place)
+    layers = (small, python, roots.frameworks(scratch / "frameworks"), programs)
+    for name in FRAMEWORKS:
+        path = f"{environment(name)}/bin:{_PATH}"
+        yield Image(f"{_EXAMPLES}:{name}", layers, environment={"PATH": path}, folder=place)
+
+
+def operator(small: Path, python: Path, environment: Path, name: str) -> Image:
+    """As the Dockerfile says."""
+    return Image(
+        name,
+        (small, python, environment),
+        entrypoint=("python", "-m", "controller"),
+        environment={
+            "PATH": f"{roots.PREFIX}/bin:{_PATH}",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        user=_OPERATOR_USER,
+    )
+
+
+def operator_name() -> str:
+    """What ``deploy`` calls the image, in full."""
+    documents = yaml.load_all(
+        (roots.REPOSITORY / "deploy" / "standalone.yaml").read_text(), Loader=yaml.CSafeLoader
+    )
+    (deployment,) = (document for document in documents if document["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return f"docker.io/library/{container['image']}"

@@ -1,0 +1,40 @@
+"""Whether this machine lets somebody make nodes: asked before anything is made, and answered in words."""
+
+import os
+import subprocess
+
+from rallypoint.testing.cluster import cgroups, network
+from rallypoint.testing.controlplane import Unavailable
+
+
+class Unsuitable(Unavailable):
+    """The machine does not let it be done, whatever is installed."""
+
+
+_PROBE = "probe"
+_NAMESPACES = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup", "--fork")
+_INSIDE = """
+mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t tmpfs tmpfs /run && cd /run && mkdir lower upper work whole &&
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work whole && ip link set lo up
+"""
+
+
+def check() -> None:
+    """Tries what a cluster does to this machine, and takes it back; no cluster may run meanwhile.
+
+    Raises:
+        Unsuitable: it is not allowed here, or a tool of the system is missing.
+    """
+    if os.geteuid() != 0:
+        raise Unsuitable("a node mounts file systems and lays cables: this needs root")
+    try:
+        network.take_up()
+        network.lay()
+        cgroups.make(_PROBE)
+        subprocess.run([*_NAMESPACES, "sh", "-ec", _INSIDE], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = str(getattr(error, "stderr", "")).strip()
+        raise Unsuitable(f"this machine does not let root make nodes: {said or error}") from error
+    finally:
+        cgroups.remove(_PROBE)
+        network.take_up()

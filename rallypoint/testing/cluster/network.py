@@ -1,0 +1,37 @@
+"""This machine's side of the cluster's network: one bridge, and a cable to each node."""
+
+import subprocess
+
+from rallypoint.testing.cluster.layout import BRIDGE, HOST, PREFIX, Place
+
+
+def lay() -> None:
+    """The bridge, with this machine on it.
+
+    Its hardware address is set: else it changes with the cables, and nodes send to the old one for as long as they remember it.
+    """
+    _ip("link", "add", BRIDGE, "address", hardware(HOST), "type", "bridge")
+    _ip("address", "add", f"{HOST}/{PREFIX}", "dev", BRIDGE)
+    _ip("link", "set", BRIDGE, "up")
+
+
+def take_up() -> None:
+    """The bridge away, if it is there; the cables go with their nodes, the routes with the bridge."""
+    subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
+
+
+def plug(place: Place, pid: int) -> None:
+    """A cable to the node whose first process this is; this machine then finds its pods."""
+    peer = ("peer", "name", "eth0", "address", hardware(place.address), "netns", str(pid))
+    _ip("link", "add", place.link, "type", "veth", *peer)
+    _ip("link", "set", place.link, "master", BRIDGE, "up")
+    _ip("route", "replace", place.pods, "via", place.address)
+
+
+def hardware(address: str) -> str:
+    """The hardware address that goes with an IPv4 address, also after a power cut."""
+    return "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)

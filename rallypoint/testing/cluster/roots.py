@@ -1,0 +1,199 @@
+"""What is in the images: small roots from programs and packages of this machine, this interpreter, and this project beside its locked packages."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+from rallypoint.testing import rootfs
+
+REPOSITORY = Path(__file__).parents[3]
+PREFIX = Path("/opt/rallypoint")
+"""Where the operator's environment is, as in the Dockerfile."""
+EXAMPLES = Path("/rallypoint")
+"""Where the folder ``examples`` is, as in examples/Dockerfile."""
+_PROGRAMS = (
+    *rootfs.PROGRAMS, "chmod", "cp", "cut", "date", "dd", "expr", "false", "getent", "grep", "hostname", "kill", "seq", "tail", "timeout", "true",
+)  # fmt: skip
+_LOOKUP = '#!/bin/sh\nshift $(($# - 1))\nexec getent ahostsv4 "$1"\n'
+_DELIVER = '#!/bin/sh\nexec cp /bin/kubectl "$TARGET_DIR/kubectl"\n'
+_USERS = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\nnonroot:x:65532:65532::/tmp:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/sh\n"
+_LEFT_OUT = shutil.ignore_patterns(
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "lib2to3",
+    "config-*",
+    "*.opt-*.pyc",
+)
+_FRAMEWORK_PACKAGES = ("libc6", "libgcc-s1", "libgomp1", "libstdc++6")
+_MPI_PACKAGES = (
+    "bash", "hwloc-nox", "libmpich-dev", "libmpich[0-9]*", "libopenmpi-dev", "libopenmpi[0-9]*", "libpmix2*", "mpich",
+    "openmpi-bin", "openmpi-common", "openssh-client", "openssh-server",
+)  # fmt: skip
+_COMPILER_PACKAGES = (
+    "binutils", "binutils-*-linux-gnu", "cpp-{0}*", "gcc", "gcc-{0}*", "libc6", "libc6-dev", "libgcc-{0}-dev",
+    "linux-libc-dev",
+)  # fmt: skip
+"""With ``{0}`` for the version of gcc. Names of libraries have their version in them, others the processor."""
+_ALTERNATIVES = {"mpicc": "mpicc.openmpi", "mpirun": "orterun", "mpirun.mpich": "mpiexec.hydra"}
+_UNUSED = re.compile(
+    "^/usr/share/(doc|man|lintian|bug|locale)/|^/(usr/)?lib/systemd/|^/etc/(init|pam)|/gconv/|lto-?(1|dump)"
+    r"|/lib(c|mpich|[a-z]+san)\.a$"
+)
+"""Documentation, what starts services, and the largest of what no example is linked with."""
+_LIBRARY = re.compile(r"=> (/\S+)|^\s*(/\S+) \(", re.MULTILINE)
+
+
+def small(folder: Path) -> Path:
+    """A shell and a few programs. Its ``nslookup`` asks as any other program does, whatever the search list holds."""
+    rootfs.build(folder, _PROGRAMS)
+    (folder / "etc" / "passwd").write_text(_USERS)
+    (folder / "bin" / "nslookup").write_text(_LOOKUP)
+    (folder / "bin" / "nslookup").chmod(0o755)
+    (folder / "usr" / "bin").mkdir(parents=True)
+    (folder / "usr" / "bin" / "env").symlink_to("/bin/env")
+    return folder
+
+
+def python(folder: Path) -> Path:
+    """This interpreter, its standard library and what they are linked with, under the paths that they have here."""
+    interpreter = Path(sys.executable).resolve()
+    _copy(interpreter, folder)
+    for name in ("stdlib", "platstdlib"):
+        place = Path(sysconfig.get_path(name, vars=_base()))
+        if not _in(folder, place).exists():
+            shutil.copytree(place, _in(folder, place), symlinks=True, ignore=_LEFT_OUT)
+    _link(folder, interpreter)
+    for place in {_in(folder, interpreter.parent), folder / "usr" / "local" / "bin"}:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in {"python", "python3"} - {interpreter.name}:
+            (place / name).symlink_to(interpreter)
+    return folder
+
+
+def operator(folder: Path) -> Path:
+    """An environment with the locked packages and this project's wheel."""
+    environment = _in(folder, PREFIX)
+    packages = environment / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    packages.mkdir(parents=True)
+    (environment / "bin").mkdir()
+    interpreter = Path(sys.executable).resolve()
+    for name in ("python", "python3"):
+        (environment / "bin" / name).symlink_to(interpreter)
+    (environment / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\n")
+    wheels = folder.with_name(f"{folder.name}-wheels")
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
+    locked = str(REPOSITORY / "requirements" / "runtime.txt")
+    _install(packages, "--require-hashes", "-r", locked)
+    _install(packages, *map(str, wheels.glob("*.whl")))
+    _link(folder)
+    return folder
+
+
+def examples(folder: Path) -> Path:
+    """The examples, where examples/Dockerfile has them."""
+    shutil.copytree(REPOSITORY / "examples", _in(folder, EXAMPLES / "examples"))
+    return folder
+
+
+def frameworks(folder: Path) -> Path:
+    """What compiled modules of Python packages expect of a machine."""
+    _unpack(folder, _FRAMEWORK_PACKAGES)
+    return folder
+
+
+def mpi(folder: Path) -> Path:
+    """Open MPI, MPICH, a C compiler and an ssh server as their packages have them here, set up as examples/mpi/Dockerfile does it."""
+    version = _run("gcc", "-dumpversion").strip()
+    _unpack(folder, [*_MPI_PACKAGES, *(name.format(version) for name in _COMPILER_PACKAGES)])
+    places = ("bin", "sbin", "lib/gcc")
+    _link(
+        folder, *(path for place in places for path in (folder / "usr" / place).rglob("*") if path.is_file())
+    )
+    for name, place in _ALTERNATIVES.items():
+        (folder / "usr" / "bin" / name).unlink(missing_ok=True)
+        (folder / "usr" / "bin" / name).symlink_to(place)
+    ssh = folder / "etc" / "ssh"
+    (ssh / "ssh_config").write_text(
+        "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+    )
+    (ssh / "sshd_config").write_text("StrictModes no\n")
+    _run("ssh-keygen", "-A", "-f", str(folder))
+    (folder / "run" / "sshd").mkdir(parents=True)
+    return folder
+
+
+def kubectl(folder: Path, program: Path) -> Path:
+    """What brings kubectl into launchers that start their ranks by it."""
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy2(program, folder / "bin" / "kubectl")
+    (folder / "bin" / "deliver").write_text(_DELIVER)
+    (folder / "bin" / "deliver").chmod(0o755)
+    return folder
+
+
+def _unpack(folder: Path, packages: Iterable[str]) -> None:
+    """The files of packages that are installed here, links as links."""
+    for line in _run("dpkg", "--listfiles", *_installed(packages)).splitlines():
+        path = Path(line)
+        if path.is_file() and not _UNUSED.search(line):
+            _copy(path, folder, follow_symlinks=False)
+
+
+def _installed(packages: Iterable[str]) -> list[str]:
+    """Those of these patterns. Raises CalledProcessError when nothing is known of one."""
+    told = _run("dpkg-query", "--show", "--showformat=${db:Status-Abbrev}\t${binary:Package}\n", *packages)
+    found = (line.split("\t") for line in told.splitlines())
+    return [name for status, name in found if status.startswith("ii")]
+
+
+def _base() -> dict[str, str]:
+    """Where the interpreter itself was installed, also when it runs from an environment."""
+    return {
+        "installed_base": sys.base_prefix,
+        "installed_platbase": sys.base_exec_prefix,
+        "base": sys.base_prefix,
+        "platbase": sys.base_exec_prefix,
+    }
+
+
+def _install(packages: Path, *what: str) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    options = ("--no-deps", "--only-binary=:all:", "--compile-bytecode", "--quiet")
+    _run(str(uv), "pip", "install", *options, "--python", sys.executable, "--target", str(packages), *what)
+
+
+def _link(folder: Path, *programs: Path) -> None:
+    """Brings the libraries along that these programs and all modules in the folder are linked with."""
+    for library in _libraries([*programs, *folder.rglob("*.so"), *folder.rglob("*.so.*")]):
+        if not _in(folder, library).exists() and not _in(folder / "usr", library).exists():
+            _copy(library, folder)
+
+
+def _libraries(binaries: Iterable[Path]) -> set[Path]:
+    told = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout
+    return {Path(one or other) for one, other in _LIBRARY.findall(told)}
+
+
+def _copy(path: Path, folder: Path, *, follow_symlinks: bool = True) -> None:
+    target = _in(folder, path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, target, follow_symlinks=follow_symlinks)
+
+
+def _in(folder: Path, path: Path) -> Path:
+    return folder / path.relative_to("/")
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(
+        command, cwd=REPOSITORY, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    ).stdout

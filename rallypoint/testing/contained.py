@@ -1,0 +1,91 @@
+"""``python -m controller`` as in a container of the image: its packages, its user, a pod's files; Linux, as root.
+
+    python -m rallypoint.testing.contained ENVIRONMENT FOLDER [FLAG...]
+
+ENVIRONMENT is a virtual environment, as ``build_environment`` makes it; FOLDER holds the ServiceAccount's files, which
+lie where the kubelet mounts them. The rest of the file system is this machine's.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rallypoint.local.node.keeper import system
+from rallypoint.local.node.keeper.view import Mount, View
+
+ROOT = Path(__file__).parents[2]
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+USER = 65532
+"""The image's."""
+DECLARED = ("KUBERNETES_SERVICE_", "MY_POD_", "MALLOC_")
+"""How the variables begin that a pod of the Deployment has."""
+
+
+def build_environment(folder: Path, interpreter: Path) -> Path:
+    """Make a virtual environment as the Dockerfile does: what ``requirements/runtime.txt`` locks, and the wheel.
+
+    Raises:
+        CalledProcessError: a package cannot be had, or the wheel cannot be built.
+    """
+    environment, wheels = folder / "environment", folder / "wheels"
+    _run(str(interpreter), "-m", "venv", "--without-pip", str(environment))
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
+    _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "runtime.txt"))
+    _install(environment, *map(str, wheels.glob("*.whl")))
+    return environment
+
+
+def _install(environment: Path, *what: str) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    options = ("--no-deps", "--only-binary=:all:", "--quiet", "--python", str(environment / "bin" / "python"))
+    _run(str(uv), "pip", "install", *options, *what)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def enter(environment: Path, service_account: Path) -> None:
+    """Make this process see a pod's files and act as the image's user."""
+    system.unshare(system.NEW_MOUNT)
+    system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
+    interpreter = (environment / "bin" / "python").resolve()
+    view = View("/nowhere")
+    for needed in (environment, interpreter):
+        _open_way(view, needed)
+    for path in (service_account, *service_account.iterdir()):
+        os.chown(path, USER, USER)
+    view.mount([Mount(str(service_account), SERVICE_ACCOUNT, read_only=True)])
+    os.setgroups([])
+    os.setgid(USER)
+    os.setuid(USER)
+    system.die_with_parent()  # Another user's process has forgotten that.
+
+
+def _open_way(view: View, path: Path) -> None:
+    """Let every user pass the folders above, in this process's mount namespace alone."""
+    for folder in reversed(path.parents):
+        if not folder.stat().st_mode & 1:
+            # Pods never need this, so it has no public name.
+            view._mirror(str(folder))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            folder.chmod(0o755)
+
+
+def variables(environment: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the image, and those that the Deployment and the kubelet add."""
+    declared = {name: value for name, value in given.items() if name.startswith(DECLARED)}
+    path = f"{environment}/bin:/usr/local/bin:/usr/bin:/bin"
+    return {"PATH": path, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **declared}
+
+
+def main(environment: Path, service_account: Path, *flags: str) -> None:
+    enter(environment, service_account)
+    os.chdir("/")
+    command = [str(environment / "bin" / "python"), "-m", "controller", *flags]
+    os.execve(command[0], command, variables(environment, os.environ))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,128 @@
+"""A door between a controller's process and a real API server, at which single jobs are held, so that it is killed just there.
+
+    async with Door(connection, {"cut-7": Hold(Cut(12, Moment.AFTER))}) as door: ...  # the controller is told of ``door.url``
+
+A job's calls are those that name it; watches name none and always pass. Many jobs may be held at once and cut by one kill.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from controller.kube.client import LONGEST_LINE_BYTES
+from controller.kube.connect import Connection
+from rallypoint.testing.killing import Cut, Moment
+
+PASSED_ON = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Where a job is held: its events are counted apart from its other calls."""
+
+    cut: Cut
+    is_event: bool = False
+
+
+class Door:
+    """Serves plain HTTP on loopback while the block runs. Jobs that are counted and held are named ``cut-NUMBER``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        holds: Mapping[str, Hold] | None = None,
+        *,
+        unanswered: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        """``unanswered`` are methods and paths: such a call takes place once, and its answer is lost in a gateway, which asks for another try."""
+        self.url = ""
+        self.calls: Counter[tuple[str, bool]] = Counter()
+        """How often each job was named: by events, by other calls."""
+        self.held: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """Set when the job is held."""
+        self._connection = connection
+        self._holds = holds or {}
+        self._unanswered = set(unanswered)
+        self._over = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.tls() or True)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(None))
+        app = web.Application(client_max_size=0)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        host, port = self._runner.addresses[0]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        await self._session.close()  # which ends the watches
+        await self._runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if request.query.get("watch"):
+            return await self._stream(request)
+        job, is_event = _job(request.path_qs.encode() + body), request.path.endswith("/events")
+        self.calls[job, is_event] += 1
+        hold = self._holds.get(job)
+        if hold is None or (is_event, self.calls[job, is_event]) != (hold.is_event, hold.cut.number):
+            answer = await self._pass_on(request, body)
+            if (call := (request.method, request.path)) in self._unanswered:
+                self._unanswered.remove(call)
+                return web.Response(status=503, headers={"Retry-After": "1"})
+            return answer
+        if hold.cut.moment is Moment.AFTER:
+            await self._pass_on(request, body)
+        self.held[job].set()
+        await self._over.wait()
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response(status=499)
+
+    async def _pass_on(self, request: web.Request, body: bytes) -> web.Response:
+        async with self._call(request, body) as answer:
+            headers = {name: answer.headers[name] for name in ("Retry-After",) if name in answer.headers}
+            return web.Response(
+                body=await answer.read(),
+                status=answer.status,
+                content_type=answer.content_type,
+                headers=headers,
+            )
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        async with self._call(request, b"") as answer:
+            response = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.content_type})
+            response.enable_chunked_encoding()
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionResetError, aiohttp.ClientError):  # whoever watches is dead
+                while line := await answer.content.readline(max_line_length=LONGEST_LINE_BYTES):
+                    await response.write(line)
+        return response
+
+    def _call(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":  # pyright: ignore[reportPrivateUsage] - it has no other name
+        return self._session.request(
+            request.method,
+            URL(self._connection.server + request.raw_path, encoded=True),
+            data=body or None,
+            headers={name: request.headers[name] for name in PASSED_ON if name in request.headers},
+        )
+
+
+def _job(told: bytes) -> str:
+    found = re.search(rb"\bcut-\d+\b", told)
+    return found[0].decode() if found else ""

@@ -1,0 +1,94 @@
+"""Jobs on a real control plane: made and looked at as by a user with kubectl, pods ended as by a kubelet."""
+
+from typing import Any
+
+from rallypoint.testing.controlplane import ControlPlane
+
+
+class Jobs:
+    """Jobs of one kind and namespace on a control plane, and the user's and the kubelet's part in their lives."""
+
+    kind = "PyTorchJob"
+    container = "pytorch"
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self._plane = plane
+        self._namespace = namespace
+
+    def path(self, name: str = "") -> str:
+        base = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/{self.kind.lower()}s"
+        return f"{base}/{name}" if name else base
+
+    def create(self, name: str, body: dict[str, Any]) -> None:
+        whole = {"apiVersion": "kubeflow.org/v1", "kind": self.kind, **body}
+        whole["metadata"] = {**body.get("metadata", {}), "name": name}
+        self._plane.request("POST", self.path(), whole)
+
+    def patch(self, name: str, change: dict[str, Any]) -> None:
+        self._plane.request("PATCH", self.path(name), change)
+
+    def conditions(self, name: str) -> list[tuple[str, str]]:
+        status = self._plane.request("GET", self.path(name)).get("status", {})
+        return [(one["type"], one["status"]) for one in status.get("conditions", [])]
+
+    def condition(self, name: str, type_: str) -> dict[str, Any]:
+        conditions = self._plane.request("GET", self.path(name))["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == type_)
+
+    def wait_for(self, name: str, type_: str) -> None:
+        self._plane.wait(
+            f"{name} to be {type_}", lambda: (type_, "True") in self.conditions(name), seconds=60
+        )
+
+    def names(self, plural: str) -> list[str]:
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/{plural}")["items"]
+        return sorted(item["metadata"]["name"] for item in items)
+
+    def pods(self, job: str) -> list[str]:
+        return [name for name in self.names("pods") if name.startswith(f"{job}-")]
+
+    def uid(self, pod: str) -> str:
+        """The pod's UID, empty while there is none of that name."""
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/pods")["items"]
+        return next((str(one["metadata"]["uid"]) for one in items if one["metadata"]["name"] == pod), "")
+
+    def owner(self, path: str) -> str:
+        if not self._plane.has(path):
+            return ""
+        owners = self._plane.request("GET", path)["metadata"].get("ownerReferences", [])
+        return str(owners[0]["name"]) if owners else ""
+
+    def event_reasons(self, job: str) -> set[str]:
+        items = self._plane.request("GET", f"/api/v1/namespaces/{self._namespace}/events")["items"]
+        return {item["reason"] for item in items if item["involvedObject"]["name"] == job}
+
+    def end_pod(self, name: str, phase: str, code: int) -> None:
+        """Let a pod's container end, as a kubelet would say it."""
+        ended = {"terminated": {"exitCode": code, "reason": "Completed" if code == 0 else "Error"}}
+        status = {
+            "phase": phase,
+            "containerStatuses": [
+                {
+                    "name": self.container,
+                    "image": "x",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": ended,
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{name}/status"
+        self._plane.request("PATCH", path, {"status": status})
+
+
+def job(*, workers: int, roles: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """A job of a master and workers on a simulated node; ``roles`` is merged over them, None removes one."""
+    template = {"spec": {"nodeName": "node-0", "containers": [{"name": "pytorch", "image": "x"}]}}
+    specs: dict[str, Any] = {
+        "Master": {"replicas": 1, "template": template},
+        "Worker": {"replicas": workers, "template": template},
+    }
+    for name, change in (roles or {}).items():
+        specs[name] = None if change is None else {**(specs.get(name) or {}), **change}
+    return {"spec": {"pytorchReplicaSpecs": {k: v for k, v in specs.items() if v is not None}, **spec}}

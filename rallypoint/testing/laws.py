@@ -1,0 +1,284 @@
+"""What must hold at every change of a cluster, whatever has happened to the controller; told of each change in the server's order."""
+
+import copy
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from typing_extensions import override
+
+from api.batch import BATCH_JOBS
+from api.meta import EVENTS, PODS, SERVICES
+from rallypoint.testing.builders import NOON
+from rallypoint.testing.history import History
+from rallypoint.testing.workloads import Workload
+
+FOREIGN = "rallypoint.testing/foreign"
+"""The label of what somebody else has made; nothing of ours may delete it."""
+TERMINAL = ("Succeeded", "Failed")
+_ENDED = {"Complete": "Succeeded", "Failed": "Failed"}
+"""What the conditions of a batch Job mean for the job that it launches."""
+INEXACT_SECONDS = 4.0
+"""By so much times may differ from the server's: they are of whole seconds, and so are those that its answers bear."""
+
+
+class Laws(History):
+    """A history of jobs of one kind that notes each breach."""
+
+    def __init__(self, workload: Workload, excused: set[str] | None = None) -> None:
+        """``excused`` are UIDs of what others delete, which laws of several kinds share."""
+        super().__init__()
+        self.workload = workload
+        self.broken: list[str] = []
+        self.failed: Counter[tuple[str, str]] = Counter()
+        """By job UID and role: pods that have failed."""
+        self.replaced: Counter[tuple[str, str]] = Counter()
+        """By job UID and role: pods that were deleted because they had failed, and for nothing else."""
+        self.excused = set[str]() if excused is None else excused
+        self.ends_told: Counter[str] = Counter()
+        """By job UID: how often its end was told."""
+        self._may_end: defaultdict[str, set[str]] = defaultdict(set)
+        """By job UID: the ends for which there has been a reason."""
+        self._specs: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
+        """By job UID: its specs, with the version that each came with."""
+        self._made_at: dict[str, int] = {}
+        """By UID: the version that a pod was made at."""
+        self.set_back: set[str] = set()
+        """UIDs of jobs that a restored backup has put back to an earlier state: what was counted since is unknown to the server."""
+        self.time = NOON
+        """The server's time of the change that is taken."""
+
+    @override
+    def take(self, type_: str, obj: dict[str, Any]) -> None:
+        before = self.now.get((obj["kind"], obj["metadata"]["name"]))
+        match obj["kind"]:
+            case self.workload.resource.kind if type_ != "DELETED":
+                self._job_changed(before or obj, obj)
+                self._times_are_right(before or obj, obj)
+            case self.workload.resource.kind:
+                self._job_gone(obj)
+            case BATCH_JOBS.kind:
+                self._launcher_changed(obj)
+            case PODS.kind | SERVICES.kind if FOREIGN in (obj["metadata"].get("labels") or {}):
+                if type_ == "DELETED" and not self._may_go(obj):
+                    self.broken.append(f"{_named(obj)} belongs to somebody else and is gone")
+            case EVENTS.kind if type_ != "DELETED" and obj["reason"] in self._ends:
+                self._end_told(before, obj)
+            case PODS.kind if before is None:
+                self._pod_made(obj)
+            case PODS.kind:
+                self._pod_changed(type_, before or obj, obj)
+            case _:
+                pass
+        super().take(type_, obj)
+        if obj["kind"] == PODS.kind:
+            self._launchers_counted(obj)
+
+    def remember(self) -> "Laws":
+        """What ``go_back`` needs of the state of now."""
+        then = copy.copy(self)
+        then.now, then.made = self.now.copy(), self.made.copy()
+        then.failed, then.replaced = self.failed.copy(), self.replaced.copy()
+        then.ends_told = self.ends_told.copy()
+        return then
+
+    def go_back(self, then: "Laws") -> None:
+        """The server has been put back to how it was then; nobody has deleted what is gone by that, nor made what is back.
+
+        Whoever knows what has been since may go by it once more: pods that are back may be lost again, and what ended may end.
+        """
+        self.now, self.made = then.now.copy(), then.made.copy()
+        self.failed, self.replaced = then.failed.copy(), then.replaced.copy()
+        self.ends_told = then.ends_told.copy()
+        for (kind, _), obj in self.now.items():
+            uid = obj["metadata"]["uid"]
+            if kind == PODS.kind:
+                self.excused.add(uid)
+            elif kind == self.workload.resource.kind:
+                self.set_back.add(uid)
+                known = [(0, spec) for _, spec in self._specs[uid]]
+                self._specs[uid] = [*known, (0, obj["spec"])]
+
+    def _job_gone(self, job: dict[str, Any]) -> None:
+        """By its user, or by its TTL when that is over."""
+        if job["metadata"]["uid"] in self.excused:
+            return
+        ttl = job["spec"].get("runPolicy", {}).get("ttlSecondsAfterFinished")
+        ended = (job.get("status") or {}).get("completionTime")
+        if ttl is None or ended is None or not is_finished(job):
+            self.broken.append(f"{_named(job)} is deleted without a reason")
+        elif self._seconds_since(ended) < ttl - INEXACT_SECONDS:
+            self.broken.append(f"{_named(job)} is deleted {self._seconds_since(ended)} s after its end")
+
+    def _times_are_right(self, before: Mapping[str, Any], job: Mapping[str, Any]) -> None:
+        """By the server's clock, whatever the controller's says.
+
+        The deadline of a launcher's Job is the Job's. After a restore the Job may be older than the start that its MPIJob then gets.
+        """
+        status = job.get("status") or {}
+        for field in ("startTime", "completionTime"):
+            told = status.get(field)
+            if told is None or told == (before.get("status") or {}).get(field):
+                continue
+            created = -self._seconds_since(job["metadata"]["creationTimestamp"])
+            if not created - INEXACT_SECONDS <= -self._seconds_since(told) <= INEXACT_SECONDS:
+                self.broken.append(f"{_named(job)} has the {field} {told} at {self.time}")
+        limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
+        late = next((one for one in status.get("conditions") or () if "deadline" in one["message"]), None)
+        is_news = has(job, "Failed") and not has(before, "Failed")
+        by_launcher = self.workload.has_launcher_job and job["metadata"]["uid"] in self.set_back
+        created_at = job["metadata"]["creationTimestamp"]
+        began = created_at if by_launcher else status.get("startTime", created_at)
+        if is_news and late and limit and self._seconds_since(began) < limit - INEXACT_SECONDS:
+            self.broken.append(f"{_named(job)} is late after {self._seconds_since(began)} s")
+
+    def _seconds_since(self, told: str) -> float:
+        return (self.time - datetime.fromisoformat(told)).total_seconds()
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        """The reasons of the events that tell of an end, and of nothing else."""
+        told = TERMINAL[:1] if self.workload.has_launcher_job else TERMINAL
+        return *(f"{self.workload.resource.kind}{one}" for one in told), *self.workload.failures
+
+    def _launchers_counted(self, pod: Mapping[str, Any]) -> None:
+        if FOREIGN in pod["metadata"]["labels"] or not self.workload.is_launcher(pod):
+            return
+        owner = _owner(pod).get("uid")
+        there = [
+            one
+            for (kind, _), one in self.now.items()
+            if kind == PODS.kind
+            and FOREIGN not in one["metadata"]["labels"]
+            and self.workload.is_launcher(one)
+            and _owner(one).get("uid") == owner
+            and _phase(one) not in TERMINAL
+        ]
+        if len(there) > 1:
+            self.broken.append(f"{_named(pod)} is one of {len(there)} launchers")
+
+    def _launcher_changed(self, launcher: Mapping[str, Any]) -> None:
+        owner = self._job_of(launcher)
+        if owner is not None:
+            for condition, end in _ENDED.items():
+                if has(launcher, condition):
+                    self._may_end[owner["metadata"]["uid"]].add(end)
+
+    def _job_changed(self, before: Mapping[str, Any], after: dict[str, Any]) -> None:
+        specs = self._specs[after["metadata"]["uid"]]
+        if not specs or specs[-1][1] != after["spec"]:
+            specs.append((_version(after), after["spec"]))
+        for type_ in TERMINAL:
+            if has(before, type_) and not has(after, type_):
+                self.broken.append(f"{_named(after)} is no longer {type_}")
+            if has(after, type_) and not has(before, type_) and not self._has_reason(type_, after):
+                self.broken.append(f"{_named(after)} is {type_} without a reason")
+        if has(after, "Succeeded") and has(after, "Failed"):
+            self.broken.append(f"{_named(after)} has both succeeded and failed")
+        for role, told in replica_statuses(before).items():
+            now = replica_statuses(after).get(role)
+            if now is not None and (now.get("restarts") or 0) < (told.get("restarts") or 0):
+                self.broken.append(f"{_named(after)} forgets restarts of {role}")
+
+    def _may_go(self, foreign: dict[str, Any]) -> bool:
+        """Whether somebody deletes it, or the job that it refers to is gone."""
+        return foreign["metadata"]["uid"] in self.excused or (
+            "ownerReferences" in foreign["metadata"] and self._job_of(foreign) is None
+        )
+
+    def _has_reason(self, type_: str, job: dict[str, Any]) -> bool:
+        limited = "activeDeadlineSeconds" in job["spec"].get("runPolicy", {})
+        return type_ in self._may_end[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
+
+    def _end_told(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
+        """A restored server has forgotten events that are counted up: one that is new to it has been recorded once since."""
+        uid = event["involvedObject"]["uid"]
+        if before is None and uid in self.set_back:
+            self.ends_told[uid] += 1
+        else:
+            self.ends_told[uid] += event["count"] - (before["count"] if before else 0)
+        if self.ends_told[uid] > 1:
+            self.broken.append(f"the end of {event['involvedObject']['name']} is told again")
+
+    def _pod_made(self, pod: dict[str, Any]) -> None:
+        self._made_at[pod["metadata"]["uid"]] = _version(pod)
+        job = self._job_of(pod)
+        if job is None:
+            return  # made for a job that went meanwhile; it goes, too
+        if is_finished(job):
+            self.broken.append(f"{_named(pod)} is made for a job that has ended")
+        # Any spec so far: the latest may be news to the controller.
+        if not any(self._wants(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
+            self.broken.append(f"{_named(pod)} is none that its job asks for")
+
+    def _pod_changed(self, type_: str, before: dict[str, Any], pod: dict[str, Any]) -> None:
+        job = self._job_of(pod)
+        if job is None:
+            return
+        role = job["metadata"]["uid"], self.workload.role_of(pod)
+        self.failed[role] += _phase(pod) == "Failed" != _phase(before)
+        if _phase(pod) in TERMINAL:
+            self._may_end[role[0]].add(_phase(pod))
+        if pod["metadata"]["uid"] in self.excused:
+            self._may_end[role[0]].add("Failed")  # a running pod that somebody removes counts as failed
+        is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
+        if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
+            return
+        if pod["metadata"]["uid"] in self.excused or not all(self._wanted_since_made(job, pod)):
+            return
+        self.replaced[role] += 1
+        if _phase(before) != "Failed":
+            self.broken.append(f"{_named(pod)} is deleted without a reason")
+
+    def _wanted_since_made(self, job: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[bool]:
+        """Whether each spec that was valid in the pod's life asks for it."""
+        specs = self._specs[job["metadata"]["uid"]]
+        made = self._made_at[pod["metadata"]["uid"]]
+        for (_, spec), (until, _) in zip(specs, [*specs[1:], (sys.maxsize, {})], strict=True):
+            if until > made:
+                yield self._wants(job, spec, pod)
+
+    def _wants(self, job: Mapping[str, Any], spec: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+        is_suspended = spec.get("runPolicy", {}).get("suspend", False)
+        names = self.workload.pod_names(job["metadata"]["name"], spec)
+        return not is_suspended and pod["metadata"]["name"] in names
+
+    def _job_of(self, pod: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The job that controls the pod, if it is still there."""
+        owner = _owner(pod)
+        job = self.now.get((self.workload.resource.kind, owner.get("name", "")))
+        return job if job is not None and job["metadata"]["uid"] == owner.get("uid") else None
+
+
+def _owner(obj: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(obj["metadata"].get("ownerReferences") or ()), {})
+    return found
+
+
+def _phase(pod: Mapping[str, Any]) -> str:
+    return str(pod["status"]["phase"])
+
+
+def _version(obj: Mapping[str, Any]) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def has(job: Mapping[str, Any], type_: str) -> bool:
+    """Whether that condition is true."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any((one["type"], one["status"]) == (type_, "True") for one in conditions)
+
+
+def is_finished(job: Mapping[str, Any]) -> bool:
+    return any(has(job, type_) for type_ in TERMINAL)
+
+
+def replica_statuses(job: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = (job.get("status") or {}).get("replicaStatuses") or {}
+    return found
+
+
+def _named(obj: Mapping[str, Any]) -> str:
+    return f"{obj['kind']} {obj['metadata']['name']}"

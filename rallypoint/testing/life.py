@@ -1,0 +1,358 @@
+"""A job's life in memory: plans come true at once, and tests play the kubelet and the user.
+
+It stands for the API server, the caches and everything between them, so that a test of decisions needs none of these.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from api.batch import BATCH_JOBS, batch_job_from_json
+from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
+from api.job import Job, JobStatus
+from api.meta import PODS, SERVICES, Resource
+from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, Upkeep
+from controller.kind import Options, Replicas
+from controller.kinds.pytorch import PYTORCH
+from controller.policy.replacement import observed
+from controller.reconcile.observe import in_place
+from controller.reconcile.plan import decide
+from controller.reconcile.status import differs
+from rallypoint.local.apiserver.patch import merge
+from rallypoint.testing.builders import NOON, pytorch_job
+
+Step = Callable[["Life"], object]
+"""Something that happens to a job."""
+
+MOST_PASSES = 12
+"""More than any change needs until nothing is left to do."""
+
+
+class Life:
+    """One job with its children. With ``graceful``, deleted pods that have started stay until ``go`` takes them."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        kind: Replicas[Any] = PYTORCH,  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
+        options: Options | None = None,
+        graceful: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.job = job
+        self.now: datetime = NOON
+        self.pods: dict[str, Pod] = {}
+        self.services: dict[str, Service] = {}
+        self.group: PodGroup | None = None
+        self.is_taken = False
+        """Whether a PodGroup of somebody else has the job's name."""
+        self.extras: dict[str, dict[str, Any]] = {}
+        """Children that are not watched, by name; of several of one name the later ones by ``Kind/name``."""
+        self.batch_jobs: dict[str, dict[str, Any]] = {}
+        self.batch_pods: list[Pod] = []
+        self.places: dict[str, str] = {}
+        """Where nodes are, by name."""
+        self.answered: set[str] = set()
+        """UIDs of pods that have been asked whether they are up."""
+        self.events: list[Event] = []
+        self.counts: list[Count] = []
+        self.made: list[str] = []
+        """Names of all pods ever made, in order."""
+        self.is_deleted = False
+        self.malformed: tuple[Problem, ...] = ()
+        self.options = options or Options()
+        self._graceful = graceful
+        self._failures: Mapping[str, Failure] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._versions = 1
+
+    @property
+    def status(self) -> JobStatus:
+        return self.job.status or JobStatus()
+
+    @property
+    def conditions(self) -> str:
+        """The conditions in their order, such as ``Created T, Running F``."""
+        return ", ".join(f"{one.type} {one.status[0]}" for one in self.status.conditions or ())
+
+    @property
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """The replica statuses as on the wire, without the selectors."""
+        roles = self.status.to_wire().get("replicaStatuses", {})
+        return {
+            name: {key: value for key, value in one.items() if key != "selector"}
+            for name, one in roles.items()
+        }
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of the events so far."""
+        return [event.reason for event in self.events]
+
+    def decide(self) -> Plan:
+        """What the next pass would do."""
+        key = Key(self.job.metadata.namespace, self.job.metadata.name)
+        self._failures = observed(self._failures, self.pods.values(), self.now)
+        children = Snapshot(
+            in_place(self.kind, key, self.pods.values()),
+            in_place(self.kind, key, self.services.values()),
+            self.group,
+            tuple(batch_job_from_json(msgspec.json.encode(one)) for one in self.batch_jobs.values()),
+            tuple(self.batch_pods),
+            frozenset(self.answered),
+            self.places,
+            self._failures,
+        )
+        return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
+
+    def step(self) -> Plan:
+        """One pass, carried out."""
+        plan = self.decide()
+        self.apply(plan)
+        return plan
+
+    def settle(self) -> list[Plan]:
+        """Passes until there is nothing left to do; those that did something.
+
+        Raises:
+            AssertionError: the passes do not come to an end.
+        """
+        done: list[Plan] = []
+        for _ in range(MOST_PASSES):
+            if self.is_deleted or self.is_idle(self.decide()):
+                return done
+            done.append(self.step())
+        raise AssertionError(f"after {MOST_PASSES} passes there is still something to do: {self.decide()}")
+
+    def is_idle(self, plan: Plan) -> bool:
+        """Whether the plan writes and tells nothing."""
+        written = plan.status is not None and differs(self.job, plan.status)
+        acts = [
+            *self._new(self._taken_by_server(plan.create)),
+            *(one for one in plan.delete if one.uid or self._key(one.resource, one.name) in self.extras),
+        ]
+        return not (written or acts or plan.counts or plan.delete_job or self._news(plan.events))
+
+    def apply(self, plan: Plan) -> None:
+        """Let a plan come true."""
+        for doomed in plan.delete:
+            if doomed.resource == PODS:
+                self._delete_pod(doomed.name, doomed.uid)
+            elif doomed.resource == SERVICES:
+                assert self.services.pop(doomed.name).uid == doomed.uid, (
+                    f"{doomed.name} is another Service by now"
+                )
+            elif self.group is not None and doomed.resource.kind == "PodGroup":
+                assert self.group.uid == doomed.uid
+                self.group = None
+            else:
+                self.extras.pop(self._key(doomed.resource, doomed.name), None)
+        for child in self._new(self._taken_by_server(plan.create)):
+            self._create(child)
+        if plan.status is not None:
+            self.job = self.job.model_copy(update={"status": plan.status})
+        for event in plan.events:
+            self.events += self._news([event])
+            if event.once:
+                self._told.add((event.reason, event.once))
+        self.counts += plan.counts
+        self.is_deleted = plan.delete_job
+
+    def become(
+        self,
+        phase: str,
+        *names: str,
+        code: int | None = None,
+        started_at: datetime | None = None,
+        exits: tuple[Exit, ...] = (),
+        **fields: Any,
+    ) -> None:
+        """Play the kubelet: set the phase of these pods, by role and index such as ``worker-0``; of all without names.
+
+        ``code`` is how the kind's container ended, ``started_at`` when it had begun.
+        """
+        for name in self._named(names):
+            if code is not None:
+                exits = (Exit(self._container(name), code, started_at=started_at),)
+            row = msgspec.structs.replace(self.pods[name], phase=phase, exits=exits, **fields)
+            self.pods[name] = row
+
+    def remove(self, *names: str) -> None:
+        """Play the user: ask for the deletion of pods."""
+        for name in self._named(names):
+            self._delete_pod(name, self.pods[name].uid)
+
+    def admit(self, phase: str = "Inqueue", **spec: Any) -> None:
+        """Play the gang scheduler: the PodGroup gets to that phase, and its spec says that, too."""
+        assert self.group is not None
+        said = msgspec.json.encode({**msgspec.json.decode(self.group.spec), **spec})
+        self.group = msgspec.structs.replace(self.group, phase=phase, spec=said)
+
+    def launch(
+        self,
+        phase: str = "Running",
+        code: int | None = None,
+        restarts: int = 0,
+        exits: tuple[Exit, ...] = (),
+        **fields: Any,
+    ) -> None:
+        """Play the controller of batch Jobs and the kubelet: the launcher's pod gets to that phase."""
+        ((name, job),) = self.batch_jobs.items()
+        assert not job["spec"].get("suspend"), f"{name} is suspended"
+        row = Pod(
+            self.job.metadata.namespace,
+            f"{name}-x",
+            f"{name}-x-uid",
+            1,
+            phase=phase,
+            exits=exits if code is None else (Exit("mpi", code),),
+            restarts=restarts,
+            **fields,
+        )
+        self.batch_pods = [row]
+
+    def end_batch(self, type_: str, *, reason: str = "", message: str = "", **status: Any) -> None:
+        """Play the controller of batch Jobs: the launcher's Job is ``Complete`` or ``Failed``."""
+        ((name, job),) = self.batch_jobs.items()
+        now = self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ended = {
+            "type": type_,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now,
+        }
+        done = {"completionTime": now} if type_ == "Complete" else {}
+        self.batch_jobs[name] = {**job, "status": {"startTime": now, **done, **status, "conditions": [ended]}}
+
+    def go(self, *names: str) -> None:
+        """Play the kubelet: pods are gone now."""
+        for name in self._named(names):
+            del self.pods[name]
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def respecify(self, job: Job) -> None:
+        """Play the user: another spec, the same job."""
+        self.job = job.model_copy(update={"status": self.job.status})
+
+    def write(self, **status: Any) -> None:
+        """Lay something over the status, spelled as in the model."""
+        self.job = self.job.model_copy(update={"status": self.status.model_copy(update=status)})
+
+    def _container(self, pod: str) -> str:
+        """The container of that pod whose exit code counts."""
+        role = pod.removeprefix(f"{self.job.metadata.name}-").split("-")[0]
+        return next((one.container for one in self.kind.roles(self.job).values() if one.label == role), "")
+
+    def _named(self, names: Iterable[str]) -> list[str]:
+        return [f"{self.job.metadata.name}-{name}" for name in names] or list(self.pods)
+
+    def _taken_by_server(self, children: Sequence[Child]) -> Sequence[Child]:
+        """None while one that goes first is refused."""
+        return () if self.is_taken and any(one.first for one in children) else children
+
+    def _new(self, children: Iterable[Child]) -> list[Child]:
+        return [one for one in children if not self._is_as_wanted(one)]
+
+    def _is_as_wanted(self, child: Child) -> bool:
+        """Whether there is nothing to do for a child that decisions do not read."""
+        if child.upkeep in {Upkeep.ONCE, Upkeep.CHANGE}:
+            return False
+        if child.upkeep is Upkeep.FREE:
+            return True
+        there = self.extras.get(self._key(child.resource, child.name))
+        if there is None:
+            return child.upkeep is Upkeep.KEPT
+        return child.flaw is not None or there == child.body()
+
+    def _key(self, resource: Resource, name: str) -> str:
+        is_first = name not in self.extras or self.extras[name]["kind"] == resource.kind
+        return name if is_first else f"{resource.kind}/{name}"
+
+    def _news(self, events: Iterable[Event]) -> list[Event]:
+        return [one for one in events if not one.once or (one.reason, one.once) not in self._told]
+
+    def _create(self, child: Child) -> None:
+        self._versions += 1
+        if child.upkeep is Upkeep.FREE:
+            return
+        body = child.body()
+        if child.upkeep not in {Upkeep.ONCE, Upkeep.CHANGE}:
+            self.extras[self._key(child.resource, child.name)] = body
+            return
+        if child.upkeep is Upkeep.CHANGE:
+            self._change(child, body)
+            return
+        meta = {
+            **body["metadata"],
+            "namespace": self.job.metadata.namespace,
+            "uid": f"uid-{self._versions}",
+            "resourceVersion": str(self._versions),
+        }
+        raw = msgspec.json.encode({**body, "metadata": meta, "status": {"phase": "Pending"}})
+        if child.resource == PODS:
+            assert child.name not in self.pods, f"{child.name} exists"
+            self.pods[child.name] = pod_from_json(raw)
+            self.made.append(child.name)
+        elif child.resource.kind == "PodGroup":
+            assert self.group is None
+            self.group = pod_group_from_json(raw)
+        elif child.resource == BATCH_JOBS:
+            assert child.name not in self.batch_jobs, f"{child.name} exists"
+            self.batch_jobs[child.name] = {**body, "metadata": meta, "status": {}}
+        else:
+            assert child.name not in self.services, f"{child.name} exists"
+            self.services[child.name] = service_from_json(raw)
+
+    def _change(self, child: Child, patch: dict[str, Any]) -> None:
+        if child.resource == BATCH_JOBS:
+            self.batch_jobs[child.name] = merge(self.batch_jobs[child.name], patch)
+            return
+        assert self.group is not None
+        spec = merge(msgspec.json.decode(self.group.spec), patch["spec"])
+        self.group = msgspec.structs.replace(self.group, spec=msgspec.json.encode(spec))
+
+    def _delete_pod(self, name: str, uid: str) -> None:
+        pod = self.pods[name]
+        assert pod.uid == uid, f"{name} is another pod by now"
+        if self._graceful and pod.phase != "Pending":
+            self.pods[name] = msgspec.structs.replace(pod, deleting=True)
+        else:
+            del self.pods[name]
+
+
+def life_of(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+    """The life of a PyTorchJob, a master and two workers of that restart policy, once all its pods are made."""
+    role = {"restartPolicy": policy}
+    given: dict[str, Any] = {"master": role, "worker": role, **fields}
+    life = Life(pytorch_job(**given), graceful=graceful)
+    life.settle()
+    return life
+
+
+def running(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+    """The same once all its pods run."""
+    life = life_of(policy, graceful=graceful, **fields)
+    life.become("Running")
+    life.settle()
+    return life
+
+
+def phase(phase: str, *names: str, **fields: Any) -> Step:
+    """Pods get to that phase."""
+    return lambda life: life.become(phase, *names, **fields)
+
+
+def run_policy(**fields: Any) -> Step:
+    """The job gets that run policy."""
+    return lambda life: life.respecify(pytorch_job(run_policy=fields))
+
+
+def workers(count: int, **fields: Any) -> Step:
+    """The job is scaled."""
+    return lambda life: life.respecify(pytorch_job(workers=count, **fields))

@@ -1,0 +1,76 @@
+"""``python -m rallypoint.testing.parity CASE...``: records what the Go operators do with MPIJobs in those cases.
+
+    python -m rallypoint.testing.parity tests/parity/golden/mpijob-v2beta1/minimal
+
+A case is a folder with a ``case.yaml``; its ``expect`` is written anew. Cases of v2beta1 are played with mpi-operator, those of v1 with
+training-operator, each compiled from its module, with its own definitions; for MPIJobs neither has a webhook.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+from rallypoint.testing import gooperators
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.parity.case import Case, load
+from rallypoint.testing.parity.run import play_all
+from rallypoint.testing.parity.stage import OPERATOR, stage
+from rallypoint.testing.parity.verdict import Outcome
+
+_FAST = ("--kube-api-qps=500", "--kube-api-burst=1000")
+_DELIVERY = "--mpi-kubectl-delivery-image=kubeflow/kubectl-delivery:latest"
+"""The default of the release that the other cases were recorded with."""
+_FAST_MPI = (*_FAST, "--controller-queue-rate-limit=1000", "--controller-queue-burst=10000")
+
+
+def main(folders: Sequence[str]) -> int:
+    """Returns the exit status: 1 when a case could not be played to its end."""
+    chosen = [Path(folder).resolve() for folder in folders]
+    (golden,) = {folder.parents[1] for folder in chosen}
+    names = {folder.relative_to(golden).as_posix() for folder in chosen}
+    cases = [case for case in load(golden) if case.id in names]
+    failed = False
+    for (operator, profile), group in groupby(sorted(cases, key=_setting), key=_setting):
+        for case_id, outcome in _play(golden, operator, profile, list(group)).items():
+            failed |= outcome.failure != ""
+            sys.stderr.write(f"{case_id}: {outcome.failure or 'recorded'}\n")
+            for name, record in outcome.records.items():
+                path = golden / case_id / "expect" / f"{name}.json"
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(json.dumps(record, indent=1) + "\n")
+    return int(failed)
+
+
+def _setting(case: Case) -> tuple[str, str]:
+    is_of_mpi_operator = (case.resource.kind, case.resource.version) == ("MPIJob", "v2beta1")
+    return "mpi-operator" if is_of_mpi_operator else "training-operator", case.profile
+
+
+def _play(golden: Path, operator: str, profile: str, cases: Sequence[Case]) -> dict[str, Outcome]:
+    definitions = gooperators.definitions(operator)
+    with (
+        stage([golden / "crds" / "podgroups.yaml"], definitions) as plane,
+        _running(plane, operator, profile, {case.resource.kind for case in cases}),
+    ):
+        return asyncio.run(play_all(plane, cases))
+
+
+@contextmanager
+def _running(plane: ControlPlane, operator: str, profile: str, kinds: Iterable[str]) -> Generator[None]:
+    gang = [] if profile == "default" else [profile]
+    if operator == "mpi-operator":
+        flags = [*_FAST_MPI, *(f"--gang-scheduling={name}" for name in gang)]
+        with gooperators.mpi_operator(plane, user=OPERATOR, flags=flags):
+            yield
+    else:
+        flags = [*_FAST, _DELIVERY, *(f"--gang-scheduler-name={name}" for name in gang)]
+        with gooperators.training_operator(plane, sorted(kinds), user=OPERATOR, flags=flags):
+            yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""The scheduler of scheduler-plugins with its coscheduling plugin, and the controller of its PodGroups."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import yaml
+
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.access import write_private
+from rallypoint.testing.schedulers import programs
+from rallypoint.testing.schedulers.running import HOST, free_port, running
+
+SCHEDULER = "scheduler-plugins-scheduler"
+"""What pods call it."""
+
+
+@contextmanager
+def coscheduling(plane: ControlPlane, *, permit_seconds: int = 10) -> Generator[None]:
+    """Both, once the controller is ready and until the end; pods wait until the scheduler is.
+
+    Args:
+        permit_seconds: how long the first pods of a gang are kept for the others.
+
+    Raises:
+        ProcessFailed: one of them ends before it is ready, or does not become so.
+    """
+    folder = programs.ensure(programs.COSCHEDULING)
+    plane.apply_files(*sorted((folder / "crds").glob("*.yaml")))
+    kubeconfig = plane.kubeconfig()
+    arguments = {"permitWaitingTimeSeconds": permit_seconds, "podGroupBackoffSeconds": 1}
+    config = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 500, "burst": 1000},
+        "profiles": [
+            {
+                "schedulerName": SCHEDULER,
+                "plugins": {
+                    "multiPoint": {
+                        "enabled": [{"name": "Coscheduling"}],
+                        "disabled": [{"name": "PrioritySort"}],
+                    }
+                },
+                "pluginConfig": [{"name": "Coscheduling", "args": arguments}],
+            }
+        ],
+    }
+    file = write_private(plane.directory / "coscheduling.yaml", yaml.safe_dump(config))
+    probes = free_port()
+    scheduler = (
+        folder / "coscheduling-scheduler",
+        f"--config={file}",
+        "--secure-port=0",
+    )
+    controller = (
+        folder / "coscheduling-controller",
+        f"--kubeconfig={kubeconfig}",
+        f"--probeAddr={HOST}:{probes}",
+        "--metricsAddr=0",
+        "--qps=100",
+        "--burst=200",
+    )
+    with (
+        running(plane, "coscheduling-controller", controller, f"http://{HOST}:{probes}/readyz"),
+        running(plane, "coscheduling-scheduler", scheduler),
+    ):
+        yield

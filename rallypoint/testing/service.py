@@ -1,0 +1,154 @@
+"""The controller as a process of its own beside a control plane: by a kubeconfig, or as a pod of the shipped Deployment."""
+
+import json
+import os
+import socket
+import sys
+import urllib.request
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.controlplane.process import Process
+from rallypoint.testing.manifests import build
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+RBAC = MANIFESTS / "base" / "rbac"
+STANDALONE = MANIFESTS / "overlays" / "standalone"
+WITH_MPI_V1 = MANIFESTS / "overlays" / "mpi-v1"
+MPI_V1_RIGHTS = MANIFESTS / "components" / "mpi-v1"
+ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
+"""Who the controller is to the API server, and to its audit log, in a cluster."""
+IN_CLUSTER = ("rallypoint.testing.incluster",)
+"""The module that runs the controller as in a pod, and arguments that come before those which it is given."""
+READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running controller, and where its probes and metrics are."""
+
+    process: Process
+    address: str
+
+    def is_ready(self) -> bool:
+        try:
+            return self._read("/readyz") != ""
+        except OSError:  # urllib's errors are among them
+            return False
+
+    def metric(self, series: str) -> float:
+        """The value of one series of ``/metrics``, written as there; 0 if it is not there."""
+        lines = self._read("/metrics").splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(series)), 0.0)
+
+    def log(self) -> list[dict[str, Any]]:
+        """Its log lines so far."""
+        return [
+            json.loads(line) for line in self.process.log.read_text().splitlines() if line.startswith("{")
+        ]
+
+    def _read(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://{self.address}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+
+def granted(user: str) -> list[dict[str, Any]]:
+    """The shipped ClusterRoles, bound to a user instead of the ServiceAccount."""
+    documents = [*build(RBAC), *build(MPI_V1_RIGHTS)]
+    bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
+    for binding in bindings:
+        binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
+    return [*(document for document in documents if document["kind"] == "ClusterRole"), *bindings]
+
+
+def install(plane: ControlPlane, overlay: Path = STANDALONE) -> None:
+    """All that ships but the Deployment, whose pods nobody would run; ``in_cluster_service`` is one of them."""
+    plane.apply(*(document for document in build(overlay) if document["kind"] != "Deployment"))
+
+
+@contextmanager
+def service(plane: ControlPlane, kubeconfig: Path, flags: Sequence[str] = ()) -> Generator[Service]:
+    """The controller, by a kubeconfig, once it is ready and until the end.
+
+    Raises:
+        ProcessFailed: it ends before it is ready, or does not become so.
+    """
+    command = ("controller", f"--kubeconfig={kubeconfig}", "--leader-elect=false", *flags)
+    with _running(plane, command) as running:
+        yield running
+
+
+@contextmanager
+def in_cluster_service(
+    plane: ControlPlane,
+    flags: Sequence[str] = (),
+    *,
+    replica: str = "training-operator-0",
+    launcher: Sequence[str] = IN_CLUSTER,
+) -> Generator[Service]:
+    """A pod of the shipped Deployment by its container's arguments and environment, once it is ready and until the end.
+
+    It finds the API server and its token as a pod does, and may do what its ServiceAccount may. ``install`` comes first.
+
+    Args:
+        flags: come after the Deployment's, so they win.
+        replica: the pod's name; several may run at once.
+        launcher: another module that does as ``IN_CLUSTER`` does, and more.
+
+    Raises:
+        ProcessFailed: it ends before it is ready, or does not become so.
+    """
+    deployment = next(document for document in build(STANDALONE) if document["kind"] == "Deployment")
+    namespace, pod = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    folder = plane.service_account_folder(namespace, pod["serviceAccountName"])
+    command = (*launcher, str(folder), *container.get("args", ()), *flags)
+    fields = {"metadata.namespace": namespace, "metadata.name": replica}
+    with _running(plane, command, _environment(plane, container["env"], fields)) as running:
+        yield running
+
+
+def _environment(
+    plane: ControlPlane, declared: list[dict[str, Any]], fields: Mapping[str, str]
+) -> dict[str, str]:
+    """What a container sees: its own variables and those of the Service ``kubernetes``, over what this machine needs."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
+    server = urlsplit(plane.server)
+    values = {
+        one["name"]: one["value"] if "value" in one else fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
+        for one in declared
+    }
+    around = {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
+    return {**ours, **around, **values}
+
+
+@contextmanager
+def _running(
+    plane: ControlPlane, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Generator[Service]:
+    """A module of ours with its flags; probes and metrics are on a port of loopback."""
+    address = f"127.0.0.1:{_free_port()}"
+    binds = (f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}")
+    name = f"controller-{address}"
+    log = plane.directory / "logs" / f"{name}.log"
+    process = Process(name, [sys.executable, "-m", *command, *binds], log, environment)
+    running = Service(process, address)
+    process.start()
+    try:
+        plane.processes[name] = process  # so that waiting ends when it does
+        plane.wait(f"{name} ready", running.is_ready, seconds=READY_SECONDS)
+        yield running
+    finally:
+        plane.processes.pop(name, None)
+        process.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,152 @@
+"""An embedded API server with faults in front, and what tests do to it: the user's part and the kubelet's.
+
+The controller under test is another client of the same server. Everything happens on the running loop, so on loop time in tests.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import yaml
+
+from api.meta import PODS, SERVICES, Resource
+from api.v1.pytorchjob import RESOURCE
+from controller import app
+from controller.kube.client import Client
+from controller.kube.connect import Connection
+from controller.runtime import clock
+from controller.settings import Settings
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.front import Call
+from rallypoint.testing.builders import NOON
+from rallypoint.testing.cast import Cast
+from rallypoint.testing.faults import Faults, Rule
+
+CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
+NAMESPACE = "default"
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+TESTER = "test"
+"""The user agent of the test's own client, which meets no faults."""
+QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,))
+"""Settings of a controller of one kind, the one that ``stage`` defines, that serves nothing itself."""
+
+UNWARMED = replace(QUIET, kube_api_qps=1e6, kube_api_burst=1_000_000)
+"""With a limit, which nothing meets, no connection is kept warm: in long lives that would be most of all calls."""
+
+
+@cache
+def definition(resource: Resource) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind, as it is installed."""
+    text = (CRDS / f"{resource.group}_{resource.plural}.yaml").read_text()
+    found: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)
+    return found
+
+
+class Stage(Cast):
+    """The server and its faults, and everybody but the controller."""
+
+    def __init__(self, server: ApiServer, faults: Faults, client: Client) -> None:
+        super().__init__(client, NAMESPACE)
+        self.server = server
+        self.faults = faults
+
+    @property
+    def connection(self) -> Connection:
+        """How a controller reaches the server."""
+        return Connection(self.server.url, token=lambda: self.server.token)
+
+    @property
+    def calls(self) -> list[Call]:
+        """All calls but the test's own."""
+        return [one for one in self.faults.calls if one.user_agent != TESTER]
+
+    async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
+        """Install definitions, as somebody would while the controller runs."""
+        for one in definitions:
+            await self.create(DEFINITIONS, one)
+
+    async def settled(self, seconds: float = 1.0) -> None:
+        """Let everything happen that is due within so much loop time."""
+        await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def stage(
+    *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), faults: Faults | None = None, **options: Any
+) -> AsyncGenerator[Stage]:
+    """A server with the definitions of these kinds, and with faults that start at once."""
+    options.setdefault("clock", lambda: clock.now())
+    faults = faults or Faults(rules, spared=TESTER)
+    server = ApiServer(crds=[definition(one) for one in crds], front=faults, **options)
+    await server.start()
+    try:
+        async with Client(Connection(server.url, token=lambda: server.token), user_agent=TESTER) as client:
+            yield Stage(server, faults, client)
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def controlling(
+    on: Stage,
+    settings: Settings = QUIET,
+    *,
+    connection: Connection | None = None,
+    stop: asyncio.Event | None = None,
+) -> AsyncGenerator["asyncio.Task[None]"]:
+    """The whole controller on that stage, from when it works; its task. At the end of the block it is killed, if it still runs."""
+    working = asyncio.Event()
+    time = asyncio.get_running_loop().time
+    task = asyncio.create_task(
+        app.run(settings, connection or on.connection, stop=stop, on_work=working.set, time=time)
+    )
+    waiting = asyncio.create_task(working.wait())
+    try:
+        await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        yield task
+    finally:
+        for one in (task, waiting):
+            one.cancel()
+        await asyncio.gather(task, waiting, return_exceptions=True)
+
+
+@contextmanager
+def daytime(ahead_seconds: Callable[[], float] = lambda: 0.0) -> Generator[Callable[[], datetime]]:
+    """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well.
+
+    The controller's own clock is ahead of it by so much.
+    """
+
+    def now() -> datetime:
+        return NOON + timedelta(seconds=asyncio.get_running_loop().time())
+
+    def local() -> datetime:
+        return now() + timedelta(seconds=ahead_seconds())
+
+    with patch.object(clock, "now", local), patch.object(clock, "uptime", _loop_time):
+        yield now
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether an object's controller is that very job."""
+
+    def is_owned(one: Mapping[str, Any]) -> bool:
+        owners = one["metadata"].get("ownerReferences") or ()
+        return any(owner.get("controller") and owner["uid"] == job["metadata"]["uid"] for owner in owners)
+
+    return is_owned
+
+
+CHILDREN = (PODS, SERVICES)

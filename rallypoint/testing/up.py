@@ -1,0 +1,76 @@
+"""``rallypoint up`` as a process of its own, and a way to talk to it."""
+
+import asyncio
+import shlex
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rallypoint.testing.wire import Step, Wire
+
+RALLYPOINT = [sys.executable, "-c", "import sys; from rallypoint.cli import main; sys.exit(main())"]
+COMMAND = [*RALLYPOINT, "up"]
+PATIENCE_SECONDS = 60.0
+
+
+class Up:
+    """One ``rallypoint up``."""
+
+    def __init__(self, process: Process, wire: Wire, kubeconfig: Path) -> None:
+        self.process = process
+        self.wire = wire
+        self.kubeconfig = kubeconfig
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Send it a signal and wait for its end; its exit status."""
+        self.process.send_signal(number)
+        return await self.process.wait()
+
+    async def until(self, path: str, wanted: Callable[[Any], bool]) -> Any:
+        """The answer to a GET, once it is as wanted.
+
+        Raises:
+            TimeoutError: it is not within a minute.
+        """
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            reply = await self.wire.send(Step("GET", path))
+            while reply.code != 200 or not wanted(reply.body or reply.text):
+                await asyncio.sleep(0.05)
+                reply = await self.wire.send(Step("GET", path))
+        return reply.body
+
+
+@asynccontextmanager
+async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) -> AsyncGenerator[Up]:
+    """A site that is up, started in ``folder``; killed when left, unless it has ended before.
+
+    ``command`` may be another one that says where its kubeconfig is.
+    """
+    process = await asyncio.create_subprocess_exec(*command, *arguments, cwd=folder, stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
+                assert line, "it has ended before it was up"
+        kubeconfig = Path(*shlex.split(line.partition("=")[2]))
+        config = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
+        async with Wire.from_kubeconfig(config) as wire:
+            yield Up(process, wire, kubeconfig)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def has(condition: str) -> Callable[[Any], bool]:
+    """Whether a job has a condition."""
+    return lambda found: any(
+        one["type"] == condition and one["status"] == "True"
+        for one in (found.get("status") or {}).get("conditions") or ()
+    )

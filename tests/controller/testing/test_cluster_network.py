@@ -1,7 +1,0 @@
-"""Addresses on the cluster's cables."""
-
-from controller.testing.cluster.network import hardware
-
-
-def test_a_hardware_address_follows_from_the_address_and_is_nobody_elses() -> None:
-    assert hardware("10.250.0.12") == "02:00:0a:fa:00:0c"

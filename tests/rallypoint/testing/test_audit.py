@@ -1,0 +1,54 @@
+"""The API server's audit log, read while it grows."""
+
+from pathlib import Path
+
+import orjson
+import yaml
+
+from rallypoint.testing.audit import calls, policy
+
+LINE = orjson.dumps(
+    {
+        "verb": "create",
+        "user": {"username": "one"},
+        "requestReceivedTimestamp": "2026-05-01T12:00:00.000100Z",
+        "stageTimestamp": "2026-05-01T12:00:00.010100Z",
+        "objectRef": {"resource": "pods", "namespace": "default", "name": "a"},
+        "responseStatus": {"code": 201},
+    }
+)
+
+
+def test_whole_lines_are_read(tmp_path: Path) -> None:
+    (log := tmp_path / "audit.log").write_bytes(LINE + b"\n" + LINE[:50])
+
+    (call,) = calls(log)
+
+    assert (call.user, call.verb, call.resource, call.namespace, call.name) == (
+        "one",
+        "create",
+        "pods",
+        "default",
+        "a",
+    )
+    assert (call.code, call.is_write) == (201, True)
+    assert (call.answered - call.received).total_seconds() == 0.01
+
+
+def test_a_call_of_nothing_that_was_not_answered(tmp_path: Path) -> None:
+    event = orjson.loads(LINE) | {"verb": "get", "objectRef": None, "responseStatus": None}
+    (log := tmp_path / "audit.log").write_bytes(orjson.dumps(event) + b"\n")
+
+    (call,) = calls(log)
+
+    assert (call.resource, call.code, call.is_write) == ("", 0, False)
+
+
+def test_a_log_that_has_not_begun(tmp_path: Path) -> None:
+    assert calls(tmp_path / "audit.log") == []
+
+
+def test_the_policy_tells_of_these_users_only() -> None:
+    rules = yaml.safe_load(policy(["one", "other"]))["rules"]
+
+    assert rules == [{"level": "Metadata", "users": ["one", "other"]}, {"level": "None"}]

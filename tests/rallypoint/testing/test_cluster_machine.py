@@ -1,0 +1,71 @@
+"""Whether a machine lets somebody make nodes: what is said where it does not."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rallypoint.testing.cluster import cgroups, machine
+from rallypoint.testing.controlplane import Unavailable
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Control groups that are there, without any being made."""
+    there: list[str] = []
+    monkeypatch.setattr(cgroups, "make", there.append)
+    monkeypatch.setattr(cgroups, "remove", lambda name: there.remove(name) if name in there else None)
+    return there
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    """Programs that do what these scripts say, and no others."""
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_somebody_else_than_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+    with pytest.raises(Unavailable, match="needs root"):
+        machine.check()
+
+
+@pytest.mark.usefixtures("root")
+def test_what_is_refused_is_told(groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses = "echo 'unshare failed: Operation not permitted' >&2; exit 1"
+    install(tmp_path, monkeypatch, ip="exit 0", unshare=refuses)
+
+    with pytest.raises(Unavailable, match="does not let root make nodes: unshare failed: Operation not"):
+        machine.check()
+    assert groups == []
+
+
+@pytest.mark.usefixtures("root")
+def test_a_tool_that_is_missing_is_named(
+    groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, ip="exit 0")
+
+    with pytest.raises(Unavailable, match="No such file or directory: 'unshare'"):
+        machine.check()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_machine_that_lets_root_do_it_is_left_as_it_was(
+    groups: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = tmp_path / "done"
+    install(tmp_path, monkeypatch, ip=f'echo "$2" >> {done}', unshare=f"echo unshare >> {done}")
+
+    machine.check()
+
+    assert groups == []
+    assert done.read_text().split() == ["delete", "add", "add", "set", "unshare", "delete"]

@@ -1,0 +1,71 @@
+"""Kustomizations as far as ours go."""
+
+from pathlib import Path
+
+import pytest
+
+from rallypoint.testing.manifests import build
+
+
+def write(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write(
+        tmp_path / "base",
+        kustomization="resources: [all.yaml]",
+        all="""
+kind: Deployment
+metadata: {name: d}
+spec: {template: {spec: {containers: [{name: a, image: ours}, {name: b, image: other}]}}}
+---
+kind: ClusterRoleBinding
+metadata: {name: b}
+subjects: [{kind: ServiceAccount, name: s}]
+""",
+    )
+
+
+def test_an_overlay_places_and_tags(base: Path, tmp_path: Path) -> None:
+    overlay = write(
+        tmp_path / "overlay",
+        kustomization="{resources: [../base], namespace: here, images: [{name: ours, newTag: '2'}]}",
+    )
+
+    deployment, binding = build(overlay)
+
+    assert deployment["metadata"] == {"name": "d", "namespace": "here"}
+    assert [container["image"] for container in deployment["spec"]["template"]["spec"]["containers"]] == [
+        "ours:2",
+        "other",
+    ]
+    assert binding["metadata"] == {"name": "b"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "s", "namespace": "here"}]
+
+
+def test_components_come_after_resources(base: Path, tmp_path: Path) -> None:
+    schema = "{kind: FlowSchema, metadata: {name: f}}"
+    write(tmp_path / "component", kustomization="{kind: Component, resources: [f.yaml]}", f=schema)
+    overlay = write(
+        tmp_path / "overlay",
+        kustomization="{components: [../component], resources: [../base], namespace: here}",
+    )
+
+    assert [document["kind"] for document in build(overlay)] == [
+        "Deployment",
+        "ClusterRoleBinding",
+        "FlowSchema",
+    ]
+    assert build(overlay)[-1]["metadata"] == {"name": "f"}
+
+
+def test_what_is_not_understood_is_refused(base: Path, tmp_path: Path) -> None:
+    overlay = write(tmp_path / "overlay", kustomization="{resources: [../base], namePrefix: x-}")
+
+    with pytest.raises(ValueError, match="namePrefix is not understood"):
+        build(overlay)

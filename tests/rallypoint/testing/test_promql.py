@@ -1,0 +1,24 @@
+"""What expressions ask for, which is held against what there is."""
+
+import pytest
+
+from rallypoint.testing import promql
+
+
+@pytest.mark.parametrize(
+    ("expression", "metrics", "labels"),
+    [
+        ("up", {"up"}, set()),
+        ('absent(up{job="by_chance"} == 1)', {"up"}, {"job"}),
+        (
+            "sum by (a, b) (rate(x_total[5m])) / sum(rate(y_total[1h])) > 0.2",
+            {"x_total", "y_total"},
+            {"a", "b"},
+        ),
+        ('x{a=~"1|2..|<error>",b!="c"} or y unless z', {"x", "y", "z"}, {"a", "b"}),
+        ("histogram_quantile(0.99, sum by (le) (rate(x_bucket[5m])))", {"x_bucket"}, {"le"}),
+        ("max by (i) (by_size)", {"by_size"}, {"i"}),
+    ],
+)
+def test_what_is_asked_for(expression: str, metrics: set[str], labels: set[str]) -> None:
+    assert (promql.metrics(expression), promql.labels(expression)) == (metrics, labels)
