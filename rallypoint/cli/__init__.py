@@ -4,7 +4,6 @@ Only the module of the command that is called is imported: the service in a clus
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -19,11 +18,11 @@ COMMANDS = (
     "why",
     "delete",
     "exec",
-    "controller",
-    "crds",
     "preflight",
 )
-"""Each has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
+"""Each module has ``add_parser(subparsers)``, which sets ``execute(args) -> exit status``."""
+DELEGATES = ("controller", "crds")
+"""Commands of the controller package. Each module has ``HELP`` and ``main(arguments) -> exit status``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,19 +39,23 @@ def _main(given: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    if given and given[0] in DELEGATES:
+        status: int = import_module(f"{__name__}.{given[0]}").main(given[1:])
+        return status
     for command in _needed(given):
-        import_module(f"{__name__}.{command}").add_parser(subparsers)
-    args = parser.parse_args(_with_two_dashes(given) if given[:1] == ["controller"] else given)
+        module = import_module(f"{__name__}.{command}")
+        if command in DELEGATES:
+            subparsers.add_parser(command, help=module.HELP)
+        else:
+            module.add_parser(subparsers)
+    args = parser.parse_args(given)
     execute: Callable[[argparse.Namespace], int] = args.execute
     return execute(args)
 
 
 def _needed(given: Sequence[str]) -> Sequence[str]:
-    """The commands that these arguments call for: one, none for the version, all for help."""
+    """Return the commands that the arguments call for: one; none for ``--version``; all for ``--help``."""
     first = given[0] if given else ""
-    return () if first == "--version" else (first,) if first in COMMANDS else COMMANDS
-
-
-def _with_two_dashes(given: Sequence[str]) -> Sequence[str]:
-    """Go's flag package takes ``-leader-elect=false`` for ``--leader-elect=false``, so manifests may have either."""
-    return [f"-{one}" if re.match(r"-[a-z][a-z-]+", one) else one for one in given]
+    if first == "--version":
+        return ()
+    return (first,) if first in COMMANDS else (*COMMANDS, *DELEGATES)

@@ -1,14 +1,13 @@
 """The knobs: what they accept, and what they say of what they do not."""
 
-import argparse
 import math
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
+from controller.command import build_parser, settings_from
 from controller.settings import FIELDS, Settings
-from rallypoint.cli import controller
 
 
 @pytest.mark.parametrize(
@@ -63,9 +62,7 @@ def test_what_is_out_of_range_is_refused_by_the_name_of_its_flag(
 
 def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBEFLOW_NAMESPACE", raising=False)
-    parser = argparse.ArgumentParser()
-    controller.add_parser(parser.add_subparsers())
-    settings = controller.settings_from(parser.parse_args(["controller"]))
+    settings = settings_from(build_parser().parse_args([]))
 
     assert settings == Settings()
     assert {field.name for field in fields(Settings)} == set(FIELDS)

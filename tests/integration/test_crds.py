@@ -1,6 +1,5 @@
 """Our CustomResourceDefinitions in a real kube-apiserver: what it takes, refuses, prunes, keeps fixed and scales."""
 
-import argparse
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
+from controller.crds.command import main
 from controller.crds.jobs import replica_field
 from controller.crds.kubernetes import FILE, Release, ask
 from controller.kind import JobKind
@@ -20,7 +20,6 @@ from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Invalid
-from rallypoint.cli import crds as crds_command
 from rallypoint.testing.controlplane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -301,9 +300,5 @@ async def test_the_shipped_template_is_this_server_s(client: Client) -> None:
 def test_definitions_from_a_cluster_s_own_types(
     control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parser = argparse.ArgumentParser()
-    crds_command.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["crds", "--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())])
-
-    assert args.execute(args) == 0
+    assert main(["--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())]) == 0
     assert list(yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)) == all_crds()

@@ -2,14 +2,13 @@
 
 import json
 import tomllib
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controller.command import build_parser
 from controller.kinds import ALL
-from rallypoint.cli.controller import add_parser
 from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -73,10 +72,8 @@ def test_the_base_is_of_no_namespace() -> None:
 
 def test_the_role_names_the_leases_of_both_originals(objects: dict[str, dict[str, Any]]) -> None:
     names = {name for rule in objects["Role"]["rules"] for name in rule.get("resourceNames", ())}
-    parser = ArgumentParser()
-    add_parser(parser.add_subparsers())
 
-    assert names == {parser.parse_args(["controller"]).leader_election_id, "mpi-operator"}
+    assert names == {build_parser().parse_args([]).leader_election_id, "mpi-operator"}
 
 
 def test_the_network_policy_lets_in_what_the_pods_serve(objects: dict[str, dict[str, Any]]) -> None:
@@ -104,10 +101,8 @@ def test_replicas_elect_their_leader_and_an_update_waits_for_the_new_one(
 ) -> None:
     deployment = objects["Deployment"]["spec"]
     (container,) = deployment["template"]["spec"]["containers"]
-    parser = ArgumentParser()
-    add_parser(parser.add_subparsers())
 
-    assert parser.parse_args(["controller", *container["args"]]).leader_elect is True
+    assert build_parser().parse_args(container["args"]).leader_elect is True
     assert deployment["replicas"] == 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 

@@ -1,21 +1,16 @@
 """``rallypoint crds`` without a cluster; with one it is tested in tests/integration."""
 
-import argparse
 from pathlib import Path
 
 import pytest
 import yaml
 
 from controller.crds import all_crds
-from rallypoint.cli import crds
+from rallypoint.cli import main
 
 
 def run(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
-    crds.add_parser(parser.add_subparsers())
-    args = parser.parse_args(["crds", *argv])
-    status: int = args.execute(args)
-    return status
+    return main(["crds", *argv])
 
 
 def test_prints_every_definition(capsys: pytest.CaptureFixture[str]) -> None:

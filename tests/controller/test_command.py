@@ -1,6 +1,5 @@
 """``rallypoint controller`` as a cluster or a person calls it: flags, exit status, what it says, and how it stops."""
 
-import argparse
 import asyncio
 import json
 import signal
@@ -19,18 +18,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.meta import EVENTS, LEASES, PODS
 from api.v1.pytorchjob import RESOURCE
+from controller import command
 from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
-from rallypoint.cli import controller, main
+from rallypoint.cli import main
 from rallypoint.testing.faults import Delay, Refuse, Rule
 from rallypoint.testing.stage import Stage, stage
 
 
 def parsed(*flags: str) -> Settings:
-    parser = argparse.ArgumentParser()
-    controller.add_parser(parser.add_subparsers())
-    return controller.settings_from(parser.parse_args(["controller", *flags]))
+    return command.settings_from(command.build_parser().parse_args(flags))
 
 
 @pytest.mark.parametrize(
@@ -358,12 +356,12 @@ async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path
 
 @real_time
 async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
-    flags = [f"--{name}=7" for name in controller.INERT]
+    flags = [f"--{name}=7" for name in command.INERT]
     async with stage() as on, running(on, tmp_path, *flags) as it:
         await it.told("working")
 
     named = [one["flag"] for one in it.log if one["msg"] == "flag does nothing"]
-    assert named == [f"--{name}" for name in controller.INERT]
+    assert named == [f"--{name}" for name in command.INERT]
 
 
 CANARY = "canary-5f1d0f7e"
@@ -418,7 +416,7 @@ HEAVY = (
 
 
 @real_time
-@pytest.mark.parametrize("module", ["controller.app", "rallypoint.cli.controller"])
+@pytest.mark.parametrize("module", ["controller.app", "controller.command"])
 async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> None:
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE)
@@ -427,18 +425,6 @@ async def test_the_service_loads_nothing_that_it_does_not_need(module: str) -> N
 
     assert module in loaded
     assert [one for one in loaded if f"{one}.".startswith(tuple(f"{name}." for name in HEAVY))] == []
-
-
-@real_time
-async def test_as_the_container_runs_it_it_loads_no_screen() -> None:
-    arguments = ("-X", "importtime", "-m", "controller", "--help")
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=PIPE, stderr=PIPE)
-    _, told = await process.communicate()
-    loaded = [line.rpartition("|")[2].strip() for line in told.decode().splitlines()]
-
-    assert process.returncode == 0
-    assert "structlog" in loaded
-    assert [one for one in loaded if one.startswith("rich.")] == []
 
 
 def test_flags_with_one_dash_are_those_with_two(capsys: pytest.CaptureFixture[str]) -> None:

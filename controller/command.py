@@ -1,0 +1,279 @@
+"""The controller's own command line: ``python -m controller``, which ``rallypoint controller`` calls as well.
+
+Source: training-operator 1.9, cmd/training-operator.v1/main.go.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from controller import app
+from controller.kube.connect import NotConfigured, connect
+from controller.kube.errors import NotLeading
+from controller.runtime.replica import NothingServed
+from controller.server.http import check_address
+from controller.settings import FIELDS, Settings
+from controller.telemetry import logs
+
+log = structlog.get_logger()
+
+INERT = {
+    "webhook-server-port": "there is no webhook: what it refused fails the job with a condition",
+    "webhook-service-name": "there is no webhook",
+    "webhook-secret-name": "there is no webhook",
+    "zap-stacktrace-level": "defects are always logged with their traceback",
+    "zap-time-encoding": "times are always RFC 3339",
+}
+"""Flags of the original that are accepted so that manifests need no change, and why they do nothing."""
+
+
+def main(arguments: Sequence[str], prog: str = "python -m controller") -> int:
+    """Parse the flags, run the controller until it is stopped, and return the exit status of ``execute``.
+
+    Args:
+        arguments: the flags, without the program's name.
+        prog: the program's name in usage and error messages.
+    """
+    return execute(build_parser(prog).parse_args(_with_two_dashes(arguments)), prog)
+
+
+def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
+    """Return the parser of the controller's flags."""
+    parser = argparse.ArgumentParser(prog=prog, description="Run the controller.", allow_abbrev=False)
+    defaults = Settings()
+    flag = parser.add_argument
+    flag(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="default: $KUBECONFIG, or the cluster around this process",
+    )
+    flag("--namespace", default=os.environ.get("KUBEFLOW_NAMESPACE", ""), help="serve one namespace only")
+    flag("--enable-scheme", action="append", metavar="KIND", help="serve these kinds only; repeatable")
+    flag(
+        "--controller-threads",
+        type=int,
+        default=defaults.controller_threads,
+        help="jobs of a kind worked on at once",
+    )
+    flag(
+        "--kube-api-qps", type=float, default=defaults.kube_api_qps, help="requests per second; 0 is no limit"
+    )
+    flag(
+        "--kube-api-burst", type=int, default=defaults.kube_api_burst, help="requests at once above the limit"
+    )
+    flag("--kube-api-in-flight", type=int, default=defaults.kube_api_in_flight, help="requests at once")
+    flag("--metrics-bind-address", default=defaults.metrics_bind_address, help="host:port, 0 is off")
+    flag(
+        "--health-probe-bind-address", default=defaults.health_probe_bind_address, help="host:port, 0 is off"
+    )
+    _switch(parser, "--leader-elect", defaults.leader_elect, "work only while this replica holds a Lease")
+    flag("--leader-election-id", default=defaults.leader_election_id, help="name of that Lease")
+    flag(
+        "--leader-election-namespace",
+        default=defaults.leader_election_namespace,
+        help="default: the pod's own, or the one that the kubeconfig names",
+    )
+    flag(
+        "--lock-namespace",
+        default=defaults.lock_namespace,
+        help="of mpi-operator's Lease, held as well; default: that of the other Lease",
+    )
+    flag(
+        "--gang-scheduler-name",
+        "--gang-scheduling",
+        default=defaults.gang_scheduler_name,
+        help="volcano, or the name of a scheduler with coscheduling",
+    )
+    flag("--events", default=defaults.events, help="full, compact or off")
+    flag(
+        "--pytorch-init-container",
+        default="on",
+        choices=("on", "off"),
+        help="whether workers wait for the master's name",
+    )
+    flag(
+        "--pytorch-init-container-image",
+        default=defaults.pytorch_init_container_image,
+        help="image of that wait",
+    )
+    flag(
+        "--pytorch-init-container-template-file",
+        default=defaults.pytorch_init_container_template_file,
+        help="YAML list of containers to use instead; must exist if named",
+    )
+    flag(
+        "--pytorch-init-container-max-tries",
+        type=int,
+        default=defaults.pytorch_init_container_max_tries,
+        help="tries, 2 s apart",
+    )
+    flag(
+        "--mpi-kubectl-delivery-image",
+        default=defaults.mpi_kubectl_delivery_image,
+        help="image that brings kubectl into the launchers of v1 MPIJobs",
+    )
+    _switch(
+        parser,
+        "--mpi-wait-for-workers",
+        defaults.mpi_wait_for_workers,
+        "start the launchers of MPIJobs once all workers are up",
+    )
+    _switch(
+        parser,
+        "--mpi-ssh-check",
+        defaults.mpi_ssh_check,
+        "ask workers that a launcher waits for if their ssh server is up",
+    )
+    _switch(
+        parser,
+        "--mpi-launcher-only-key",
+        defaults.mpi_launcher_only_key,
+        "keep the private ssh key out of the workers of v2beta1 MPIJobs",
+    )
+    flag(
+        "--mpi-topology-label",
+        default=defaults.mpi_topology_label,
+        metavar="LABEL",
+        help="node label by which hosts of v2beta1 MPIJobs stand together; reads nodes",
+    )
+    flag(
+        "--cluster-domain",
+        default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
+        help="what follows .svc in addresses; default: $CUSTOM_CLUSTER_DOMAIN",
+    )
+    flag("--max-replicas", type=int, default=defaults.max_replicas, help="the most pods of one job")
+    flag("--log-format", "--zap-encoder", dest="log_format", default=None, help="json or console")
+    flag(
+        "--log-level",
+        "--zap-log-level",
+        dest="log_level",
+        type=_level,
+        default=defaults.log_level,
+        help="debug, info, warning, error, or a number, which is debug",
+    )
+    _switch(parser, "--zap-devel", False, "console logs")
+    for name, reason in INERT.items():
+        flag(f"--{name}", default=None, help=f"accepted, does nothing: {reason}")
+    return parser
+
+
+def execute(args: argparse.Namespace, prog: str) -> int:
+    """Run the controller with parsed flags.
+
+    Returns:
+        The exit status: 0 after a stop by a signal, 1 if the controller could not start or lost its Lease, 2 for invalid flags.
+    """
+    try:
+        settings = settings_from(args)
+        app.chosen(settings.enable_scheme)
+        for address in (settings.metrics_bind_address, settings.health_probe_bind_address):
+            check_address(address)
+    except ValueError as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 2
+    logs.configure(settings.log_format, settings.log_level)
+    for name, reason in INERT.items():
+        if getattr(args, name.replace("-", "_")) is not None:
+            log.warning("flag does nothing", flag=f"--{name}", reason=reason)
+    try:
+        return loop_factory()(_serve(settings))
+    except (NotConfigured, app.BadTemplate, app.NoNamespace, OSError) as error:
+        log.error("cannot run", error=str(error))
+    except NotLeading as error:
+        # At once, and to begin anew as one that waits: what is under way here rests on not being disturbed.
+        log.error("lost the lead, ending", error=str(error))
+    except NothingServed as error:
+        # To begin anew as one that waits until there is something to work on, and leaves the Leases alone until then.
+        log.error("nothing to work on, ending", error=str(error))
+    return 1
+
+
+def settings_from(args: argparse.Namespace) -> Settings:
+    """The settings of parsed flags.
+
+    Raises:
+        ValueError: a value is out of range.
+    """
+    values = {name: getattr(args, name) for name in FIELDS if name in args}
+    values["enable_scheme"] = tuple(args.enable_scheme or ())
+    values["pytorch_init_container"] = args.pytorch_init_container == "on"
+    values["log_format"] = args.log_format or ("console" if args.zap_devel else "json")
+    return Settings(**values)
+
+
+async def _serve(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT, then hand over; a second one ends it at once. The exit status."""
+    stop = asyncio.Event()
+    work = asyncio.ensure_future(_run(settings, stop))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _end, work, stop)
+    try:
+        await work
+    except asyncio.CancelledError:
+        log.warning("stopped at once")
+        return 1
+    log.info("stopped")
+    return 0
+
+
+async def _run(settings: Settings, stop: asyncio.Event) -> None:
+    await app.run(settings, await connect(settings.kubeconfig), stop=stop, on_ready=_spare_garbage_collector)
+
+
+def _spare_garbage_collector() -> None:
+    """Looking for garbage is a part of the CPU that bursts pay for, and holds up everything else meanwhile.
+
+    What is there when the caches are filled stays for good, so it is not looked through again: 37 ms each time, measured, of which
+    nothing is left. What a burst of requests leaves behind goes in large heaps: 7 % of the CPU with Python's thresholds.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+
+
+def _end(work: "asyncio.Task[None]", stop: asyncio.Event) -> None:
+    if stop.is_set():
+        work.cancel()
+        return
+    log.info("stopping")
+    stop.set()
+
+
+def loop_factory() -> Callable[[Coroutine[Any, Any, int]], int]:
+    """``asyncio.run``, on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+def _with_two_dashes(arguments: Sequence[str]) -> list[str]:
+    """Write ``-leader-elect=false`` as ``--leader-elect=false``: Go's flag package accepts both, so manifests may have either."""
+    return [f"-{argument}" if re.match(r"-[a-z][a-z-]+", argument) else argument for argument in arguments]
+
+
+def _switch(parser: argparse.ArgumentParser, name: str, default: bool, help_: str) -> None:
+    """A flag as Go has them: ``--name``, ``--name=true``, ``--name=false``."""
+    parser.add_argument(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
+
+
+def _level(text: str) -> str:
+    """The levels of Go's zap: numbers are ever more verbose, and nothing here is worse than an error."""
+    return "debug" if text.isdecimal() else {"panic": "error"}.get(text, text)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in {"true", "t", "1"}:
+        return True
+    if text.lower() in {"false", "f", "0"}:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

@@ -1,0 +1,64 @@
+"""``python -m controller.crds``, which ``rallypoint crds`` calls as well: print the CustomResourceDefinitions, or write them into a folder."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from controller.crds import all_crds
+from controller.crds.files import to_yaml, write
+from controller.crds.kubernetes import pod_schemas
+from controller.crds.refresh import release_of
+from controller.kube.connect import NotConfigured
+from controller.kube.errors import ApiError
+
+
+def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> int:
+    """Print or write the definitions.
+
+    Args:
+        arguments: the flags, without the program's name.
+        prog: the program's name in usage and error messages.
+
+    Returns:
+        The exit status: 0, or 1 if the cluster does not answer or the folder is not writable.
+    """
+    args = build_parser(prog).parse_args(arguments)
+    try:
+        definitions = _from_cluster(args.kubeconfig) if args.from_cluster else all_crds()
+        if args.output is None:
+            sys.stdout.write("".join(map(to_yaml, definitions)))
+        else:
+            for path in write(definitions, args.output):
+                sys.stdout.write(f"{path}\n")
+    except (NotConfigured, ApiError, aiohttp.ClientError, OSError) as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 1
+    return 0
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command's flags."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Print the CustomResourceDefinitions of all kinds as YAML."
+    )
+    parser.add_argument(
+        "--from-cluster",
+        action="store_true",
+        help="take the pod template from the cluster's own API server, so that its newest pod fields are known",
+    )
+    parser.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="which cluster; default: $KUBECONFIG"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write a file for each kind instead of printing"
+    )
+    return parser
+
+
+def _from_cluster(kubeconfig: str) -> list[dict[str, Any]]:
+    return all_crds(pod_schemas(asyncio.run(release_of(kubeconfig))))
