@@ -20,7 +20,7 @@ from controller.policy.gang import scheduler_of
 from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local import private
-from rallypoint.local.apiserver import names
+from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.node.addresses import NoAddresses
 from rallypoint.local.node.choice import Wanted
 from rallypoint.local.node.gpus import NoSuchGpu

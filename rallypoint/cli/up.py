@@ -15,7 +15,7 @@ from controller import app
 from controller.telemetry import logs
 from rallypoint.cli import here
 from rallypoint.local import private
-from rallypoint.local.apiserver.journal import Unusable
+from rallypoint.local.apiserver.storage.journal import Unusable
 from rallypoint.local.site import Door, Site
 
 OURS = "rallypoint"

@@ -26,7 +26,7 @@ from rallypoint.local.node.machine import Machine, this_machine
 from rallypoint.local.node.node import Node
 
 if TYPE_CHECKING:
-    from rallypoint.local.apiserver.certificates import Identity
+    from rallypoint.local.apiserver.serving.certificates import Identity
 
 NOTICES = {
     "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
@@ -181,6 +181,6 @@ async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity
 
 
 def _identity() -> "Identity":
-    from rallypoint.local.apiserver.certificates import identity
+    from rallypoint.local.apiserver.serving.certificates import identity
 
     return identity(clock.now(), Addresses(PRIVATE).node, access.NAMES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.store import Store
+from rallypoint.local.apiserver.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from controller import serving
 from controller.serving import BoundedServer
-from rallypoint.local.apiserver import certificates
+from rallypoint.local.apiserver.serving import certificates
 
 HOST = "127.0.0.1"
 LIMIT = 4

@@ -21,7 +21,7 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from controller.kube.tls import client_context
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.certificates import identity
+from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.local.site import Door, site
 from rallypoint.testing.controlplane import ControlPlane, binaries

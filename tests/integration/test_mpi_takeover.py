@@ -27,7 +27,7 @@ from controller.crds.kubernetes import shipped
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from controller.runtime.migration import DEFINITIONS, migrate
-from rallypoint.local.apiserver.certificates import identity
+from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.manifests import build
 from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed

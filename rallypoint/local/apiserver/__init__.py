@@ -1,8 +1,7 @@
 """An API server in this process: Kubernetes on loopback, as far as training jobs and their users need it.
 
-``server.ApiServer`` is the door. Behind it: ``routing`` finds what a request is about, ``reading``, ``writing``
-and ``watching`` answer it, ``store`` keeps the objects. What it answers is what a real server answers; the
-contract suite holds the two side by side.
+``server.ApiServer`` starts and stops it. ``serving`` answers HTTP requests, ``registry`` reads and writes objects of
+the ``resources``, ``storage`` keeps them. The answers are those of kube-apiserver; the contract suite compares the two.
 """
 
 from rallypoint.local.apiserver.server import ApiServer

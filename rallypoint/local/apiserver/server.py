@@ -16,20 +16,20 @@ from typing import Any
 from aiohttp import web
 
 from controller.serving import BoundedServer
-from rallypoint.local.apiserver import authorization
-from rallypoint.local.apiserver.authorization import GROUP as RBAC
-from rallypoint.local.apiserver.catalog import Catalog
-from rallypoint.local.apiserver.customresources import GROUP
-from rallypoint.local.apiserver.expiry import forget_events
-from rallypoint.local.apiserver.front import Front
-from rallypoint.local.apiserver.garbage import Collector
-from rallypoint.local.apiserver.handlers import Audit, Handlers, PodRequest
-from rallypoint.local.apiserver.journal import Journal
-from rallypoint.local.apiserver.refusals import Json
-from rallypoint.local.apiserver.requests import Target, WriteOptions
-from rallypoint.local.apiserver.serviceaccounts import PodTokens
-from rallypoint.local.apiserver.store import Store
-from rallypoint.local.apiserver.writing import Writer
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.auth import authorization
+from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
+from rallypoint.local.apiserver.auth.serviceaccounts import PodTokens
+from rallypoint.local.apiserver.controllers.expiry import forget_events
+from rallypoint.local.apiserver.controllers.garbage import Collector
+from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
+from rallypoint.local.apiserver.registry.writing import Writer
+from rallypoint.local.apiserver.resources.catalog import Catalog
+from rallypoint.local.apiserver.resources.customresources import GROUP
+from rallypoint.local.apiserver.serving.front import Front
+from rallypoint.local.apiserver.serving.handlers import Audit, Handlers, PodRequest
+from rallypoint.local.apiserver.storage.journal import Journal
+from rallypoint.local.apiserver.storage.store import Store
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

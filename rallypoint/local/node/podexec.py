@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import orjson
 from aiohttp import WSMessage, WSMsgType, web
 
-from rallypoint.local.apiserver import refusals
-from rallypoint.local.apiserver.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.ends import Ends
 from rallypoint.local.node.podlog import container_of, flag

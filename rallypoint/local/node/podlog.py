@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api.times import parse_time
 from controller.runtime import clock
-from rallypoint.local.apiserver import refusals
+from rallypoint.local.apiserver.apimachinery import refusals
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.logs import Logs, NoLog, Selection
 

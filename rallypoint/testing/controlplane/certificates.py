@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from rallypoint.local.apiserver import certificates
+from rallypoint.local.apiserver.serving import certificates
 from rallypoint.testing.controlplane.access import write_private
 
 _LIFETIME = datetime.timedelta(days=30)

@@ -10,7 +10,7 @@ import yaml
 
 from controller.kube.plain import plain
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.certificates import identity
+from rallypoint.local.apiserver.serving.certificates import identity
 
 pytestmark = pytest.mark.looptime(False)
 

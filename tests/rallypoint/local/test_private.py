@@ -9,7 +9,7 @@ import pytest
 
 from rallypoint.cli import main
 from rallypoint.local import private
-from rallypoint.local.apiserver.journal import Journal, Unusable
+from rallypoint.local.apiserver.storage.journal import Journal, Unusable
 from rallypoint.local.node.namespaces import Namespaces
 
 OTHER = 1001

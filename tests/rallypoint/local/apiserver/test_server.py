@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rallypoint.local.apiserver import ApiServer, watching
-from rallypoint.local.apiserver.refusals import Refusal
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.apimachinery.refusals import Refusal
+from rallypoint.local.apiserver.serving import watching
 from rallypoint.testing.wire import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)

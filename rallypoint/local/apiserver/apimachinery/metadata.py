@@ -1,0 +1,116 @@
+"""Object metadata: what the server stamps on a new object, what an update may change, and what is refused.
+
+Source: apiserver, pkg/registry/rest/{create,update}.go; apimachinery, pkg/api/validation/objectmeta.go.
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+
+ANNOTATIONS_LIMIT = 256 * 1024
+"""Bytes of all annotations together."""
+
+STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
+
+WRITABLE = ("labels", "annotations", "ownerReferences", "finalizers")
+"""What clients decide; the rest of the metadata is the server's, whatever was sent."""
+
+
+def timestamp(now: datetime) -> str:
+    """A time as ``metadata`` writes it, in whole seconds."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamp(given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool) -> Json:
+    """The metadata of a new object."""
+    result: Json = {}
+    name = given.get("name") or ""
+    if not name and given.get("generateName"):
+        name = names.generate(given["generateName"], rng)
+    if name:
+        result["name"] = name
+    if given.get("generateName"):
+        result["generateName"] = given["generateName"]
+    if namespace:
+        result["namespace"] = namespace
+    result["uid"] = str(uuid.uuid4())
+    result["resourceVersion"] = ""
+    if generation or given.get("generation"):
+        result["generation"] = 1 if generation else given["generation"]
+    result["creationTimestamp"] = timestamp(now)
+    return result | {key: given[key] for key in WRITABLE if given.get(key)}
+
+
+def carried(new: Json, old: Json) -> Json:
+    """The metadata of an update, with what it cannot change taken from the old object."""
+    kept = {key: value for key, value in old.items() if key not in WRITABLE}
+    return kept | {key: new[key] for key in WRITABLE if new.get(key)}
+
+
+def problems(
+    metadata: Json, check_name: Callable[[str], str], *, old: Json | None = None
+) -> Iterator[FieldError]:
+    """What is wrong with the metadata of an object to be written."""
+    name = metadata.get("name", "")
+    if not name:
+        yield refusals.required("metadata.name", "name or generateName is required")
+    elif old is None and (wrong := check_name(name)):
+        yield refusals.bad_value("metadata.name", name, wrong)
+    yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
+    yield from _annotations(metadata.get("annotations") or {})
+    yield from _owners(metadata.get("ownerReferences") or [])
+    for i, finalizer in enumerate(metadata.get("finalizers") or []):
+        yield from _finalizer(f"metadata.finalizers[{i}]", finalizer)
+    if old is not None and old.get("deletionTimestamp"):
+        added = [
+            name for name in metadata.get("finalizers") or [] if name not in (old.get("finalizers") or [])
+        ]
+        if added:
+            listed = ", ".join(f'"{name}"' for name in added)
+            found = f"found new finalizers []string{{{listed}}}"
+            detail = f"no new finalizers can be added if the object is being deleted, {found}"
+            yield refusals.forbidden_field("metadata.finalizers", detail)
+
+
+def label_problems(labels: Json, path: str) -> Iterator[FieldError]:
+    for key, value in labels.items():
+        if wrong := names.qualified(key):
+            yield refusals.bad_value(path, key, wrong)
+        if wrong := names.label_value(value):
+            yield refusals.bad_value(path, value, wrong)
+
+
+def _annotations(annotations: Json) -> Iterator[FieldError]:
+    for key in annotations:
+        if wrong := names.qualified(key.lower()):
+            yield refusals.bad_value("metadata.annotations", key, wrong)
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > ANNOTATIONS_LIMIT:
+        yield refusals.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
+
+
+def _owners(owners: list[Any]) -> Iterator[FieldError]:
+    path = "metadata.ownerReferences"
+    for owner in owners:
+        for key in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(key):
+                detail = "version must not be empty" if key == "apiVersion" else "must not be empty"
+                yield refusals.bad_value(f"{path}.{key}", owner.get(key, ""), detail)
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        found = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
+        detail = f'Only one reference can have Controller set to true. Found "true" in references for {found}'
+        yield refusals.bad_value(path, owners, detail)
+
+
+def _finalizer(path: str, finalizer: str) -> Iterator[FieldError]:
+    if wrong := names.qualified(finalizer):
+        yield refusals.bad_value(path, finalizer, wrong)
+    elif "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        yield refusals.bad_value(path, finalizer, detail)

@@ -1,0 +1,224 @@
+"""Label and field selectors: parsed once per request into predicates over objects.
+
+Source: apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal, bad_request
+
+Predicate = Callable[[Json], bool]
+
+FieldReader = Callable[[Json], str]
+
+TOKENS = re.compile(r"\s*(?:(?P<op>!=|==|=|!|\(|\)|,|<|>)|(?P<word>[^\s=!(),<>]+))")
+
+LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+Labels = Mapping[str, str]
+
+
+def labels_of(obj: Json) -> Labels:
+    labels: Labels = obj["metadata"].get("labels") or {}
+    return labels
+
+
+def labels(text: str) -> Predicate | None:
+    """A predicate for a label selector; None when it asks for nothing.
+
+    Raises:
+        Refusal: 400, it cannot be parsed.
+    """
+    tests = _Parser(text).requirements()
+    if not tests:
+        return None
+    return lambda obj: all(test(labels_of(obj)) for test in tests)
+
+
+class _Parser:
+    """Reads ``a=b,c!=d,e in (f,g),h notin (i),j,!k`` from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = self._split(text)
+        self.at = 0
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        tokens: list[str] = []
+        text = text.rstrip()
+        position = 0
+        while position < len(text):
+            found = TOKENS.match(text, position)
+            if found is None:
+                raise _unparsable(f"found '{text[position:]}', expected: identifier")
+            tokens.append(found["op"] or found["word"])
+            position = found.end()
+        return tokens
+
+    def requirements(self) -> list[Callable[[Labels], bool]]:
+        tests: list[Callable[[Labels], bool]] = []
+        while self.at < len(self.tokens):
+            tests.append(self._requirement())
+            if self.at < len(self.tokens):
+                self._expect(",")
+                if self.at == len(self.tokens):
+                    raise _unparsable("found '', expected: identifier after ','")
+        return tests
+
+    def _next(self) -> str:
+        token = self.tokens[self.at] if self.at < len(self.tokens) else ""
+        self.at += 1
+        return token
+
+    def _peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def _expect(self, wanted: str) -> None:
+        token = self._next()
+        if token != wanted:
+            raise _unparsable(f"found '{token}', expected: '{wanted}'")
+
+    def _requirement(self) -> Callable[[Labels], bool]:
+        if self._peek() == "!":
+            self._next()
+            missing = self._key()
+            return lambda labels: missing not in labels
+        key = self._key()
+        match self._peek():
+            case "" | ",":
+                return lambda labels: key in labels
+            case "=" | "==":
+                self._next()
+                value = self._value()
+                return lambda labels: labels.get(key) == value
+            case "!=":
+                self._next()
+                other = self._value()
+                return lambda labels: labels.get(key) != other
+            case "in":
+                self._next()
+                wanted = self._values()
+                return lambda labels: labels.get(key) in wanted
+            case "notin":
+                self._next()
+                unwanted = self._values()
+                return lambda labels: labels.get(key) not in unwanted
+            case "<" | ">" as operator:
+                self._next()
+                return _compared(key, operator, self._value())
+            case token:
+                raise _unparsable(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def _key(self) -> str:
+        key = self._next()
+        if not key or not LABEL_KEY.fullmatch(key):
+            raise _unparsable(f"found '{key}', expected: identifier")
+        return key
+
+    def _value(self) -> str:
+        if self._peek() in ("", ","):
+            return ""
+        value = self._next()
+        if not LABEL_VALUE.fullmatch(value):
+            raise _unparsable(f"found '{value}', expected: identifier")
+        return value
+
+    def _values(self) -> set[str]:
+        self._expect("(")
+        values: set[str] = set()
+        while True:
+            values.add("" if self._peek() == ")" else self._value())
+            token = self._next()
+            if token == ")":
+                return values
+            if token != ",":
+                raise _unparsable(f"found '{token}', expected: ',' or ')'")
+
+
+def _compared(key: str, operator: str, bound: str) -> Callable[[Labels], bool]:
+    try:
+        limit = int(bound)
+    except ValueError as error:
+        raise _unparsable(
+            f"for 'Gt', 'Lt' operators, the value must be an integer, found '{bound}'"
+        ) from error
+
+    def test(labels: Labels) -> bool:
+        value = labels.get(key, "")
+        if not value.lstrip("-").isdigit():
+            return False
+        return int(value) > limit if operator == ">" else int(value) < limit
+
+    return test
+
+
+def _unparsable(why: str) -> Refusal:
+    return bad_request(f"unable to parse requirement: {why}")
+
+
+def path_reader(path: str) -> FieldReader:
+    """Reads a dotted path as a field selector sees it: missing is "", booleans are ``true`` and ``false``."""
+    names = path.split(".")
+
+    def read(obj: Json) -> str:
+        value: Any = obj
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, bool):
+            return str(value).lower()
+        return "" if value is None else str(value)
+
+    return read
+
+
+def fields(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
+    """A predicate for a field selector over the fields that the resource offers.
+
+    Raises:
+        Refusal: 400, it cannot be parsed or asks for a field that is not offered.
+    """
+    tests: list[Predicate] = []
+    for term in filter(None, text.split(",")):
+        name, operator, value = _term(term)
+        reader = readers.get(name)
+        if reader is None:
+            raise bad_request(f"field label not supported: {name}")
+        tests.append(_field_test(reader, value, equal=operator != "!="))
+    if not tests:
+        return None
+    return lambda obj: all(test(obj) for test in tests)
+
+
+def terms(text: str) -> Iterator[tuple[str, str]]:
+    """The fields that a field selector wants to have a value, with that value.
+
+    Raises:
+        Refusal: 400, it cannot be parsed.
+    """
+    for term in filter(None, text.split(",")):
+        name, operator, value = _term(term)
+        if operator != "!=":
+            yield name, value
+
+
+def _term(term: str) -> tuple[str, str, str]:
+    for operator in ("!=", "==", "="):
+        name, found, value = term.partition(operator)
+        if found:
+            return name.strip(), operator, value.strip()
+    raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
+
+
+def _field_test(reader: FieldReader, value: str, *, equal: bool) -> Predicate:
+    return lambda obj: (reader(obj) == value) == equal
+
+
+def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:
+    """The predicate that asks both; None asks nothing."""
+    if first is None or second is None:
+        return first or second
+    return lambda obj: first(obj) and second(obj)

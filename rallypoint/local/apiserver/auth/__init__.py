@@ -1,0 +1,1 @@
+"""Authenticates requests and authorizes them with RBAC."""

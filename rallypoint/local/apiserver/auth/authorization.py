@@ -1,0 +1,247 @@
+"""Who may do what: the roles and bindings in the store, evaluated as a cluster with RBAC does.
+
+The person who runs the server may do everything. A pod may do what is granted to its ServiceAccount, which without a
+binding of somebody's is discovery alone.
+
+Source: Kubernetes, plugin/pkg/auth/authorizer/rbac/rbac.go, pkg/registry/rbac/validation/{rule,policy_comparator}.go,
+pkg/registry/rbac/{role,rolebinding}/policybased/storage.go, plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
+
+Differs: an aggregated ClusterRole is added up when it is used, by ``matchLabels`` alone, and its own ``rules`` count as
+well, as no controller writes the sum into them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.auth.serviceaccounts import AUTHENTICATED, PREFIX, User
+from rallypoint.local.apiserver.storage.store import Store
+
+GROUP = "rbac.authorization.k8s.io"
+MASTERS = "system:masters"
+ROLES = ("roles", "clusterroles")
+BINDINGS = ("rolebindings", "clusterrolebindings")
+
+Rule = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What a request is to do: to objects, or at a ``path`` that is not about objects."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    """With its subresource: ``pods/log``."""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class Authorizer:
+    """Answers from the roles and bindings of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def require(self, user: User, attributes: Attributes) -> None:
+        """Raises:
+        Refusal: 403, it is not granted.
+        """
+        if not self.allows(user, attributes):
+            raise _forbidden(user, attributes)
+
+    def allows(self, user: User, attributes: Attributes) -> bool:
+        return MASTERS in user.groups or any(
+            covers(rule, attributes) for rule in self._rules_of(user, attributes.namespace)
+        )
+
+    def require_no_escalation(self, user: User, plural: str, obj: Json) -> None:
+        """Refuse a role or a binding that grants what the one who writes it does not have.
+
+        Raises:
+            Refusal: 403, it grants more, and the user may neither ``escalate`` the role nor ``bind`` it.
+        """
+        meta = obj["metadata"]
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        if plural in ROLES:
+            permitted = Attributes("escalate", GROUP, plural, namespace, name)
+            granted: Sequence[Rule] = [*(obj.get("rules") or ())]
+            if obj.get("aggregationRule"):
+                granted = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, *granted]
+        elif plural in BINDINGS:
+            role = obj["roleRef"]
+            kind = "roles" if role.get("kind") == "Role" else "clusterroles"
+            permitted = Attributes("bind", GROUP, kind, namespace, role.get("name", ""))
+            granted = [*self._rules_of_role(role, namespace)]
+        else:
+            return
+        if self.allows(user, permitted):
+            return
+        held = [*self._rules_of(user, namespace)]
+        missing = [
+            one for rule in granted for one in _atoms(rule) if not any(covers(own, one) for own in held)
+        ]
+        if missing:
+            groups = " ".join(f'"{group}"' for group in user.groups)
+            listed = "\n".join(_spelled(one) for one in missing)
+            why = (
+                f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
+                f"{listed}"
+            )
+            raise refusals.forbidden(GROUP, plural, name, why)
+
+    def _rules_of(self, user: User, namespace: str) -> Iterator[Rule]:
+        """What the user is granted everywhere, and in a namespace."""
+        for binding in self._objects("clusterrolebindings"):
+            if _binds(binding, user, ""):
+                yield from self._rules_of_role(binding["roleRef"], "")
+        for binding in self._objects("rolebindings", namespace) if namespace else ():
+            if _binds(binding, user, namespace):
+                yield from self._rules_of_role(binding["roleRef"], namespace)
+
+    def _rules_of_role(self, reference: Json, namespace: str) -> Iterator[Rule]:
+        is_role = reference.get("kind") == "Role"
+        roles = self._store.collection(f"{GROUP}/{'roles' if is_role else 'clusterroles'}").entries
+        found = roles.get((namespace if is_role else "", reference.get("name", "")))
+        if found is None:
+            return
+        yield from found.object.get("rules") or ()
+        for chosen in (found.object.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
+            wanted = (chosen.get("matchLabels") or {}).items()
+            for other in self._objects("clusterroles"):
+                if wanted and wanted <= (other["metadata"].get("labels") or {}).items():
+                    yield from other.get("rules") or ()
+
+    def _objects(self, plural: str, namespace: str = "") -> Iterator[Json]:
+        return (entry.object for entry in self._store.collection(f"{GROUP}/{plural}").select(namespace))
+
+
+def covers(rule: Rule, attributes: Attributes) -> bool:
+    """Whether a rule grants all of it; ``*`` is asked for only by who wants to grant everything."""
+    if not _has(rule.get("verbs"), attributes.verb):
+        return False
+    if attributes.path:
+        return any(_is_below(attributes.path, path) for path in rule.get("nonResourceURLs") or ())
+    names = rule.get("resourceNames")
+    return (
+        _has(rule.get("apiGroups"), attributes.group)
+        and _has_resource(rule.get("resources"), attributes.resource)
+        and (not names or attributes.name in names)
+    )
+
+
+def _has(listed: Sequence[str] | None, wanted: str) -> bool:
+    return bool(listed and ("*" in listed or wanted in listed))
+
+
+def _has_resource(listed: Sequence[str] | None, wanted: str) -> bool:
+    _, slash, subresource = wanted.partition("/")
+    return _has(listed, wanted) or bool(slash and listed and f"*/{subresource}" in listed)
+
+
+def _is_below(path: str, granted: str) -> bool:
+    if granted.endswith("*"):
+        return path.startswith(granted[:-1])
+    return path == granted
+
+
+def _atoms(rule: Rule) -> Iterator[Attributes]:
+    """A rule as the single requests that it grants."""
+    verbs: Sequence[str] = rule.get("verbs") or ()
+    yield from (
+        Attributes(verb, path=path) for verb, path in product(verbs, rule.get("nonResourceURLs") or ())
+    )
+    groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
+    for verb, group, resource, name in product(verbs, groups, resources, rule.get("resourceNames") or ("",)):
+        yield Attributes(verb, group, resource, name=name)
+
+
+def _spelled(atom: Attributes) -> str:
+    if atom.path:
+        return f'{{NonResourceURLs:["{atom.path}"], Verbs:["{atom.verb}"]}}'
+    names = f', ResourceNames:["{atom.name}"]' if atom.name else ""
+    return f'{{APIGroups:["{atom.group}"], Resources:["{atom.resource}"]{names}, Verbs:["{atom.verb}"]}}'
+
+
+def _binds(binding: Json, user: User, namespace: str) -> bool:
+    return any(_is_subject(subject, user, namespace) for subject in binding.get("subjects") or ())
+
+
+def _is_subject(subject: Json, user: User, namespace: str) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return bool(subject.get("name") == user.name)
+        case "Group":
+            return subject.get("name") in user.groups
+        case "ServiceAccount":
+            home = subject.get("namespace") or namespace
+            return f"{PREFIX}{home}:{subject.get('name')}" == user.name
+        case _:
+            return False
+
+
+def _forbidden(user: User, attributes: Attributes) -> Refusal:
+    """Source: Kubernetes, apiserver/pkg/endpoints/handlers/responsewriters/errors.go."""
+    if attributes.path:
+        what = f'cannot {attributes.verb} path "{attributes.path}"'
+        return Refusal(403, "Forbidden", f'forbidden: User "{user.name}" {what}', {})
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    what = (
+        f'cannot {attributes.verb} resource "{attributes.resource}" in API group "{attributes.group}" {where}'
+    )
+    plural = attributes.resource.partition("/")[0]
+    return refusals.forbidden(attributes.group, plural, attributes.name, f'User "{user.name}" {what}')
+
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "delete", "deletecollection", "patch", "update")
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    "": ("configmaps", "endpoints", "events", "namespaces", "persistentvolumeclaims", "pods", "pods/log",
+         "serviceaccounts", "services"),
+    "autoscaling": ("horizontalpodautoscalers",),
+    "batch": ("jobs",),
+}  # fmt: skip
+EDITED: Mapping[str, tuple[str, ...]] = {
+    "": ("configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/eviction", "pods/exec",
+         "secrets", "serviceaccounts", "services"),
+    "autoscaling": ("horizontalpodautoscalers",),
+    "batch": ("jobs",),
+}  # fmt: skip
+
+
+def _rules(granted: Mapping[str, tuple[str, ...]], verbs: Iterable[str]) -> list[Json]:
+    return [
+        {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
+        for group, resources in granted.items()
+    ]
+
+
+def bootstrap() -> Iterator[tuple[str, Json]]:
+    """The roles and bindings that a cluster has from its beginning, with their resources; of its roles for people, the
+    parts that are about what is served here."""
+    view = _rules(SHOWN, READ)
+    edit = [*view, {"apiGroups": [""], "resources": ["secrets"], "verbs": [*READ]}, *_rules(EDITED, WRITE)]
+    admin = [*edit, *_rules({GROUP: ("roles", "rolebindings")}, (*READ, *WRITE))]
+    for name, rules in (("admin", admin), ("edit", edit), ("view", view)):
+        labels = {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"}
+        role = {"rules": rules, "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": labels}]}}
+        yield "clusterroles", {"metadata": {"name": name}, **role}
+    everything = [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+        {"nonResourceURLs": ["*"], "verbs": ["*"]},
+    ]
+    paths = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/healthz/*", "/livez", "/livez/*", "/openapi", "/openapi/*",
+             "/readyz", "/readyz/*", "/version", "/version/"]  # fmt: skip
+    discovery = [{"nonResourceURLs": paths, "verbs": ["get"]}]
+    for name, rules, group in (
+        ("cluster-admin", everything, MASTERS),
+        ("system:discovery", discovery, AUTHENTICATED),
+    ):
+        yield "clusterroles", {"metadata": {"name": name}, "rules": rules}
+        role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+        subject = {"apiGroup": GROUP, "kind": "Group", "name": group}
+        yield "clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}

@@ -1,0 +1,35 @@
+"""Events are kept for an hour, as a real server keeps them: a site that stays up would fill with them."""
+
+import asyncio
+from datetime import timedelta
+
+from api.times import parse_time
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.registry.writing import Writer
+
+LIFETIME = timedelta(hours=1)
+"""Source: kube-apiserver, ``--event-ttl``."""
+LOOK_SECONDS = 60.0
+
+
+async def forget_events(writer: Writer) -> None:
+    """Remove events as they grow old, until cancelled."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        served = writer.catalog.find("", "v1", "events")
+        assert served is not None
+        oldest = writer.clock() - LIFETIME
+        for entry in list(writer.collection(served).entries.values()):
+            if parse_time(_told(entry.object)) < oldest:
+                writer.remove(served, entry.object)
+
+
+def _told(event: Json) -> str:
+    """When it was last told."""
+    series = event.get("series") or {}
+    return str(
+        series.get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+        or event["metadata"]["creationTimestamp"]
+    )

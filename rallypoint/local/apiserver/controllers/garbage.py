@@ -1,0 +1,142 @@
+"""What goes when its owner or its namespace goes.
+
+Follows the store's changes in order: dependents of an owner that is gone are deleted, the finalizers of foreground
+and orphaning deletions are worked off, and namespaces are emptied.
+
+Source: kubernetes, pkg/controller/garbagecollector/garbagecollector.go, pkg/controller/namespace/deletion.
+"""
+
+import asyncio
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.registry.deletion import FOREGROUND, ORPHAN, delete
+from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target
+from rallypoint.local.apiserver.registry.writing import Writer
+from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Key
+
+Place = tuple[Collection, Key]
+
+
+class Collector:
+    """Works through the changes of one store until cancelled."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._store = writer.store
+        self._changes: asyncio.Queue[tuple[Collection, Change]] = asyncio.Queue()
+        self._store.listeners.append(self._changes)
+
+    async def run(self) -> None:
+        while True:
+            collection, change = await self._changes.get()
+            self.handle(collection, change)
+            if self._changes.qsize() % 64 == 0:  # a burst of deletions leaves room for requests
+                await asyncio.sleep(0)
+
+    def handle(self, collection: Collection, change: Change) -> None:
+        given = change.entry.metadata
+        if change.type == "DELETED":
+            for place in list(self._store.dependents.get(given["uid"], ())):
+                self._orphaned(place)
+            for owner in given.get("ownerReferences", ()):
+                self._advance(owner["uid"])
+            self._leave(given.get("namespace", ""))
+            return
+        if given.get("ownerReferences"):
+            self._orphaned((collection, change.entry.key))
+        if given.get("deletionTimestamp"):
+            self._advance(given["uid"])
+            if collection.name == "/namespaces":
+                self._empty(given["name"])
+
+    def _live(self, place: Place) -> tuple[Served, Entry] | None:
+        collection, key = place
+        served = self._writer.catalog.of_collection(collection.name)
+        entry = collection.entries.get(key)
+        return None if served is None or entry is None else (served, entry)
+
+    def _orphaned(self, place: Place) -> None:
+        """Delete an object when none of its owners is left; drop the references to those that are gone."""
+        found = self._live(place)
+        if found is None:
+            return
+        served, entry = found
+        owners: list[Json] = entry.metadata.get("ownerReferences", [])
+        left = [owner for owner in owners if self._exists(owner, entry)]
+        if not left and owners:
+            self._delete(served, entry)
+        elif len(left) < len(owners):
+            self._write(served, entry, {"ownerReferences": left})
+
+    def _exists(self, owner: Json, dependent: Entry) -> bool:
+        """An owner lives in the namespace of its dependent, or in none."""
+        place = self._store.owners.get(owner["uid"])
+        return place is not None and place[1][0] in ("", dependent.key[0])
+
+    def _advance(self, uid: str) -> None:
+        """Work off the finalizers of an owner that is being deleted with regard to its dependents."""
+        place = self._store.owners.get(uid)
+        found = self._live(place) if place is not None else None
+        if found is None or not found[1].metadata.get("deletionTimestamp"):
+            return
+        served, entry = found
+        finalizers: list[str] = entry.metadata.get("finalizers", [])
+        if ORPHAN in finalizers:
+            self._release(uid)
+        elif FOREGROUND not in finalizers or self._blocked(uid):
+            return
+        kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
+        self._write(served, entry, {"finalizers": kept})
+
+    def _release(self, uid: str) -> None:
+        for place in list(self._store.dependents.get(uid, ())):
+            found = self._live(place)
+            if found is not None:
+                served, entry = found
+                owners = [owner for owner in entry.metadata["ownerReferences"] if owner["uid"] != uid]
+                self._write(served, entry, {"ownerReferences": owners})
+
+    def _blocked(self, uid: str) -> bool:
+        """Delete the dependents of an owner; whether any that blocks its end is still there."""
+        for place in list(self._store.dependents.get(uid, ())):
+            found = self._live(place)
+            if found is not None and not found[1].metadata.get("deletionTimestamp"):
+                self._delete(*found)
+        left = (self._live(place) for place in self._store.dependents.get(uid, ()))
+        return any(
+            owner["uid"] == uid and owner.get("blockOwnerDeletion")
+            for found in left
+            if found is not None
+            for owner in found[1].metadata["ownerReferences"]
+        )
+
+    def _empty(self, namespace: str) -> None:
+        for collection in list(self._store.collections.values()):
+            for entry in collection.select(namespace):
+                found = self._live((collection, entry.key))
+                if found is not None and not entry.metadata.get("deletionTimestamp"):
+                    self._delete(*found)
+        self._leave(namespace)
+
+    def _leave(self, namespace: str) -> None:
+        """End a namespace that is being deleted once nothing is in it."""
+        found = self._live((self._store.collection("/namespaces"), ("", namespace)))
+        if not namespace or found is None or not found[1].metadata.get("deletionTimestamp"):
+            return
+        if any(namespace in collection.namespaces for collection in self._store.collections.values()):
+            return
+        served, entry = found
+        self._writer.put(served, {**entry.object, "spec": {**entry.object.get("spec", {}), "finalizers": []}})
+
+    def _delete(self, served: Served, entry: Entry) -> None:
+        namespace, name = entry.key
+        try:
+            delete(self._writer, Target(served, namespace, name), DeleteOptions(propagation="Background"))
+        except Refusal as refusal:
+            if refusal.code != 404:
+                raise
+
+    def _write(self, served: Served, entry: Entry, changed: Json) -> None:
+        given = {key: value for key, value in (entry.metadata | changed).items() if value != []}
+        self._writer.put(served, {**entry.object, "metadata": given})

@@ -1,0 +1,134 @@
+"""Strategic merge patches: merge patches that know, by the schema, which lists are merged by a key.
+
+Directives: ``$patch: replace|delete|merge`` in objects and list items, ``$retainKeys``, ``$deleteFromPrimitiveList/x``
+and ``$setElementOrder/x``.
+
+Source: apimachinery, pkg/util/strategicpatch/patch.go.
+"""
+
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal, bad_request
+from rallypoint.local.apiserver.schema.schema import Node
+
+DIRECTIVE = "$patch"
+RETAIN = "$retainKeys"
+REMOVE_FROM = "$deleteFromPrimitiveList/"
+ORDER = "$setElementOrder/"
+
+ANY = Node()
+
+
+def merge(node: Node, target: Any, patch: Any) -> Any:
+    """The target with the patch applied; what does not change is shared."""
+    if not isinstance(patch, dict):
+        return patch
+    match patch.get(DIRECTIVE):
+        case "replace":
+            return {name: value for name, value in patch.items() if name != DIRECTIVE}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise bad_request(f"unknown patch type found: {other}")
+    result: Json = dict(target) if isinstance(target, dict) else {}
+    if RETAIN in patch:
+        result = {name: value for name, value in result.items() if name in patch[RETAIN]}
+    _remove_listed(result, patch)
+    for name, value in patch.items():
+        if not name.startswith("$"):
+            _set(node.properties.get(name) or node.additional or ANY, result, name, value)
+    before: Json = target if isinstance(target, dict) else {}
+    for name, order in _orders(node, patch).items():
+        if isinstance(result.get(name), list):
+            result[name] = _ordered(
+                node.properties.get(name, ANY), result[name], order, before.get(name) or []
+            )
+    return result
+
+
+def _orders(node: Node, patch: Json) -> Json:
+    """In which order the patch wants its lists: as it says, else as it mentions the items."""
+    mentioned = {
+        name: value
+        for name, value in patch.items()
+        if isinstance(value, list) and not name.startswith("$") and "merge" in _merging(node, name)
+    }
+    said = {name.removeprefix(ORDER): value for name, value in patch.items() if name.startswith(ORDER)}
+    return mentioned | said
+
+
+def _merging(node: Node, name: str) -> str:
+    return node.properties.get(name, ANY).merge_strategy
+
+
+def _set(node: Node, result: Json, name: str, value: Any) -> None:
+    if value is None:
+        result.pop(name, None)
+    elif isinstance(value, list) and "merge" in node.merge_strategy:
+        result[name] = _merge_list(node, result.get(name) or [], value)
+    elif isinstance(value, list) or (isinstance(value, dict) and "replace" in node.merge_strategy.split(",")):
+        result[name] = value
+    else:
+        result[name] = merge(node, result.get(name), value)
+
+
+def _remove_listed(result: Json, patch: Json) -> None:
+    for name, values in patch.items():
+        if name.startswith(REMOVE_FROM):
+            field = name.removeprefix(REMOVE_FROM)
+            result[field] = [item for item in result.get(field, []) if item not in values]
+
+
+def _merge_list(node: Node, target: list[Any], patch: list[Any]) -> list[Any]:
+    if not node.merge_key:
+        return [*target, *(item for item in patch if item not in target)]
+    if any(_directive(item) == "replace" for item in patch):
+        return [item for item in patch if _directive(item) != "replace"]
+    result = list(target)
+    for item in patch:
+        if not isinstance(item, dict) or node.merge_key not in item:
+            message = f"map: {item} does not contain declared merge key: {node.merge_key}"
+            raise Refusal(500, "", message)
+        _merge_item(node, result, item)
+    return result
+
+
+def _merge_item(node: Node, result: list[Any], item: Json) -> None:
+    key = item[node.merge_key]
+    places = [i for i, old in enumerate(result) if isinstance(old, dict) and old.get(node.merge_key) == key]
+    if _directive(item) == "delete":
+        result[:] = [old for i, old in enumerate(result) if i not in places]
+    elif places:
+        result[places[0]] = merge(node.items or ANY, result[places[0]], item)
+    else:
+        result.append(merge(node.items or ANY, {}, item))
+
+
+def _directive(item: Any) -> str:
+    return item.get(DIRECTIVE, "") if isinstance(item, dict) else ""
+
+
+def _ordered(node: Node, items: list[Any], order: list[Any], before: list[Any]) -> list[Any]:
+    """The items as the patch orders them; the others go in where they stood before an item that the patch names."""
+
+    def identity(item: Any) -> Any:
+        return item.get(node.merge_key) if isinstance(item, dict) else item
+
+    wanted = [identity(entry) for entry in order]
+    named = sorted(
+        (item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item))
+    )
+    others = [item for item in items if identity(item) not in wanted]
+    stood = [identity(item) for item in before]
+    result: list[Any] = []
+    for item in named:
+        while others and _stood_before(stood, identity(others[0]), identity(item)):
+            result.append(others.pop(0))
+        result.append(item)
+    return [*result, *others]
+
+
+def _stood_before(stood: list[Any], first: Any, second: Any) -> bool:
+    return first in stood and second in stood and stood.index(first) < stood.index(second)

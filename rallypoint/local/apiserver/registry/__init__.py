@@ -1,0 +1,1 @@
+"""Creates, reads, updates, patches and deletes objects, independent of HTTP."""

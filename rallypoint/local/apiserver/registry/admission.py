@@ -1,0 +1,154 @@
+"""From a body to an object that may be stored: of the right kind, well typed, pruned, defaulted, validated."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import metadata, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, Refusal, bad_request, quoted
+from rallypoint.local.apiserver.registry.requests import WriteOptions
+from rallypoint.local.apiserver.resources.resources import Scale, Served, read_path
+from rallypoint.local.apiserver.schema import validation
+from rallypoint.local.apiserver.schema.schema import mistyped, shape
+from rallypoint.local.apiserver.schema.validation import json_type
+
+
+def patched(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+    """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
+    try:
+        return decode(served, body, options, warnings)
+    except Refusal as refusal:
+        if refusal.code != 400 or served.custom:
+            raise
+        why = refusal.message.partition(f"handled as a {served.kind}: ")[2] or refusal.message
+        raise refusals.invalid("", "", "", [refusals.bad_value("patch", quoted(body), why)]) from refusal
+
+
+def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+    """The object of a body, as its resource understands it; ``warnings`` collects what was dropped.
+
+    Raises:
+        Refusal: it is of another kind, its types are wrong, or (strict) it has unknown fields.
+    """
+    _check_kind(served, body)
+    _check_types(served, body)
+    unknown: list[str] = []
+    shaped = shape(served.schema, body, unknown)
+    if served.custom:
+        unknown.sort()
+    if unknown and options.validation == "Strict":
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise bad_request(_unfit(served, served.kind, f"strict decoding error: {listed}"))
+    if options.validation == "Warn":
+        warnings += [f'unknown field "{path}"' for path in unknown]
+    rest = {name: part for name, part in shaped.items() if name not in ("kind", "apiVersion", "metadata")}
+    obj = {
+        "kind": served.kind,
+        "apiVersion": served.stored_as,
+        "metadata": shaped.get("metadata") or {},
+        **rest,
+    }
+    return served.rules.default(obj)
+
+
+def _unfit(served: Served, kind: str, why: str) -> str:
+    return f'{kind} in version "{served.version}" cannot be handled as a {served.kind}: {why}'
+
+
+def _check_kind(served: Served, body: Any) -> None:
+    if not isinstance(body, dict):
+        why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_type(body)}"
+        raise bad_request(f"the object provided is unrecognized (must be of type {served.kind}): {why}")
+    kind, version = body.get("kind", ""), body.get("apiVersion", "")
+    if served.custom:
+        _check_custom_kind(served, body, kind, version)
+    elif kind and kind != served.kind:
+        why = f"converting (v1.{kind}) to (core.{served.kind}): unknown conversion"
+        raise bad_request(_unfit(served, kind, why))
+    elif version and version != served.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+        raise bad_request(message)
+
+
+def _check_custom_kind(served: Served, body: Json, kind: str, version: str) -> None:
+    if not kind or not version:
+        what = "Kind" if not kind else "apiVersion"
+        message = f"the object provided is unrecognized (must be of type {served.kind}): Object '{what}' is missing in '{body}'"
+        raise bad_request(message)
+    if version != served.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+        raise bad_request(message)
+    if kind != served.kind:
+        wrong = refusals.bad_value("kind", kind, f"must be {served.kind}")
+        raise refusals.invalid(served.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
+
+
+def _check_types(served: Served, body: Json) -> None:
+    if served.custom:
+        wrong = mistyped(served.schema.properties["metadata"], body.get("metadata"))
+    else:
+        wrong = mistyped(served.schema, body)
+    if wrong is not None:
+        raise bad_request(_unfit(served, served.kind, str(wrong)))
+
+
+def check(served: Served, new: Json, old: Json | None = None, part: str = "") -> None:
+    """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
+
+    Raises:
+        Refusal: 422, with every reason.
+    """
+    before = None if old is None else old["metadata"]
+    errors = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
+    if served.custom:
+        scale = () if served.scale is None else tuple(_scale_problems(served.scale, new))
+        errors += validation.problems(served.schema, new, old, part=part, earlier=errors, later=scale)
+    else:
+        errors += validation.enumerated(served.schema, new, old)
+    # An object that was taken under other rules can still be ended: what it asks for is not judged again.
+    if old is None or "spec" not in new or new["spec"] != old.get("spec"):
+        errors += served.rules.validate(new)
+    if old is not None:
+        errors += served.rules.validate_update(new, old)
+    if errors:
+        raise refusals.invalid(served.group, served.kind, new["metadata"].get("name", ""), errors)
+
+
+def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
+    """The replicas of a custom resource must be a count wherever they are."""
+    for path in (scale.spec, scale.status):
+        place = "." + ".".join(path)
+        for depth in range(1, len(path)):
+            holder = read_path(obj, path[:depth])
+            if holder is not None and not isinstance(holder, dict):
+                reached = "." + ".".join(path[: depth + 1])
+                yield _unreadable(place, reached, holder, "map[string]interface{}")
+                return
+        value = read_path(obj, path)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            yield _unreadable(place, place, value, "int64")
+        elif value is not None and value < 0:
+            yield refusals.bad_value(place, value, "should be a non-negative integer")
+        elif value is not None and value > LARGEST_SCALE:
+            yield refusals.bad_value(place, value, f"should be less than or equal to {LARGEST_SCALE}")
+
+
+LARGEST_SCALE = 2**31 - 1
+
+GO_TYPES = {
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    str: "string",
+    bool: "bool",
+    float: "float64",
+}
+
+
+def _unreadable(place: str, reached: str, value: Any, wanted: str) -> FieldError:
+    given = GO_TYPES.get(type(value), "int64")
+    shown = value if isinstance(value, str) else quoted(value)
+    detail = f"{reached} accessor error: {shown} is of the type {given}, expected {wanted}"
+    return refusals.bad_value(place, 0, detail)
+
+
+def immutable(field: str, value: object) -> FieldError:
+    return refusals.bad_value(field, value, "field is immutable")

@@ -1,0 +1,198 @@
+"""Reading: one object, or a list of them by selectors, version and page."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery import refusals, selectors
+from rallypoint.local.apiserver.apimachinery.refusals import (
+    FieldError,
+    Json,
+    Refusal,
+    bad_options,
+    bad_request,
+)
+from rallypoint.local.apiserver.apimachinery.selectors import Predicate
+from rallypoint.local.apiserver.registry.requests import Target, integer, truth
+from rallypoint.local.apiserver.storage.store import Collection, Entry, Gone, Key, Store
+
+TOKEN_VERSION = "meta.k8s.io/v1"
+
+TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What a list or a watch asks for."""
+
+    predicate: Predicate | None = None
+    version: str = ""
+    match: str = ""
+    limit: int = 0
+    token: str = ""
+    watch: bool = False
+    bookmarks: bool = False
+    initial_events: bool | None = None
+    timeout_seconds: int | None = None
+
+    @classmethod
+    def read(cls, target: Target, query: Mapping[str, str]) -> "ListOptions":
+        """From a query.
+
+        Raises:
+            Refusal: parts of it cannot be parsed or do not go together.
+        """
+        predicate = selectors.both(
+            selectors.labels(query.get("labelSelector", "")),
+            selectors.fields(query.get("fieldSelector", ""), target.served.selectable),
+        )
+        if target.name:
+            name = target.name
+            predicate = selectors.both(predicate, lambda obj: obj["metadata"]["name"] == name)
+        initial = query.get("sendInitialEvents")
+        timeout = query.get("timeoutSeconds")
+        options = cls(
+            predicate=predicate,
+            version=query.get("resourceVersion", ""),
+            match=query.get("resourceVersionMatch", ""),
+            limit=integer(query.get("limit") or "0"),
+            token=query.get("continue", ""),
+            watch=truth(query.get("watch", "")) or ("watch" in query and query["watch"] == ""),
+            bookmarks=truth(query.get("allowWatchBookmarks", "")),
+            initial_events=None if not initial else truth(initial),
+            timeout_seconds=integer(timeout) if timeout else None,
+        )
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """Whether the parts go together; see ValidateListOptions of apimachinery."""
+        wrong = self._watch_problem() if self.watch else self._list_problem()
+        if wrong is not None:
+            raise bad_options("ListOptions", wrong)
+
+    def _watch_problem(self) -> FieldError | None:
+        if self.initial_events is not None and self.match != "NotOlderThan":
+            detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            return refusals.forbidden_field("resourceVersionMatch", detail)
+        if self.match and self.initial_events is None:
+            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            return refusals.forbidden_field("resourceVersionMatch", detail)
+        return None
+
+    def _list_problem(self) -> FieldError | None:
+        if self.initial_events is not None:
+            return refusals.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+        if not self.match:
+            return None
+        if self.token:
+            detail = "resourceVersionMatch is forbidden when continue is provided"
+            return refusals.forbidden_field("resourceVersionMatch", detail)
+        if not self.version:
+            detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            return refusals.forbidden_field("resourceVersionMatch", detail)
+        if self.match not in ("Exact", "NotOlderThan"):
+            return refusals.unsupported("resourceVersionMatch", self.match, ("Exact", "NotOlderThan", ""))
+        if self.match == "Exact" and self.version == "0":
+            detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            return refusals.forbidden_field("resourceVersionMatch", detail)
+        return None
+
+
+def revision(text: str) -> int:
+    """A resource version as a number; "" is 0.
+
+    Raises:
+        Refusal: 400, it is none.
+    """
+    if text and not text.isdigit():
+        wrong = (
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+        raise bad_request(f"invalid resource version: {wrong}")
+    return int(text or 0)
+
+
+def too_new(asked: int, current: int) -> Refusal:
+    """The version asked for is not there yet."""
+    details = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    return Refusal(
+        504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details
+    )
+
+
+def listed(
+    store: Store, collection: Collection, namespace: str, options: ListOptions
+) -> tuple[list[Entry], Json]:
+    """The entries of a list, with the list's own metadata.
+
+    Raises:
+        Refusal: 410, what was asked for is no longer known; 504, it is not known yet.
+    """
+    at, after = store.revision, None
+    if options.token:
+        at, after = _read_token(options.token)
+        at = store.revision if at < 0 else at
+    asked = revision(options.version)
+    if asked > store.revision:
+        raise too_new(asked, store.revision)
+    exact = options.match == "Exact" or (options.limit and asked > 0 and not options.match)
+    if exact and not options.token:
+        at = asked
+    entries = _entries(collection, namespace, at, options, store.revision)
+    if after is not None:
+        entries = [entry for entry in entries if entry.key > after]
+    if options.predicate is not None:
+        entries = [entry for entry in entries if options.predicate(entry.object)]
+    return _page(entries, at, options)
+
+
+def _entries(collection: Collection, namespace: str, at: int, options: ListOptions, now: int) -> list[Entry]:
+    if at == now:
+        return collection.select(namespace)
+    try:
+        return collection.at(at, namespace)
+    except Gone as gone:
+        if not options.token:
+            raise refusals.expired(str(gone)) from gone
+        _, after = _read_token(options.token)
+        refusal = refusals.expired(TOO_OLD)
+        refusal.list_metadata = {"continue": _token(-1, after)}
+        raise refusal from gone
+
+
+def _page(entries: list[Entry], at: int, options: ListOptions) -> tuple[list[Entry], Json]:
+    metadata: Json = {"resourceVersion": str(at)}
+    if options.limit and len(entries) > options.limit and options.version != "0":
+        left = len(entries) - options.limit
+        entries = entries[: options.limit]
+        metadata["continue"] = _token(at, entries[-1].key)
+        if options.predicate is None:
+            metadata["remainingItemCount"] = left
+    return entries, metadata
+
+
+def _token(at: int, after: Key) -> str:
+    body = orjson.dumps({"v": TOKEN_VERSION, "rv": at, "start": "/".join(after)})
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    try:
+        body = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = body["start"].rpartition("/")
+        return body["rv"], (namespace, name)
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        message = f"invalid continue token: continue key is not valid: {error}"
+        raise bad_request(message) from error

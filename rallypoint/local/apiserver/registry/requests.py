@@ -1,0 +1,174 @@
+"""What a request is about and how it wants to be answered, read from its path, query and headers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, Refusal
+from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, User
+from rallypoint.local.apiserver.resources.catalog import Catalog
+from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.storage.store import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A collection (no name), an object, or a subresource of one."""
+
+    served: Served
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def missing(self) -> Refusal:
+        return refusals.not_found(self.served.group, self.served.plural, self.name)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a write answers with: a stored entry, or an object that is not stored."""
+
+    body: Entry | Json
+    code: int = 200
+    warnings: list[str] = field(default_factory=list[str])
+
+    @property
+    def object(self) -> Json:
+        return self.body.object if isinstance(self.body, Entry) else self.body
+
+
+class Unserved(Exception):
+    """The path names nothing that is served; ``plain`` when not even its group and version are."""
+
+    def __init__(self, *, plain: bool) -> None:
+        super().__init__()
+        self.plain = plain
+
+
+def target(catalog: Catalog, path: str) -> Target:
+    """What a path below ``/api`` or ``/apis`` names.
+
+    Raises:
+        Unserved: it names nothing.
+    """
+    parts = path.strip("/").split("/")
+    group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    served = catalog.find(group, version, rest[0])
+    fits = served is not None and (bool(namespace) == served.namespaced or (not namespace and len(rest) == 1))
+    if served is None or not fits or len(rest) > 3:
+        known = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
+        custom = any(other.custom for other in catalog if other.group == group)
+        raise Unserved(plain=known or custom)
+    found = Target(served, namespace, *rest[1:])
+    if found.subresource and found.subresource not in served.subresources:
+        raise found.missing if served.custom else Unserved(plain=False)
+    return found
+
+
+VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How a write wants to be done."""
+
+    dry_run: bool = False
+    validation: str = "Warn"
+    manager: str = ""
+    force: bool = False
+    user: User = ADMINISTRATOR
+
+    @classmethod
+    def read(cls, query: Mapping[str, str], kind: str, user: User) -> "WriteOptions":
+        """From a query; ``kind`` is the options object that a refusal names."""
+        validation = query.get("fieldValidation", "")
+        if validation not in VALIDATIONS:
+            raise refusals.bad_options(kind, refusals.unsupported("fieldValidation", validation, VALIDATIONS))
+        return cls(
+            dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else [], kind),
+            validation=validation or "Warn",
+            manager=query.get("fieldManager", ""),
+            force=truth(query.get("force", "")),
+            user=user,
+        )
+
+
+def truth(text: str) -> bool:
+    """A boolean of a query: as the Go clients write it, or just the name."""
+    return text in ("true", "1", "True", "TRUE", "t", "T")
+
+
+def _dry_run(given: list[str], kind: str) -> bool:
+    if given and given != ["All"]:
+        raise refusals.bad_options(kind, refusals.unsupported("dryRun", given, ("All",)))
+    return bool(given)
+
+
+POLICIES = ("Foreground", "Background", "Orphan", "nil")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """How an object is to go."""
+
+    grace_seconds: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    version: str = ""
+    dry_run: bool = False
+
+    @classmethod
+    def read(cls, query: Mapping[str, str], body: Any) -> "DeleteOptions":
+        """From the body when there is one, else from the query."""
+        given: Json = body if isinstance(body, dict) and body else _delete_query(query)
+        policy = given.get("propagationPolicy") or ""
+        if policy and policy not in POLICIES[:3]:
+            raise refusals.bad_options(
+                "DeleteOptions", refusals.unsupported("propagationPolicy", policy, POLICIES)
+            )
+        if given.get("orphanDependents") is not None:
+            if policy:
+                detail = "orphanDependents and deletionPropagation cannot be both set"
+                shown = FieldError(
+                    "FieldValueInvalid", "propagationPolicy", f'Invalid value: "{policy}": {detail}'
+                )
+                raise refusals.bad_options("DeleteOptions", shown)
+            policy = "Orphan" if given["orphanDependents"] else "Background"
+        preconditions = given.get("preconditions") or {}
+        return cls(
+            grace_seconds=given.get("gracePeriodSeconds"),
+            propagation=policy,
+            uid=preconditions.get("uid") or "",
+            version=preconditions.get("resourceVersion") or "",
+            dry_run=_dry_run(given.get("dryRun") or [], "DeleteOptions"),
+        )
+
+
+def _delete_query(query: Mapping[str, str]) -> Json:
+    given: Json = {}
+    if query.get("gracePeriodSeconds"):
+        given["gracePeriodSeconds"] = integer(query["gracePeriodSeconds"])
+    if query.get("propagationPolicy"):
+        given["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("orphanDependents"):
+        given["orphanDependents"] = truth(query["orphanDependents"])
+    if query.get("dryRun"):
+        given["dryRun"] = [query["dryRun"]]
+    return given
+
+
+def integer(text: str) -> int:
+    """A number of a query.
+
+    Raises:
+        Refusal: 400, it is none.
+    """
+    try:
+        return int(text)
+    except ValueError as error:
+        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error

@@ -1,0 +1,106 @@
+"""Subresources that are not just a part of their object: scale, binding, eviction."""
+
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import metadata, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.registry.deletion import delete
+from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target, WriteOptions
+from rallypoint.local.apiserver.registry.writing import Edit, Writer
+from rallypoint.local.apiserver.resources.resources import Scale, read_path
+from rallypoint.local.apiserver.storage.store import Entry
+
+SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
+    if len(path) == 1:
+        return {**obj, path[0]: value}
+    inner = obj.get(path[0])
+    return {**obj, path[0]: _set(inner if isinstance(inner, dict) else {}, path[1:], value)}
+
+
+def scale_of(obj: Json, paths: Scale) -> Json:
+    """The Scale object of a custom resource."""
+    shown = {key: obj["metadata"][key] for key in SHOWN_METADATA if key in obj["metadata"]}
+    status: Json = {"replicas": read_path(obj, paths.status) or 0}
+    selector = read_path(obj, paths.selector) if paths.selector else None
+    if selector:
+        status["selector"] = selector
+    wanted = read_path(obj, paths.spec)
+    if wanted is None:
+        message = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
+        details = {"causes": [{"message": message}]}
+        raise refusals.Refusal(500, "InternalError", f"Internal error occurred: {message}", details)
+    spec = {"replicas": wanted} if wanted else {}
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": shown,
+        "spec": spec,
+        "status": status,
+    }
+
+
+def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, options: WriteOptions) -> Answer:
+    """Change the replicas of a custom resource; ``edit`` turns its Scale into the wanted one."""
+
+    def edited(old: Json) -> Json:
+        wanted: Any = edit(scale_of(old, paths))
+        if not isinstance(wanted, dict) or wanted.get("kind", "Scale") != "Scale":
+            raise refusals.bad_request("expected input object type to be Scale")
+        replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        given = wanted.get("metadata") or {}
+        changed = _set(old, paths.spec, replicas)
+        kept = {key: given[key] for key in ("name", "namespace", "resourceVersion", "uid") if given.get(key)}
+        return {**changed, "metadata": {**old["metadata"], **kept}}
+
+    main = Target(target.served, target.namespace, target.name)
+    answer = writer.patch(main, edited, options)
+    return Answer(scale_of(answer.object, paths), answer.code, answer.warnings)
+
+
+def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> Answer:
+    """Put a pod on a node, once."""
+    node = read_path(body, ("target", "name"))
+    kind = read_path(body, ("target", "kind"))
+    if not node or (kind and kind != "Node"):
+        raise refusals.Refusal(500, "", refusals.required("target.name").text)
+    entry = writer.find(target)
+    pod, subject = entry.object, f"{target.served.plural}/binding"
+    if pod["metadata"].get("deletionTimestamp"):
+        why = f"pod {target.name} is being deleted, cannot be assigned to a host"
+        raise refusals.conflict("", subject, target.name, why)
+    if pod["spec"].get("nodeName"):
+        why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        raise refusals.conflict("", subject, target.name, why)
+    if not options.dry_run:
+        writer.put(target.served, _bound(writer, entry, node))
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    return Answer(status, 201)
+
+
+def _bound(writer: Writer, entry: Entry, node: str) -> Json:
+    pod = entry.object
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": metadata.timestamp(writer.clock()),
+    }
+    status = pod.get("status") or {}
+    others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]
+    return {
+        **pod,
+        "spec": {**pod["spec"], "nodeName": node},
+        "status": {**status, "conditions": [*others, scheduled]},
+    }
+
+
+def evict(writer: Writer, target: Target, body: Any) -> Answer:
+    """Delete a pod on behalf of who drains its node; nothing here has a disruption budget."""
+    options = DeleteOptions.read({}, read_path(body, ("deleteOptions",)))
+    delete(writer, target, options)
+    return Answer(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
+    )

@@ -1,0 +1,300 @@
+"""Creating and changing objects, without HTTP: each call reads, decides and stores in one step.
+
+``admission`` says whether an object may be stored, ``deletion`` how objects go; the order of both within a write is
+here.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery import metadata, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.auth import authorization
+from rallypoint.local.apiserver.auth.authorization import Authorizer
+from rallypoint.local.apiserver.registry import admission
+from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOptions
+from rallypoint.local.apiserver.resources import customresources
+from rallypoint.local.apiserver.resources.catalog import Catalog
+from rallypoint.local.apiserver.resources.pods import priority
+from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.storage.store import Collection, Entry, Store
+
+PODS = "/pods"
+
+Edit = Callable[[Json], Json]
+"""Makes the wanted object from the one that is there."""
+
+Decode = Callable[[Served, Any, WriteOptions, list[str]], Json]
+
+
+class Writer:
+    """Writes to one store by the rules of one catalog."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        clock: Callable[[], datetime],
+        rng: random.Random,
+        *,
+        auto_namespaces: bool,
+        notices: Mapping[str, str],
+    ) -> None:
+        self.store = store
+        self.catalog = catalog
+        self.clock = clock
+        self._rng = rng
+        self.authorizer = Authorizer(store)
+        self._auto_namespaces = auto_namespaces
+        self._notices = notices
+
+    def collection(self, served: Served) -> Collection:
+        return self.store.collection(served.collection)
+
+    def find(self, target: Target) -> Entry:
+        """The object of a target.
+
+        Raises:
+            Refusal: 404.
+        """
+        found = self.collection(target.served).entries.get((target.namespace, target.name))
+        if found is None:
+            raise target.missing
+        return found
+
+    def create(
+        self, target: Target, body: Any, options: WriteOptions, managed_fields: Sequence[Json] = ()
+    ) -> Answer:
+        served = target.served
+        warnings = [self._notices[served.collection]] if served.collection in self._notices else []
+        obj = admission.decode(served, body, options, warnings)
+        given = obj["metadata"]
+        self._check_place(target, given)
+        if given.get("resourceVersion"):
+            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+        self._check_namespace(target, given.get("name", ""))
+        obj["metadata"] = metadata.stamp(
+            given, target.namespace, self.clock(), self._rng, generation=served.rules.counts_generation
+        )
+        if managed_fields:
+            obj["metadata"]["managedFields"] = list(managed_fields)
+        if served.custom and "status" in served.subresources:
+            obj.pop("status", None)
+        obj = served.rules.prepare(obj)
+        if served.collection == PODS:
+            classes = self.store.collection(priority.CLASSES).entries.values()
+            obj = priority.with_priority(obj, (entry.object for entry in classes))
+        admission.check(served, obj)
+        name = obj["metadata"]["name"]
+        there = self.collection(served).entries.get((target.namespace, name))
+        if there is not None:
+            going = bool(there.metadata.get("deletionTimestamp"))
+            raise refusals.already_exists(served.group, served.plural, name, going=going)
+        return Answer(self._commit(served, obj, options), 201, warnings)
+
+    def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
+        """Put an object in the place of another, or where its resource allows that, of none."""
+        served = target.served
+        there = self.collection(served).entries.get((target.namespace, target.name))
+        if there is None:
+            if served.rules.created_by_update and not target.subresource:
+                return self.create(target, body, options)
+            self._check_name(target, body)
+            raise target.missing
+        self._check_name(target, body, demanded=True)
+        given = body.get("metadata") or {} if isinstance(body, dict) else {}
+        uid = there.metadata["uid"]
+        if given.get("uid") and given["uid"] != uid:
+            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
+            raise refusals.conflict(served.group, served.plural, target.name, why)
+        if served.rules.needs_version and not given.get("resourceVersion"):
+            wrong = refusals.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise refusals.invalid(served.group, served.plural, target.name, [wrong])
+        return self.replace(target, lambda old: body, options, admission.decode)
+
+    def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
+        return self.replace(target, edit, options, admission.patched)
+
+    def apply(self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]) -> Answer:
+        """``patch``, with a new list of who wants which fields."""
+        return self.replace(target, edit, options, admission.patched, managed_fields)
+
+    def replace(
+        self,
+        target: Target,
+        edit: Edit,
+        options: WriteOptions,
+        decode: Decode,
+        managed_fields: list[Json] | None = None,
+    ) -> Answer:
+        """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
+        served, entry = target.served, self.find(target)
+        old = entry.object
+        warnings: list[str] = []
+        new = decode(served, edit(self.shown(served, old)), options, warnings)
+        given = new["metadata"]
+        self._check_name(target, new)
+        self._check_place(target, given)
+        if given.get("resourceVersion") and given["resourceVersion"] != old["metadata"]["resourceVersion"]:
+            raise refusals.modified(served.group, served.plural, target.name)
+        if given.get("uid") and given["uid"] != old["metadata"]["uid"]:
+            wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
+            raise refusals.invalid(served.group, served.kind, target.name, wrong)
+        new = _isolated(target, new, old)
+        if not target.subresource:
+            new = served.rules.settle(new)
+        if managed_fields is not None:
+            new = _managed(new, old, managed_fields)
+        if new == old and not entry.stale:
+            return Answer(entry, 200, warnings)
+        new = _counted(served, new, old)
+        admission.check(served, new, old, target.subresource)
+        return Answer(self._commit(served, new, options), 200, warnings)
+
+    def shown(self, served: Served, obj: Json) -> Json:
+        """A stored object as a version shows it."""
+        return obj if obj["apiVersion"] == served.api_version else {**obj, "apiVersion": served.api_version}
+
+    def put(self, served: Served, obj: Json) -> Entry:
+        """Store an object that needs no more questions, or take it away when its end has come."""
+        if is_over(served, obj):
+            return self.remove(served, obj)
+        if served.group == customresources.GROUP:
+            return self._define(served, obj)
+        obj = obj if obj["apiVersion"] == served.stored_as else {**obj, "apiVersion": served.stored_as}
+        read = served.read_back(obj)
+        entry = self.store.put(self.collection(served), read)
+        entry.stale = read is not obj
+        return entry
+
+    def remove(self, served: Served, obj: Json) -> Entry:
+        entry = self.store.remove(self.collection(served), obj)
+        if served.group == customresources.GROUP:
+            self._undefine(entry)
+        return entry
+
+    def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
+        if served.group == authorization.GROUP:
+            self.authorizer.require_no_escalation(options.user, served.plural, obj)
+        return served.read_back(obj) if options.dry_run else self.put(served, obj)
+
+    def _define(self, served: Served, definition: Json) -> Entry:
+        """Serve what a definition makes; a changed one changes how the objects that are there are read."""
+        definitions = self.collection(served)
+        before = definitions.entries.get(("", definition["metadata"]["name"]))
+        entry = self.store.put(definitions, definition)
+        self.catalog.define(entry.object)
+        if before is not None and before.object["spec"] != entry.object["spec"]:
+            self.reread(entry.object)
+        return entry
+
+    def reread(self, definition: Json) -> None:
+        """Have the objects of a definition read as it says now, whatever it said when they were stored."""
+        made = self.catalog.of_collection(customresources.collection(definition))
+        if made is not None:
+            self.store.reread(self.collection(made), made.read, made.stored_as)
+
+    def _undefine(self, entry: Entry) -> None:
+        """What a definition has made goes with it."""
+        instances = self.store.collection(customresources.collection(entry.object))
+        for instance in list(instances.entries.values()):
+            self.store.remove(instances, instance.object)
+        instances.close_watchers()
+        self.catalog.forget(entry.object)
+
+    def _check_name(self, target: Target, body: Any, *, demanded: bool = False) -> None:
+        name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+        if demanded and not name:
+            why = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+            raise refusals.bad_request(why)
+        if name and name != target.name:
+            message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+            raise refusals.bad_request(message)
+
+    def _check_place(self, target: Target, given: Json) -> None:
+        if given.get("namespace") and given["namespace"] != target.namespace:
+            message = "the namespace of the provided object does not match the namespace sent on the request"
+            raise refusals.bad_request(message)
+
+    def _check_namespace(self, target: Target, name: str) -> None:
+        if not target.namespace:
+            return
+        found = self.store.collection("/namespaces").entries.get(("", target.namespace))
+        if found is None:
+            if not self._auto_namespaces:
+                raise refusals.not_found("", "namespaces", target.namespace)
+            self.add_namespace(target.namespace)
+        elif found.metadata.get("deletionTimestamp"):
+            why = (
+                f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            )
+            message = f"namespace {target.namespace} is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
+            raise refusals.forbidden(target.served.group, target.served.plural, name, why, [cause])
+
+    def add_namespace(self, name: str) -> None:
+        served = self.catalog.find("", "v1", "namespaces")
+        if served is not None:
+            self.create(Target(served), {"metadata": {"name": name}}, WriteOptions())
+
+
+def is_over(served: Served, obj: Json) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    given = obj["metadata"]
+    if not given.get("deletionTimestamp") or given.get("finalizers"):
+        return False
+    if served.rules.emptied_first:
+        return not (obj.get("spec") or {}).get("finalizers")
+    return not given.get("deletionGracePeriodSeconds")
+
+
+def _isolated(target: Target, new: Json, old: Json) -> Json:
+    """The part of the wanted object that this kind of write may change, over the old one."""
+    carried = metadata.carried(new["metadata"], old["metadata"])
+    if target.subresource == "status":
+        if target.served.rules.status_owns_metadata:
+            kept = metadata.carried({**carried, **_owned(old["metadata"])}, old["metadata"])
+        else:
+            kept = old["metadata"]
+        result = {**old, "metadata": kept}
+        return _with_status(result, new)
+    result = {**new, "metadata": carried}
+    if "status" in target.served.subresources:
+        return _with_status(result, old)
+    return result
+
+
+def _managed(new: Json, old: Json, listed: list[Json]) -> Json:
+    """The object with its managers; the times of those that want what they wanted stay."""
+    before = {_wants(entry): entry for entry in old["metadata"].get("managedFields", [])}
+    kept = [before.get(_wants(entry), entry) for entry in listed]
+    return {**new, "metadata": {**new["metadata"], "managedFields": kept}}
+
+
+def _wants(entry: Json) -> str:
+    return orjson.dumps({**entry, "time": ""}, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _owned(given: Json) -> Json:
+    return {"ownerReferences": given.get("ownerReferences")}
+
+
+def _with_status(obj: Json, source: Json) -> Json:
+    rest = {name: part for name, part in obj.items() if name != "status"}
+    return {**rest, "status": source["status"]} if "status" in source else rest
+
+
+def _counted(served: Served, new: Json, old: Json) -> Json:
+    """The object with its generation counted up when what it asks for has changed."""
+    if not served.rules.counts_generation:
+        return new
+    ignored = {"apiVersion", "metadata", *({"status"} & {*served.subresources})}
+    wanted = {name: part for name, part in new.items() if name not in ignored}
+    if wanted == {name: part for name, part in old.items() if name not in ignored}:
+        return new
+    given = new["metadata"]
+    return {**new, "metadata": {**given, "generation": given.get("generation", 0) + 1}}

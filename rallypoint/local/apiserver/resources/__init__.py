@@ -1,0 +1,1 @@
+"""The resources that the server serves: built-in ones and those of CustomResourceDefinitions."""

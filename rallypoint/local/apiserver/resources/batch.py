@@ -1,0 +1,86 @@
+"""batch/v1 Jobs as objects: defaults, the selector and labels that tie their pods to them, what may change.
+
+Source: kubernetes, pkg/apis/batch/v1/defaults.go, pkg/registry/batch/job/strategy.go.
+"""
+
+from collections.abc import Iterator
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.resources.pods import pods
+from rallypoint.local.apiserver.resources.resources import Rules
+
+PREFIX = "batch.kubernetes.io/"
+
+
+def default(job: Json) -> Json:
+    spec = job.setdefault("spec", {})
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    replaces_failed_only = "podFailurePolicy" in spec
+    spec.setdefault("podReplacementPolicy", "Failed" if replaces_failed_only else "TerminatingOrFailed")
+    spec.setdefault("manualSelector", False)
+    template = spec.setdefault("template", {})
+    pods.default_spec(template.setdefault("spec", {}))
+    return job
+
+
+def prepare(job: Json) -> Json:
+    spec, metadata = job["spec"], job["metadata"]
+    if not spec["manualSelector"]:
+        name, uid = metadata["name"], metadata["uid"]
+        labels = {
+            f"{PREFIX}controller-uid": uid,
+            f"{PREFIX}job-name": name,
+            "controller-uid": uid,
+            "job-name": name,
+        }
+        template = spec["template"].setdefault("metadata", {})
+        template["labels"] = {**(template.get("labels") or {}), **labels}
+        spec.setdefault("selector", {"matchLabels": {f"{PREFIX}controller-uid": uid}})
+    shared = (spec["template"].get("metadata") or {}).get("labels")
+    if shared and not metadata.get("labels"):
+        metadata["labels"] = dict(shared)
+    job["status"] = {}
+    return job
+
+
+def validate(job: Json) -> Iterator[FieldError]:
+    spec = job["spec"]
+    for name in (
+        "parallelism",
+        "completions",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "activeDeadlineSeconds",
+    ):
+        if spec.get(name, 0) < 0:
+            yield refusals.bad_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+    template = spec["template"]["spec"]
+    if template.get("restartPolicy") == "Always":
+        yield refusals.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    yield from pods.validate_spec(template, "spec.template.spec")
+
+
+def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
+    """Selector and completion mode never change; the template only while the job has not started."""
+    for name in ("selector", "completionMode"):
+        if new["spec"].get(name) != old["spec"].get(name):
+            yield refusals.bad_value(f"spec.{name}", new["spec"].get(name), "field is immutable")
+    started = bool((old.get("status") or {}).get("startTime")) or not old["spec"].get("suspend")
+    if started and new["spec"]["template"] != old["spec"]["template"]:
+        yield refusals.bad_value("spec.template", new["spec"]["template"], "field is immutable")
+
+
+RULES = Rules(
+    default=default,
+    prepare=prepare,
+    validate=validate,
+    validate_update=validate_update,
+    counts_generation=True,
+    propagation="Orphan",
+)

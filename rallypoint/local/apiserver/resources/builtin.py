@@ -1,0 +1,218 @@
+"""The resources that every cluster has, as far as training jobs and their tools touch them.
+
+What is not in this table is not served: a client asking for it hears 404, as from a cluster without it.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
+from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
+from rallypoint.local.apiserver.resources import batch, configuration, services, storage
+from rallypoint.local.apiserver.resources.columns import BUILTIN as COLUMNS
+from rallypoint.local.apiserver.resources.pods import pods, priority
+from rallypoint.local.apiserver.resources.resources import Rules, Served
+from rallypoint.local.apiserver.schema.schema import Compiler, Node
+
+INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+EVENT_FIELDS = {
+    **{f"involvedObject.{part}": path_reader(f"involvedObject.{part}") for part in INVOLVED},
+    **{path: path_reader(path) for path in ("reason", "type", "reportingComponent", "source")},
+}
+
+
+@cache
+def schemas() -> "Schemas":
+    return Schemas()
+
+
+class Schemas:
+    """The built-in schemas, compiled when first asked for."""
+
+    def __init__(self) -> None:
+        stored = orjson.loads(Path(__file__).with_name("core.json").read_bytes())
+        self.kinds: dict[str, str] = stored["kinds"]
+        self.definitions: dict[str, Json] = stored["definitions"]
+        self._compiler = Compiler(self.definitions, omit_empty=True)
+
+    def kind(self, group: str, kind: str) -> Node:
+        return self._compiler.definition(self.kinds[f"{group}/{kind}"])
+
+    @property
+    def metadata(self) -> Node:
+        return self._compiler.definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+
+
+def _namespace(obj: Json) -> Json:
+    labels = {"kubernetes.io/metadata.name": obj["metadata"]["name"]}
+    obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **labels}
+    obj["spec"] = {"finalizers": ["kubernetes"]}
+    obj["status"] = {"phase": "Active"}
+    return obj
+
+
+def _node(obj: Json) -> Json:
+    obj.setdefault("spec", {})
+    obj.setdefault("status", {})
+    return obj
+
+
+def _event(obj: Json) -> Json:
+    obj.setdefault("source", {})
+    for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        obj.setdefault(name, None)
+    obj.setdefault("reportingComponent", "")
+    obj.setdefault("reportingInstance", "")
+    return obj
+
+
+def _about_its_namespace(obj: Json) -> Iterator[FieldError]:
+    involved = (obj.get("involvedObject") or {}).get("namespace", "")
+    expected = involved or "default"
+    if obj["metadata"].get("namespace") != expected:
+        yield refusals.bad_value("involvedObject.namespace", involved, "does not match event.namespace")
+
+
+CPU_AT_80 = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
+
+def _autoscaler(obj: Json) -> Json:
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        spec["metrics"] = [CPU_AT_80]
+    return obj
+
+
+def _new_autoscaler(obj: Json) -> Json:
+    obj["status"] = {"desiredReplicas": 0, "currentMetrics": None}
+    return obj
+
+
+def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
+    spec = obj["spec"]
+    if spec.get("maxReplicas", 0) < 1:
+        yield refusals.required("spec.maxReplicas", "must be set and greater than 0")
+    if spec["minReplicas"] < 1:
+        yield refusals.bad_value(
+            "spec.minReplicas", spec["minReplicas"], "must be greater than or equal to 1"
+        )
+    if spec.get("maxReplicas", 0) < spec["minReplicas"]:
+        detail = "must be greater than or equal to `minReplicas`"
+        yield refusals.bad_value("spec.maxReplicas", spec.get("maxReplicas", 0), detail)
+    target = spec.get("scaleTargetRef") or {}
+    for field in ("kind", "name"):
+        if not target.get(field):
+            yield refusals.required(f"spec.scaleTargetRef.{field}")
+    version = target.get("apiVersion", "")
+    if "/" not in version and version != "v1":
+        detail = "apiVersion must specify API group"
+        yield refusals.bad_value("spec.scaleTargetRef.apiVersion", version, detail)
+
+
+def _same_role(new: Json, old: Json) -> Iterator[FieldError]:
+    if new.get("roleRef") != old.get("roleRef"):
+        yield refusals.bad_value("roleRef", new.get("roleRef"), "cannot change roleRef")
+
+
+def _role(obj: Json) -> Json:
+    obj.setdefault("rules", None)
+    return obj
+
+
+def _binding(obj: Json) -> Json:
+    obj.setdefault("roleRef", {}).setdefault("apiGroup", "rbac.authorization.k8s.io")
+    for subject in obj.get("subjects") or ():
+        if subject.get("kind") != "ServiceAccount":
+            subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
+    return obj
+
+
+PLAIN = Rules()
+
+
+def _served(
+    group: str,
+    version: str,
+    kind: str,
+    plural: str,
+    *,
+    short: str = "",
+    namespaced: bool = True,
+    status: bool = False,
+    more: tuple[str, ...] = (),
+    category: str = "",
+    rules: Rules = PLAIN,
+    fields: dict[str, FieldReader] | None = None,
+) -> Served:
+    return Served(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        singular=kind.lower(),
+        namespaced=namespaced,
+        short_names=tuple(filter(None, short.split(","))),
+        categories=(category,) if category else (),
+        schema=schemas().kind(group, kind),
+        rules=rules,
+        subresources=(*(("status",) if status else ()), *more),
+        columns=COLUMNS.get(kind, ()),
+        fields=fields or {},
+    )
+
+
+def resources() -> list[Served]:
+    """All of them, made anew: the catalog of one server."""
+    versioned = Rules(needs_version=True, created_by_update=True)
+    event = Rules(default=_event, validate=_about_its_namespace, created_by_update=True)
+    return [
+        _served(
+            "", "v1", "Pod", "pods", short="po", status=True, category="all", rules=pods.RULES, fields=pods.FIELDS,
+            more=("log", "binding", "exec", "attach", "eviction"),
+        ),
+        _served("", "v1", "Service", "services", short="svc", status=True, category="all", rules=services.RULES,
+                fields={path: path_reader(path) for path in ("spec.clusterIP", "spec.type")}),
+        _served("", "v1", "Event", "events", short="ev", rules=event, fields=EVENT_FIELDS),
+        _served("", "v1", "ConfigMap", "configmaps", short="cm", rules=configuration.CONFIG_MAPS),
+        _served("", "v1", "Secret", "secrets", fields={"type": path_reader("type")},
+                rules=configuration.SECRETS),
+        _served("", "v1", "Namespace", "namespaces", short="ns", namespaced=False, status=True, more=("finalize",),
+                rules=Rules(prepare=_namespace, check_name=names.label, shown_when_deleted=True,
+                            emptied_first=True),
+                fields={"status.phase": path_reader("status.phase")}),
+        _served("", "v1", "Node", "nodes", short="no", namespaced=False, status=True, rules=Rules(prepare=_node),
+                fields={"spec.unschedulable": path_reader("spec.unschedulable")}),
+        _served("", "v1", "ServiceAccount", "serviceaccounts", short="sa", rules=Rules(shown_when_deleted=True)),
+        _served("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
+                rules=storage.CLAIMS),
+        _served("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
+                rules=storage.VOLUMES),
+        _served("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
+                rules=storage.CLASSES),
+        _served("", "v1", "Endpoints", "endpoints", short="ep", rules=PLAIN),
+        _served("batch", "v1", "Job", "jobs", status=True, category="all", rules=batch.RULES,
+                fields={"status.successful": path_reader("status.succeeded")}),
+        _served("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short="hpa", status=True,
+                category="all",
+                rules=Rules(default=_autoscaler, prepare=_new_autoscaler, validate=_autoscaler_bounds)),
+        _served("coordination.k8s.io", "v1", "Lease", "leases", rules=versioned),
+        _served(RBAC, "v1", "Role", "roles", rules=Rules(default=_role, check_name=names.path_segment)),
+        _served(RBAC, "v1", "RoleBinding", "rolebindings",
+                rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
+        _served(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
+                rules=Rules(default=_role, check_name=names.path_segment)),
+        _served(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+                rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
+        _served("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
+                rules=priority.RULES),
+    ]  # fmt: skip

@@ -1,0 +1,85 @@
+"""What the server serves: the built-in resources, and those of the custom resource definitions in the store."""
+
+import re
+from collections.abc import Iterator
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.resources import builtin, customresources
+from rallypoint.local.apiserver.resources.resources import Served
+
+VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?")
+STAGES = ("", "beta", "alpha")
+
+
+class Catalog:
+    """Resources by group, version and plural name."""
+
+    def __init__(self) -> None:
+        self._metadata = builtin.schemas().metadata
+        definitions = customresources.resource(
+            builtin.schemas().kind(customresources.GROUP, "CustomResourceDefinition")
+        )
+        self._builtin = {_place(served): served for served in [*builtin.resources(), definitions]}
+        self._custom: dict[str, list[Served]] = {}
+        self._all = dict(self._builtin)
+
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        return self._all.get((group, version, plural))
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(self._all.values())
+
+    def group_versions(self) -> dict[str, list[str]]:
+        """The versions of each group, the preferred one first."""
+        groups: dict[str, list[str]] = {}
+        for served in self._all.values():
+            versions = groups.setdefault(served.group, [])
+            if served.version not in versions:
+                versions.append(served.version)
+        return {group: sorted(versions, key=_rank) for group, versions in groups.items()}
+
+    def of_kind(self, group: str, kind: str) -> Served | None:
+        return next(
+            (served for served in self._all.values() if (served.group, served.kind) == (group, kind)), None
+        )
+
+    def of_collection(self, name: str) -> Served | None:
+        """One version of the resource whose objects are in a collection: that of its stored form, if served."""
+        found = [served for served in self._all.values() if served.collection == name]
+        return next(
+            (served for served in found if served.api_version == served.stored_as),
+            found[0] if found else None,
+        )
+
+    def define(self, definition: Json) -> None:
+        """Serve what a definition makes, instead of what it made before."""
+        self._custom[definition["metadata"]["name"]] = customresources.resources(definition, self._metadata)
+        self._rebuild()
+
+    def forget(self, definition: Json) -> None:
+        self._custom.pop(definition["metadata"]["name"], None)
+        self._rebuild()
+
+    def forget_all(self) -> None:
+        """Serve the built-in resources and nothing else."""
+        self._custom.clear()
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        custom = {_place(served): served for made in self._custom.values() for served in made}
+        self._all = {**self._builtin, **custom}
+
+
+def _rank(version: str) -> tuple[int, int, int, str]:
+    """Where a version stands among others: releases before betas before alphas, the newest of each first, then other names.
+
+    Source: apimachinery, pkg/version/helpers.go.
+    """
+    found = VERSION.fullmatch(version)
+    if found is None:
+        return len(STAGES), 0, 0, version
+    return STAGES.index(found["stage"] or ""), -int(found["major"]), -int(found["minor"] or 0), ""
+
+
+def _place(served: Served) -> tuple[str, str, str]:
+    return served.group, served.version, served.plural

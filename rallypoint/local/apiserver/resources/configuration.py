@@ -1,0 +1,75 @@
+"""ConfigMaps and Secrets: what a server fills in, refuses, and lets change.
+
+Source: kubernetes, pkg/apis/core/validation/validation.go, pkg/registry/core/{configmap,secret}/strategy.go.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.resources.resources import Rules
+
+LIMIT_BYTES = 2**20
+NEEDED = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+"""The keys that secrets of a type must have."""
+
+
+def _secret(secret: Json) -> Json:
+    plain = secret.pop("stringData", None)
+    if plain:
+        encoded = {key: b64encode(value.encode()).decode() for key, value in plain.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+    secret.setdefault("type", "Opaque")
+    return secret
+
+
+def _config_map_problems(config_map: Json) -> Iterator[FieldError]:
+    data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    for key in data:
+        yield from _key("data", key)
+        if key in binary:
+            yield refusals.bad_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+    for key in binary:
+        yield from _key("binaryData", key)
+    if sum(len(text.encode()) for text in data.values()) + _size_bytes(binary) > LIMIT_BYTES:
+        yield refusals.too_long("[]", LIMIT_BYTES)
+
+
+def _secret_problems(secret: Json) -> Iterator[FieldError]:
+    data = secret.get("data") or {}
+    for key in data:
+        yield from _key("data", key)
+    if _size_bytes(data) > LIMIT_BYTES:
+        yield refusals.too_long("data", LIMIT_BYTES)
+    for key in NEEDED.get(secret.get("type", ""), ()):
+        if key not in data:
+            yield refusals.required(f"data[{key}]")
+
+
+def _key(field: str, key: str) -> Iterator[FieldError]:
+    if wrong := names.config_key(key):
+        yield refusals.bad_value(f"{field}[{key}]", key, wrong)
+
+
+def _size_bytes(encoded: dict[str, str]) -> int:
+    return sum(len(b64decode(text)) for text in encoded.values())
+
+
+def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
+    if not old.get("immutable"):
+        return
+    for name in ("data", "binaryData"):
+        if new.get(name) != old.get(name):
+            yield refusals.forbidden_field(name, "field is immutable when `immutable` is set")
+    if not new.get("immutable"):
+        yield refusals.forbidden_field("immutable", "field is immutable when `immutable` is set")
+
+
+CONFIG_MAPS = Rules(validate=_config_map_problems, validate_update=_fixed_when_immutable)
+SECRETS = Rules(default=_secret, validate=_secret_problems, validate_update=_fixed_when_immutable)

@@ -1,0 +1,286 @@
+"""CustomResourceDefinitions: what they are refused for, and the resources that they make.
+
+Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apiserver/customresource_handler.go.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, quoted
+from rallypoint.local.apiserver.apimachinery.selectors import path_reader
+from rallypoint.local.apiserver.resources.columns import BUILTIN, CREATED_AT, NAME
+from rallypoint.local.apiserver.resources.resources import Column, Rules, Scale, Served
+from rallypoint.local.apiserver.schema.schema import Compiler, Node
+
+GROUP = "apiextensions.k8s.io"
+
+STEP = re.compile(
+    r"\.?(?:(?P<name>[^.\[\]]+)|\[(?P<index>-?\d+|\*|-?\d*:-?\d*|\?\(.*?\))\]|\[['\"](?P<quoted>.*?)['\"]\])"
+)
+
+FILTER = re.compile(r"\?\(\s*@\.(?P<path>[\w.]+)\s*==\s*(?P<quote>['\"]?)(?P<value>.*?)(?P=quote)\s*\)")
+
+
+def default(definition: Json) -> Json:
+    spec = definition.setdefault("spec", {})
+    names = spec.setdefault("names", {})
+    kind = names.get("kind", "")
+    names.setdefault("singular", kind.lower())
+    names.setdefault("listKind", f"{kind}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+    return definition
+
+
+def prepare(definition: Json) -> Json:
+    """A new definition: accepted and established at once."""
+    now = definition["metadata"]["creationTimestamp"]
+    spec = definition["spec"]
+    definition["status"] = {
+        "conditions": [
+            _condition("NamesAccepted", now, "NoConflicts", "no conflicts found"),
+            _condition("Established", now, "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
+    return definition
+
+
+def settle(definition: Json) -> Json:
+    """A changed definition: the version that is stored from now on is remembered beside those that were."""
+    status, storage = definition.get("status") or {}, _storage(definition)
+    stored = status.get("storedVersions") or []
+    if storage in stored:
+        return definition
+    return {**definition, "status": {**status, "storedVersions": [*stored, storage]}}
+
+
+def _storage(definition: Json) -> str:
+    """The version in which objects are stored; "" where none is, which is refused."""
+    versions = definition["spec"].get("versions") or []
+    return next((version["name"] for version in versions if version.get("storage")), "")
+
+
+def collection(definition: Json) -> str:
+    """The name under which the objects of a definition are stored."""
+    return f"{definition['spec']['group']}/{definition['spec']['names']['plural']}"
+
+
+def _condition(kind: str, now: str, reason: str, message: str) -> Json:
+    return {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+
+
+def validate(definition: Json) -> Iterator[FieldError]:
+    spec, names = definition["spec"], definition["spec"]["names"]
+    expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
+    if definition["metadata"].get("name") != expected:
+        detail = 'must be spec.names.plural+"."+spec.group'
+        yield refusals.bad_value("metadata.name", definition["metadata"].get("name", ""), detail)
+    for field in ("group", "scope"):
+        if not spec.get(field):
+            yield refusals.required(f"spec.{field}")
+    for field in ("plural", "kind"):
+        if not names.get(field):
+            yield refusals.required(f"spec.names.{field}")
+    versions = spec.get("versions") or []
+    if sum(1 for version in versions if version.get("storage")) != 1:
+        detail = "must have exactly one version marked as storage version"
+        yield refusals.bad_value("spec.versions", versions, detail)
+    for i, version in enumerate(versions):
+        yield from _version(version, f"spec.versions[{i}]")
+
+
+def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
+    """Objects may be stored in every version that is listed, so all of them must be known."""
+    names = [version["name"] for version in definition["spec"].get("versions") or []]
+    for i, name in enumerate((definition.get("status") or {}).get("storedVersions") or ()):
+        if name not in names:
+            detail = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions "
+                f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
+                "status.storedVersions"
+            )
+            yield refusals.bad_value(f"status.storedVersions[{i}]", name, detail)
+
+
+def _version(version: Json, path: str) -> Iterator[FieldError]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if not schema:
+        yield refusals.required(f"{path}.schema.openAPIV3Schema")
+        return
+    if schema.get("type") != "object":
+        field = f"{path}.schema.openAPIV3Schema.type"
+        detail = "must be object at the root"
+        yield (
+            refusals.bad_value(field, schema["type"], detail)
+            if schema.get("type")
+            else refusals.required(field, detail)
+        )
+    try:
+        Compiler().compile(schema)
+    except (ValueError, re.error) as error:
+        yield refusals.bad_value(f"{path}.schema.openAPIV3Schema", "", str(error))
+
+
+RULES = Rules(
+    default=default,
+    prepare=prepare,
+    settle=settle,
+    validate=validate,
+    validate_update=validate_update,
+    counts_generation=True,
+)
+
+
+def resource(schema: Node) -> Served:
+    """The resource of the definitions themselves."""
+    return Served(
+        group=GROUP,
+        version="v1",
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        singular="customresourcedefinition",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        schema=schema,
+        rules=RULES,
+        subresources=("status",),
+        columns=BUILTIN["CustomResourceDefinition"],
+    )
+
+
+def resources(definition: Json, metadata: Node) -> list[Served]:
+    """The resources that a definition makes, one per served version; ``metadata`` is the schema of ObjectMeta."""
+    spec, names = definition["spec"], definition["spec"]["names"]
+    schemas = {
+        version["name"]: _schema(version["schema"]["openAPIV3Schema"], metadata)
+        for version in spec["versions"]
+    }
+    return [
+        _resource(spec, names, version, _storage(definition), schemas)
+        for version in spec["versions"]
+        if version.get("served")
+    ]
+
+
+def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Mapping[str, Node]) -> Served:
+    subresources = version.get("subresources") or {}
+    return Served(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        singular=names["singular"],
+        list_kind=names["listKind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        schema=schemas[version["name"]],
+        rules=Rules(counts_generation=True, status_owns_metadata=False, needs_version=True),
+        subresources=tuple(name for name in ("status", "scale") if name in subresources),
+        scale=_scale(subresources.get("scale")),
+        columns=_columns(version.get("additionalPrinterColumns")),
+        fields={
+            field["jsonPath"].lstrip("."): path_reader(field["jsonPath"].lstrip("."))
+            for field in version.get("selectableFields") or ()
+        },
+        custom=True,
+        source=version["schema"]["openAPIV3Schema"],
+        storage_version=storage,
+        forms={f"{spec['group']}/{name}": schema for name, schema in schemas.items()},
+    )
+
+
+def _schema(schema: Json, metadata: Node) -> Node:
+    """A resource's schema with the fields that every object has."""
+    root = Compiler().compile(schema)
+    text = Node(type="string")
+    own = root.properties.get("metadata", metadata).properties
+    limited: dict[str, Node] = {name: own[name] for name in ("name", "generateName") if name in own}
+    shown = replace(metadata, properties={**metadata.properties, **limited})
+    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": shown}
+    return root
+
+
+def _scale(paths: Json | None) -> Scale | None:
+    if paths is None:
+        return None
+    return Scale(
+        spec=tuple(paths["specReplicasPath"].lstrip(".").split(".")),
+        status=tuple(paths["statusReplicasPath"].lstrip(".").split(".")),
+        selector=tuple(filter(None, paths.get("labelSelectorPath", "").lstrip(".").split("."))),
+    )
+
+
+def _columns(given: list[Json] | None) -> tuple[Column, ...]:
+    if not given:
+        return (NAME, Column("Age", CREATED_AT.cell, type="date", reads="age"))
+    return NAME, *(
+        Column(
+            column["name"],
+            _typed(json_path(column["jsonPath"]), column["type"]),
+            type=column["type"],
+            reads="age" if column["type"] == "date" else "",
+            unknown=None,
+            format=column.get("format", ""),
+            description=column.get("description", ""),
+            priority=column.get("priority", 0),
+        )
+        for column in given
+    )
+
+
+def _typed(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]:
+    """What a column of a type shows: texts of anything, else only values of that type."""
+
+    def cell(obj: Json) -> Any:
+        value = read(obj)
+        match kind:
+            case "string":
+                return value if value is None or isinstance(value, str) else quoted(value)
+            case "integer":
+                return int(value) if isinstance(value, int | float) else None
+            case "number":
+                return float(value) if isinstance(value, int | float) else None
+            case "boolean":
+                return value if isinstance(value, bool) else None
+            case _:
+                return value if isinstance(value, str) else None
+
+    return cell
+
+
+def json_path(path: str) -> Any:
+    """A reader of a printer column's path: names, indexes, slices, ``[*]`` and equality filters; None when absent."""
+    steps = [(m["name"] or m["quoted"], m["index"]) for m in STEP.finditer(path)]
+
+    def read(obj: Json) -> Any:
+        values: list[Any] = [obj]
+        for name, index in steps:
+            values = [found for value in values for found in _step(value, name, index)]
+        return values[0] if values else None
+
+    return read
+
+
+def _step(value: Any, name: str | None, index: str | None) -> list[Any]:
+    if name is not None:
+        return [value[name]] if isinstance(value, dict) and name in value else []
+    if not isinstance(value, list) or index is None:
+        return []
+    if index == "*":
+        return value
+    if index.startswith("?"):
+        wanted = FILTER.fullmatch(index)
+        return (
+            [] if wanted is None else [v for v in value if path_reader(wanted["path"])(v) == wanted["value"]]
+        )
+    if ":" in index:
+        start, _, end = index.partition(":")
+        return value[int(start) if start else None : int(end) if end else None]
+    place = int(index)
+    return [value[place]] if -len(value) <= place < len(value) else []

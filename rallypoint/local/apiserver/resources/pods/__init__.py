@@ -1,0 +1,1 @@
+"""Defaults and validation of pods and pod templates."""

@@ -1,0 +1,189 @@
+"""The containers of a pod: what a server refuses.
+
+Source: kubernetes, pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from api.quantity import value as amount
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.resources.pods import probing, volumes
+
+OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+"""Those without a domain that containers may ask for, beside huge pages."""
+HUGE_PAGES = "hugepages-"
+SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+NOTHING = "must specify one of: "
+SEVERAL = "may not have more than one field specified at a time"
+
+
+def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldError]:
+    """All of a pod; ``mountable`` are the names of its volumes."""
+    seen: set[str] = set()
+    if not spec.get("containers"):
+        yield refusals.required(f"{path}.containers")
+    grace_seconds = spec.get("terminationGracePeriodSeconds", 30)
+    for role in ("containers", "initContainers"):
+        for i, container in enumerate(spec.get(role) or ()):
+            place = f"{path}.{role}[{i}]"
+            yield from _container(container, place, mountable, seen)
+            if role == "initContainers" and container.get("restartPolicy") != "Always":
+                yield from probing.unattended(container, place)
+            else:
+                yield from probing.attended(container, place, grace_seconds)
+
+
+def _container(container: Json, path: str, mountable: set[str], seen: set[str]) -> Iterator[FieldError]:
+    if not container.get("image"):
+        yield refusals.required(f"{path}.image")
+    elif container["image"] != container["image"].strip():
+        yield refusals.bad_value(
+            f"{path}.image", container["image"], "must not have leading or trailing whitespace"
+        )
+    yield from volumes.named(container, path, seen)
+    yield from _ports(container.get("ports") or (), f"{path}.ports")
+    yield from _environment(container.get("env") or (), f"{path}.env")
+    yield from _whole_objects(container.get("envFrom") or (), f"{path}.envFrom")
+    yield from _mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", mountable)
+    yield from _resources(container.get("resources") or {}, f"{path}.resources")
+
+
+def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for i, port in enumerate(ports):
+        name, number = port.get("name", ""), port.get("containerPort", 0)
+        if name and (wrong := names.port(name)):
+            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
+        elif name in seen and name:
+            yield refusals.duplicate(f"{path}[{i}].name", name)
+        seen.add(name)
+        if number == 0:
+            yield refusals.required(f"{path}[{i}].containerPort")
+        elif not 0 < number < 65536:
+            detail = "must be between 1 and 65535, inclusive"
+            yield refusals.bad_value(f"{path}[{i}].containerPort", number, detail)
+
+
+def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+    for i, variable in enumerate(variables):
+        name = variable.get("name", "")
+        if not name:
+            yield refusals.required(f"{path}[{i}].name")
+        elif wrong := names.environment(name):
+            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
+        if variable.get("valueFrom") is not None:
+            yield from _source(variable, f"{path}[{i}].valueFrom")
+
+
+def _source(variable: Json, path: str) -> Iterator[FieldError]:
+    """Where the value of a variable is from."""
+    source = variable["valueFrom"]
+    given = [kind for kind in SOURCES if source.get(kind) is not None]
+    for kind in given:
+        place = f"{path}.{kind}"
+        if kind == "fieldRef":
+            yield from volumes.field(source[kind], place, volumes.IN_VARIABLES)
+        elif kind == "resourceFieldRef":
+            yield from volumes.amount(source[kind], place)
+        elif kind != "fileKeyRef":
+            yield from _key(source[kind], place)
+    if not given:
+        listed = ", ".join(f"`{kind}`" for kind in SOURCES[:-1])
+        yield refusals.bad_value(path, "", f"{NOTHING}{listed} or `{SOURCES[-1]}`")
+    elif variable.get("value"):
+        yield refusals.bad_value(path, "", "may not be specified when `value` is not empty")
+    elif len(given) > 1:
+        yield refusals.bad_value(path, "", SEVERAL)
+
+
+def _key(reference: Json, path: str) -> Iterator[FieldError]:
+    """A key of a ConfigMap or a Secret."""
+    name, key = reference.get("name", ""), reference.get("key", "")
+    if wrong := names.subdomain(name):
+        yield refusals.bad_value(f"{path}.name", name, wrong)
+    if not key:
+        yield refusals.required(f"{path}.key")
+    elif wrong := names.config_key(key):
+        yield refusals.bad_value(f"{path}.key", key, wrong)
+
+
+def _whole_objects(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+    for source in sources:
+        given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
+        for kind in given:
+            name = source[kind].get("name", "")
+            if not name:
+                yield refusals.required(f"{path}.{kind}.name")
+            elif wrong := names.subdomain(name):
+                yield refusals.bad_value(f"{path}.{kind}.name", name, wrong)
+        if not given:
+            yield refusals.bad_value(path, "", f"{NOTHING}`configMapRef` or `secretRef`")
+        elif len(given) > 1:
+            yield refusals.bad_value(path, "", SEVERAL)
+
+
+def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> Iterator[FieldError]:
+    places: set[str] = set()
+    for i, mount in enumerate(mounts):
+        name, place = mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            yield refusals.required(f"{path}[{i}].name")
+        elif name not in mountable:
+            yield FieldError("FieldValueNotFound", f"{path}[{i}].name", f'Not found: "{name}"')
+        if not place:
+            yield refusals.required(f"{path}[{i}].mountPath")
+        elif place in places:
+            yield refusals.bad_value(f"{path}[{i}].mountPath", place, "must be unique")
+        places.add(place)
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            detail = "subPathExpr and subPath are mutually exclusive"
+            yield refusals.bad_value(f"{path}[{i}].subPathExpr", mount["subPathExpr"], detail)
+        for part in ("subPath", "subPathExpr"):
+            if wrong := names.inner_path(mount.get(part) or ""):
+                yield refusals.bad_value(f"{path}.{part}", mount[part], wrong)
+
+
+def _resources(resources: Json, path: str) -> Iterator[FieldError]:
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for name, text in limits.items():
+        yield from _amount(name, text, f"{path}.limits[{name}]")
+    for name, text in requests.items():
+        yield from _amount(name, text, f"{path}.requests[{name}]")
+        yield from _within(name, text, limits, path)
+
+
+def _amount(name: str, text: Any, path: str) -> Iterator[FieldError]:
+    if wrong := names.qualified(name):
+        yield refusals.bad_value(path, name, wrong)
+    if "/" in name:
+        if _is_extended(name) and names.qualified(name):
+            yield refusals.bad_value(path, name, "doesn't follow extended resource name standard")
+    elif name not in OWN_RESOURCES and not name.startswith(HUGE_PAGES):
+        yield refusals.bad_value(path, name, "must be a standard resource type or fully qualified")
+        yield refusals.bad_value(path, name, "must be a standard resource for containers")
+    if amount(str(text)) < 0:
+        yield refusals.bad_value(path, text, "must be greater than or equal to 0")
+    if _is_extended(name) and amount(str(text)).denominator != 1:
+        yield refusals.bad_value(path, text, "must be an integer")
+
+
+def _within(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """A request beside its limit: what cannot be shared out to more than there is of it is asked for as it is limited."""
+    is_shared = not _is_extended(name) and not name.startswith(HUGE_PAGES)
+    if name not in limits:
+        if not is_shared:
+            yield refusals.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        return
+    request, limit = amount(str(text)), amount(str(limits[name]))
+    if request != limit and not is_shared:
+        yield refusals.bad_value(f"{path}.requests", text, f"must be equal to {name} limit of {limits[name]}")
+    elif request > limit:
+        detail = f"must be less than or equal to {name} limit of {limits[name]}"
+        yield refusals.bad_value(f"{path}.requests", text, detail)
+
+
+def _is_extended(name: str) -> bool:
+    """Whether it is something that a device plugin brings, such as GPUs."""
+    return "/" in name and "kubernetes.io/" not in name

@@ -1,0 +1,63 @@
+"""Which nodes a pod asks for: what a server refuses.
+
+Source: kubernetes, pkg/apis/core/validation/validation.go.
+"""
+
+from collections.abc import Iterator
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def affinity(given: Json, path: str) -> Iterator[FieldError]:
+    """The part about nodes."""
+    nodes = given.get("nodeAffinity") or {}
+    required = nodes.get(REQUIRED)
+    if required is not None:
+        place = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+        if not required.get("nodeSelectorTerms"):
+            yield refusals.required(place, "must have at least one node selector term")
+        for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
+            yield from _term(term, f"{place}[{i}]")
+    for i, weighed in enumerate(nodes.get(PREFERRED) or ()):
+        yield from _term(weighed.get("preference") or {}, f"{path}.nodeAffinity.{PREFERRED}[{i}].preference")
+
+
+def _term(term: Json, path: str) -> Iterator[FieldError]:
+    for i, requirement in enumerate(term.get("matchExpressions") or ()):
+        yield from _requirement(requirement, f"{path}.matchExpressions[{i}]")
+
+
+def _requirement(requirement: Json, path: str) -> Iterator[FieldError]:
+    values = requirement.get("values") or ()
+    match requirement.get("operator"):
+        case "In" | "NotIn" if not values:
+            yield refusals.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+        case "Exists" | "DoesNotExist" if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield refusals.forbidden_field(f"{path}.values", detail)
+        case "Gt" | "Lt" if len(values) != 1:
+            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            yield refusals.required(f"{path}.values", detail)
+        case _:
+            pass
+    if wrong := names.qualified(requirement.get("key", "")):
+        yield refusals.bad_value(f"{path}.key", requirement.get("key", ""), wrong)
+
+
+def tolerations(given: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+    for i, toleration in enumerate(given):
+        key, operator = toleration.get("key", ""), toleration.get("operator")
+        if key and (wrong := names.qualified(key)):
+            yield refusals.bad_value(f"{path}[{i}].key", key, wrong)
+        if not key and operator != "Exists":
+            detail = (
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            )
+            yield refusals.bad_value(f"{path}[{i}].operator", operator or "", detail)
+        if operator == "Exists" and toleration.get("value"):
+            detail = "value must be empty when `operator` is 'Exists'"
+            yield refusals.bad_value(f"{path}[{i}].operator", toleration["value"], detail)

@@ -1,0 +1,94 @@
+"""Probes and lifecycle hooks: what a server refuses.
+
+Source: kubernetes, pkg/apis/core/validation/validation.go.
+"""
+
+from collections.abc import Callable, Iterator
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+HOOKS = ("postStart", "preStop")
+HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+FIGURES = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+
+
+def attended(container: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
+    """The hooks and probes of a container that keeps running; ``grace_seconds`` is the pod's."""
+    for hook in HOOKS:
+        handler = (container.get("lifecycle") or {}).get(hook)
+        if handler is not None:
+            yield from _handler(handler, f"{path}.lifecycle.{hook}", grace_seconds)
+    for name in PROBES:
+        if container.get(name) is not None:
+            yield from _probe(name, container[name], f"{path}.{name}", grace_seconds)
+
+
+def unattended(container: Json, path: str) -> Iterator[FieldError]:
+    """An init container that ends has neither."""
+    for name in ("lifecycle", *PROBES):
+        if container.get(name) is not None:
+            detail = "may not be set for init containers without restartPolicy=Always"
+            yield refusals.forbidden_field(f"{path}.{name}", detail)
+
+
+def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
+    yield from _handler(probe, path, grace_seconds)
+    for figure in FIGURES:
+        if probe.get(figure, 0) < 0:
+            detail = "must be greater than or equal to 0"
+            yield refusals.bad_value(f"{path}.{figure}", probe[figure], detail)
+    own = probe.get("terminationGracePeriodSeconds")
+    if own is not None and own <= 0:
+        yield refusals.bad_value(f"{path}.terminationGracePeriodSeconds", own, "must be greater than 0")
+    if name == "readinessProbe":
+        if own is not None:
+            detail = "must not be set for readinessProbes"
+            yield refusals.bad_value(f"{path}.terminationGracePeriodSeconds", own, detail)
+    elif probe.get("successThreshold", 1) != 1:
+        yield refusals.bad_value(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
+
+
+def _handler(holder: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
+    given = [name for name in HANDLERS if holder.get(name) is not None]
+    if not given:
+        yield refusals.required(path, "must specify a handler type")
+        return
+    first, *others = given
+    if first == "sleep":
+        yield from _sleep(holder["sleep"], f"{path}.sleep", grace_seconds)
+    else:
+        yield from CHECKS[first](holder[first], f"{path}.{first}")
+    for name in others:
+        yield refusals.forbidden_field(f"{path}.{name}", "may not specify more than 1 handler type")
+
+
+def _sleep(action: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
+    seconds = action.get("seconds", 0)
+    if not 0 <= seconds <= grace_seconds:
+        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
+        yield refusals.bad_value(path, seconds, detail)
+
+
+def _command(action: Json, path: str) -> Iterator[FieldError]:
+    if not action.get("command"):
+        yield refusals.required(f"{path}.command")
+
+
+def _port(action: Json, path: str) -> Iterator[FieldError]:
+    port = action.get("port", 0)
+    if isinstance(port, str):
+        wrong = names.port(port)
+    else:
+        wrong = "" if 0 < port < 65536 else "must be between 1 and 65535, inclusive"
+    if wrong:
+        yield refusals.bad_value(f"{path}.port", port, wrong)
+
+
+CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
+    "exec": _command,
+    "httpGet": _port,
+    "tcpSocket": _port,
+    "grpc": _port,
+}

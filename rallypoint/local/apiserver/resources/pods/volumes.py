@@ -1,0 +1,169 @@
+"""The volumes of a pod, and what of itself it may be told: what a server refuses.
+
+Source: kubernetes, pkg/apis/core/validation/validation.go.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+
+KINDS = (
+    "emptyDir", "hostPath", "secret", "persistentVolumeClaim", "downwardAPI", "configMap", "projected", "ephemeral",
+)  # fmt: skip
+"""In the order in which a server looks at them."""
+
+IN_VARIABLES = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
+    "status.hostIPs", "status.podIP", "status.podIPs",
+)  # fmt: skip
+IN_FILES = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+FIELDS = {*IN_VARIABLES, *IN_FILES, "spec.host", "spec.restartPolicy", "spec.schedulerName", "status.phase"}
+"""The fields that have a name in the downward API; which of them may be told where is another matter."""
+SUBSCRIPT = re.compile(r"(?P<path>.*)\['(?P<key>[^']*)'\]")
+AMOUNTS = tuple(
+    f"{side}.{name}" for side in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
+HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
+
+MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+
+
+def named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
+    """A volume or a container by its name, which is one of a kind."""
+    name = thing.get("name", "")
+    if not name:
+        yield refusals.required(f"{path}.name")
+    elif wrong := names.label(name):
+        yield refusals.bad_value(f"{path}.name", name, wrong)
+    elif name in seen:
+        yield refusals.duplicate(f"{path}.name", name)
+    seen.add(name)
+
+
+def volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
+    kinds = [kind for kind in KINDS if given.get(kind) is not None]
+    for kind in kinds[1:]:
+        yield refusals.forbidden_field(f"{path}.{kind}", "may not specify more than 1 volume type")
+    for kind in kinds[:1]:
+        if kind in CHECKS:
+            yield from CHECKS[kind](given[kind], f"{path}.{kind}")
+    yield from named(given, path, seen)
+
+
+def _host_path(source: Json, path: str) -> Iterator[FieldError]:
+    if not source.get("path"):
+        yield refusals.required(f"{path}.path")
+    elif ".." in source["path"].split("/"):
+        yield refusals.bad_value(f"{path}.path", source["path"], "must not contain '..'")
+
+
+def _claim(source: Json, path: str) -> Iterator[FieldError]:
+    if not source.get("claimName"):
+        yield refusals.required(f"{path}.claimName")
+
+
+def _config_map(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _keys(source, path, "name")
+
+
+def _secret(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _keys(source, path, "secretName")
+
+
+def _keys(source: Json, path: str, name: str) -> Iterator[FieldError]:
+    """What a volume shows of an object, whose name is in that field."""
+    if not source.get(name):
+        yield refusals.required(f"{path}.{name}")
+    yield from _mode(source, path, "defaultMode")
+    for i, item in enumerate(source.get("items") or ()):
+        if not item.get("key"):
+            yield refusals.required(f"{path}.items[{i}].key")
+        yield from _file(item, f"{path}.items[{i}]")
+        yield from _mode(item, f"{path}.items[{i}]", "mode")
+
+
+def _about_the_pod(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _mode(source, path, "defaultMode")
+    for item in source.get("items") or ():
+        yield from _file(item, path)
+        if item.get("fieldRef") is not None:
+            yield from field(item["fieldRef"], f"{path}.fieldRef", IN_FILES)
+            if item.get("resourceFieldRef") is not None:
+                detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+                yield refusals.bad_value(path, "resource", detail)
+        elif item.get("resourceFieldRef") is not None:
+            yield from amount(item["resourceFieldRef"], f"{path}.resourceFieldRef", needs_container=True)
+        else:
+            yield refusals.required(path, "one of fieldRef and resourceFieldRef is required")
+        yield from _mode(item, path, "mode")
+
+
+def _projected(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _mode(source, path, "defaultMode")
+    for i, part in enumerate(source.get("sources") or ()):
+        inner = f"{path}.sources[{i}]"
+        for kind in ("secret", "configMap"):
+            if part.get(kind) is not None:
+                yield from _keys(part[kind], f"{inner}.{kind}", "name")
+        if part.get("downwardAPI") is not None:
+            yield from _about_the_pod(part["downwardAPI"], f"{inner}.downwardAPI")
+
+
+CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
+    "hostPath": _host_path,
+    "secret": _secret,
+    "persistentVolumeClaim": _claim,
+    "downwardAPI": _about_the_pod,
+    "configMap": _config_map,
+    "projected": _projected,
+}
+
+
+def _mode(holder: Json, path: str, name: str) -> Iterator[FieldError]:
+    mode = holder.get(name)
+    if mode is not None and not 0 <= mode <= 0o777:
+        yield refusals.bad_value(f"{path}.{name}", mode, MODE)
+
+
+def _file(item: Json, path: str) -> Iterator[FieldError]:
+    if not item.get("path"):
+        yield refusals.required(f"{path}.path")
+    elif wrong := names.file_path(item["path"]):
+        yield refusals.bad_value(f"{path}.path", item["path"], wrong)
+
+
+def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
+    """A ``fieldRef`` of the downward API."""
+    wanted = reference.get("fieldPath")
+    if not wanted:
+        yield refusals.required(f"{path}.fieldPath")
+        return
+    subscript = SUBSCRIPT.fullmatch(wanted)
+    name = subscript["path"] if subscript else wanted
+    if name not in FIELDS:
+        yield _unknown(path, wanted, f"not supported: {name}")
+    elif subscript and name not in ("metadata.annotations", "metadata.labels"):
+        yield _unknown(path, wanted, f"does not support subscript: {wanted}")
+    elif subscript:
+        key = subscript["key"]
+        if wrong := names.qualified(key.lower() if name == "metadata.annotations" else key):
+            yield refusals.bad_value(path, key, wrong)
+    elif name not in allowed:
+        yield refusals.unsupported(f"{path}.fieldPath", name, allowed)
+
+
+def _unknown(path: str, wanted: str, why: str) -> FieldError:
+    return refusals.bad_value(f"{path}.fieldPath", wanted, f"error converting fieldPath: field label {why}")
+
+
+def amount(reference: Json, path: str, *, needs_container: bool = False) -> Iterator[FieldError]:
+    """A ``resourceFieldRef`` of the downward API."""
+    wanted = reference.get("resource")
+    if needs_container and not reference.get("containerName"):
+        yield refusals.required(f"{path}.containerName")
+    elif not wanted:
+        yield refusals.required(f"{path}.resource")
+    elif wanted not in AMOUNTS and not wanted.startswith(HUGE_PAGES):
+        yield refusals.unsupported(f"{path}.resource", wanted, AMOUNTS)

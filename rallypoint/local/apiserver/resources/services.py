@@ -1,0 +1,117 @@
+"""Services: defaults, cluster addresses, and what is refused.
+
+Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go (ValidateService).
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.resources.resources import Rules
+
+HEADLESS = "None"
+
+
+def default(service: Json) -> Json:
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    if spec["sessionAffinity"] == "ClientIP":
+        spec.setdefault("sessionAffinityConfig", {"clientIP": {"timeoutSeconds": 10800}})
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if "port" in port:
+            port.setdefault("targetPort", port["port"])
+    return service
+
+
+def prepare(service: Json) -> Json:
+    """A new service: one address family, and an address of its own unless it is headless."""
+    spec = service["spec"]
+    if spec["type"] != "ExternalName":
+        address = spec.get("clusterIP") or _address(service["metadata"]["uid"])
+        spec["clusterIP"] = address
+        spec.setdefault("clusterIPs", [address])
+        headless_without_selector = address == HEADLESS and not spec.get("selector")
+        spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if headless_without_selector else ["IPv4"])
+        policy = "RequireDualStack" if headless_without_selector else "SingleStack"
+        spec.setdefault("ipFamilyPolicy", policy)
+    service["status"] = {"loadBalancer": {}}
+    return service
+
+
+def _address(uid: str) -> str:
+    """An address of the service range; nothing listens there, so all it must be is stable and distinct."""
+    high, low = blake2b(uid.encode(), digest_size=2).digest()
+    return f"10.0.{high}.{low}"
+
+
+def validate(service: Json) -> Iterator[FieldError]:
+    spec = service.get("spec") or {}
+    ports = spec.get("ports") or ()
+    if not ports and spec.get("clusterIP") != HEADLESS and spec.get("type") != "ExternalName":
+        yield refusals.required("spec.ports")
+    if spec.get("type") == "ExternalName" and not spec.get("externalName"):
+        yield refusals.required("spec.externalName")
+    seen: set[str] = set()
+    for i, port in enumerate(ports):
+        yield from _port(port, f"spec.ports[{i}]", seen, alone=len(ports) == 1)
+    for key, value in (spec.get("selector") or {}).items():
+        if wrong := names.qualified(key):
+            yield refusals.bad_value("spec.selector", key, wrong)
+        if wrong := names.label_value(value):
+            yield refusals.bad_value("spec.selector", value, wrong)
+    yield from _distinct(ports)
+
+
+def _port(port: Json, path: str, seen: set[str], *, alone: bool) -> Iterator[FieldError]:
+    name, number = port.get("name", ""), port.get("port", 0)
+    if not name and not alone:
+        yield refusals.required(f"{path}.name")
+    elif name and (wrong := names.label(name)):
+        yield refusals.bad_value(f"{path}.name", name, wrong)
+    elif name and name in seen:
+        yield refusals.duplicate(f"{path}.name", name)
+    seen.add(name)
+    if not 0 < number < 65536:
+        yield refusals.bad_value(f"{path}.port", number, "must be between 1 and 65535, inclusive")
+    target = port.get("targetPort")
+    if isinstance(target, int) and not 0 < target < 65536:
+        yield refusals.bad_value(f"{path}.targetPort", target, "must be between 1 and 65535, inclusive")
+    if isinstance(target, str) and (wrong := names.port(target)):
+        yield refusals.bad_value(f"{path}.targetPort", target, wrong)
+
+
+def _distinct(ports: Any) -> Iterator[FieldError]:
+    """No two ports share protocol and number."""
+    taken: set[tuple[str, int]] = set()
+    for i, port in enumerate(ports):
+        place = (port.get("protocol", "TCP"), port.get("port", 0))
+        if place in taken:
+            shown = {
+                "Name": "", "Protocol": place[0], "AppProtocol": None, "Port": place[1], "TargetPort": 0, "NodePort": 0,
+            }  # fmt: skip
+            yield refusals.duplicate(f"spec.ports[{i}]", shown)
+        taken.add(place)
+
+
+def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
+    before, after = old["spec"].get("clusterIPs"), new["spec"].get("clusterIPs")
+    if before and new["spec"].get("clusterIP") != old["spec"].get("clusterIP"):
+        after = [new["spec"].get("clusterIP", "")]
+    if before and after != before and new["spec"]["type"] != "ExternalName":
+        yield refusals.bad_value("spec.clusterIPs[0]", after, "may not change once set")
+
+
+RULES = Rules(
+    default=default,
+    prepare=prepare,
+    validate=validate,
+    validate_update=validate_update,
+    check_name=names.label,
+    shown_when_deleted=True,
+)

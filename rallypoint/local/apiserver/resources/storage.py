@@ -1,0 +1,90 @@
+"""Claims, volumes and classes of storage: what a server fills in and refuses.
+
+Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go, pkg/apis/storage/v1/defaults.go,
+plugin/pkg/admission/storage/storageobjectinuseprotection.
+"""
+
+from collections.abc import Iterator
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.resources.resources import Rules
+
+CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
+VOLUME_FINALIZER = "kubernetes.io/pv-protection"
+NO_SOURCE = {
+    "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
+    "storageClassName", "volumeAttributesClassName", "volumeMode",
+}  # fmt: skip
+"""What a volume's spec has beside the one thing that it is made of."""
+
+
+def _claim(claim: Json) -> Json:
+    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    return claim
+
+
+def _new_claim(claim: Json) -> Json:
+    claim["status"] = {"phase": "Pending"}
+    return _protected(claim, CLAIM_FINALIZER)
+
+
+def _claim_problems(claim: Json) -> Iterator[FieldError]:
+    spec = claim.get("spec") or {}
+    if not spec.get("accessModes"):
+        yield refusals.required("spec.accessModes", "at least 1 access mode is required")
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        yield refusals.required("spec.resources[storage]")
+
+
+def _volume(volume: Json) -> Json:
+    spec = volume.setdefault("spec", {})
+    spec.setdefault("volumeMode", "Filesystem")
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    if spec.get("hostPath") is not None:
+        spec["hostPath"].setdefault("type", "")
+    return volume
+
+
+def _new_volume(volume: Json) -> Json:
+    volume["status"] = {
+        "phase": "Pending",
+        "lastPhaseTransitionTime": volume["metadata"].get("creationTimestamp"),
+    }
+    return _protected(volume, VOLUME_FINALIZER)
+
+
+def _volume_problems(volume: Json) -> Iterator[FieldError]:
+    spec = volume.get("spec") or {}
+    if set(spec.get("capacity") or ()) != {"storage"}:
+        yield refusals.unsupported("spec.capacity", spec.get("capacity"), ["storage"])
+    if not spec.get("accessModes"):
+        yield refusals.required("spec.accessModes")
+    if not spec.get("capacity"):
+        yield refusals.required("spec.capacity")
+    if not set(spec) - NO_SOURCE:
+        yield refusals.required("spec", "must specify a volume type")
+
+
+def _protected(obj: Json, finalizer: str) -> Json:
+    """What is in use does not go before that has ended."""
+    given = obj["metadata"]
+    if finalizer not in given.get("finalizers", ()):
+        given["finalizers"] = [*given.get("finalizers", ()), finalizer]
+    return obj
+
+
+def _class(storage_class: Json) -> Json:
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+    return storage_class
+
+
+def _class_problems(storage_class: Json) -> Iterator[FieldError]:
+    if not storage_class.get("provisioner"):
+        yield refusals.required("provisioner", storage_class.get("provisioner") or "")
+
+
+CLAIMS = Rules(default=_claim, prepare=_new_claim, validate=_claim_problems, shown_when_deleted=True)
+VOLUMES = Rules(default=_volume, prepare=_new_volume, validate=_volume_problems, shown_when_deleted=True)
+CLASSES = Rules(default=_class, validate=_class_problems, shown_when_deleted=True)

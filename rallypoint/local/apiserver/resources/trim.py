@@ -1,0 +1,110 @@
+"""Writes ``core.json``: the schemas of the built-in resources, trimmed from a real API server's OpenAPI documents.
+
+    python -m rallypoint.local.apiserver.resources.trim DOCUMENT...
+
+The documents are those under ``/openapi/v3``. Descriptions and zero defaults go; what remains of a schema is what
+pruning, defaulting, merging and validating read. Done once per Kubernetes release.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+
+TARGET = Path(__file__).with_name("core.json")
+
+REF = "#/components/schemas/"
+
+KEPT = (
+    "type", "format", "required", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type", "x-kubernetes-patch-merge-key", "x-kubernetes-patch-strategy",
+)  # fmt: skip
+
+ROOTS = {
+    "": {
+        "Pod", "Service", "ConfigMap", "Secret", "Namespace", "Node", "ServiceAccount", "Event", "Endpoints",
+        "PersistentVolume", "PersistentVolumeClaim", "Binding",
+    },
+    "batch": {"Job"},
+    "autoscaling": {"HorizontalPodAutoscaler", "Scale"},
+    "coordination.k8s.io": {"Lease"},
+    "events.k8s.io": {"Event"},
+    "apiextensions.k8s.io": {"CustomResourceDefinition"},
+    "rbac.authorization.k8s.io": {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"},
+    "scheduling.k8s.io": {"PriorityClass"},
+    "storage.k8s.io": {"StorageClass"},
+}  # fmt: skip
+"""The kinds whose schemas are kept, by group, with all that they refer to."""
+
+VERSIONS = {("autoscaling", "HorizontalPodAutoscaler"): "v2"}
+"""Where a group serves a kind in more than one version, the one that is kept."""
+
+
+def trimmed(schema: Json) -> Json:
+    """A schema without what no reader needs."""
+    schema = _unwrapped(schema)
+    result: Json = {key: schema[key] for key in KEPT if key in schema}
+    if schema.get("format") == "int-or-string" or "oneOf" in schema:
+        return {"x-kubernetes-int-or-string": True, "format": schema.get("format", "quantity")}
+    if "$ref" in schema:
+        result["$ref"] = schema["$ref"].removeprefix(REF)
+    if schema.get("default"):
+        result["default"] = schema["default"]
+    if "properties" in schema:
+        result["properties"] = {name: trimmed(part) for name, part in schema["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            result[key] = trimmed(schema[key])
+    if result == {"type": "object"}:
+        result["x-kubernetes-preserve-unknown-fields"] = True
+    return result
+
+
+def _unwrapped(schema: Json) -> Json:
+    """A reference that stands in an ``allOf`` of one, beside its description and default."""
+    if len(schema.get("allOf", ())) != 1:
+        return schema
+    inner: Json = schema["allOf"][0]
+    return {key: value for key, value in schema.items() if key != "allOf"} | inner
+
+
+def references(schema: Any) -> set[str]:
+    """The definitions that a trimmed schema names."""
+    if isinstance(schema, list):
+        return set[str]().union(*(references(item) for item in schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set[str]()
+    return own.union(*(references(item) for item in schema.values()))
+
+
+def collect(documents: list[Json]) -> Json:
+    """The kept kinds (``group/kind`` to definition name) and every definition that they need."""
+    every: dict[str, Json] = {}
+    for document in documents:
+        every |= document["components"]["schemas"]
+    kinds: dict[str, str] = {}
+    for name, schema in every.items():
+        for served in schema.get("x-kubernetes-group-version-kind", ()):
+            group, kind = served["group"], served["kind"]
+            if kind in ROOTS.get(group, ()) and served["version"] == VERSIONS.get((group, kind), "v1"):
+                kinds[f"{group}/{kind}"] = name
+    waiting, definitions = sorted(kinds.values()), dict[str, Json]()
+    while waiting:
+        name = waiting.pop()
+        if name not in definitions:
+            definitions[name] = trimmed(every[name])
+            waiting += sorted(references(definitions[name]))
+    return {"kinds": dict(sorted(kinds.items())), "definitions": dict(sorted(definitions.items()))}
+
+
+def main(paths: list[str]) -> None:
+    documents = [orjson.loads(Path(path).read_bytes()) for path in paths]
+    TARGET.write_bytes(orjson.dumps(collect(documents)) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

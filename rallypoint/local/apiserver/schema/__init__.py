@@ -1,0 +1,1 @@
+"""Structural schemas: types, defaults, validation and CEL rules."""

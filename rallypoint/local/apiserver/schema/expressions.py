@@ -1,0 +1,92 @@
+"""CEL rules of custom resource schemas (``x-kubernetes-validations``).
+
+The expressions run in the ``cel`` package with its standard extensions. A rule that mentions ``oldSelf`` speaks of
+changes and is asked only where there is an old value to compare with.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+# Its package imports its own command line, and with it 12 MiB of terminal toolkit that nobody here needs.
+sys.modules["cel.cli"] = ModuleType("cel.cli")
+
+import cel  # noqa: E402 - see above
+from cel.stdlib import add_stdlib_to_context  # noqa: E402
+
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, quoted  # noqa: E402
+
+del sys.modules["cel.cli"]
+
+MISSING: Any = object()
+"""There is no old value."""
+
+CONTEXT = cel.Context()
+"""Shared by all rules: they run one at a time, each with its own ``self`` and ``oldSelf``."""
+add_stdlib_to_context(CONTEXT)
+
+REASONS = {
+    "FieldValueInvalid": "Invalid value",
+    "FieldValueForbidden": "Forbidden",
+    "FieldValueRequired": "Required value",
+    "FieldValueDuplicate": "Duplicate value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One compiled rule."""
+
+    source: str
+    program: Any
+    message: str
+    message_program: Any
+    reason: str
+    field_path: str
+    transition: bool
+
+    @classmethod
+    def parse(cls, rule: Json) -> "Rule":
+        """Compile a rule of a schema.
+
+        Raises:
+            ValueError: the expression cannot be parsed.
+        """
+        source = rule["rule"].strip()
+        worded = rule.get("messageExpression", "")
+        return cls(
+            source=source,
+            program=cel.compile(source),
+            message=rule.get("message", "") or f"failed rule: {source}",
+            message_program=cel.compile(worded) if worded else None,
+            reason=rule.get("reason", "FieldValueInvalid"),
+            field_path=rule.get("fieldPath", ""),
+            transition=re.search(r"\boldSelf\b", source) is not None
+            and not rule.get("optionalOldSelf", False),
+        )
+
+    def check(self, value: Any, old: Any, path: str) -> FieldError | None:
+        """What the rule holds against a value; None when it agrees or does not apply."""
+        if self.transition and old is MISSING:
+            return None
+        CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})
+        try:
+            if self.program.execute(CONTEXT) is True:
+                return None
+            message = self._message()
+        except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:
+            message = f"rule: {self.source}: evaluation failed: {error}"
+        shown = quoted(value) + ": " if not isinstance(value, dict | list) else ""
+        words = f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
+        return FieldError(
+            self.reason, f"{path}{self.field_path}", words or f"{REASONS[self.reason]}: {message}"
+        )
+
+    def _message(self) -> str:
+        if self.message_program is not None:
+            worded = self.message_program.execute(CONTEXT)
+            if isinstance(worded, str) and worded.strip():
+                return worded
+        return self.message

@@ -1,0 +1,269 @@
+"""Structural schemas: what an object may hold, what it holds when nothing is said, and what is wrong with it.
+
+A schema is compiled once into ``Node``s. Three readings of an object follow them: ``shape`` drops what the schema
+does not know and fills in defaults; ``mistyped`` finds the first value of a wrong type (built-in resources refuse
+those before anything else); ``validation.problems`` collects what custom resources are refused for. ``shape``
+never changes its argument: parts that stay as they are are shared with the result.
+"""
+
+import copy
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import override
+
+from api import quantity
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.schema.expressions import Rule
+
+MISSING: Any = object()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One place in a schema; ``type`` is "" where any JSON value may stand."""
+
+    type: str = ""
+    name: str = ""
+    """Of the definition it comes from, for the wording of messages."""
+    format: str = ""
+    properties: dict[str, "Node"] = field(default_factory=dict)
+    additional: "Node | None" = None
+    items: "Node | None" = None
+    required: tuple[str, ...] = ()
+    default: Any = MISSING
+    defaults: tuple[tuple[str, Any], ...] = ()
+    """Of the properties, those that have one."""
+    nullable: bool = False
+    keeps_unknown: bool = False
+    int_or_string: bool = False
+    list_type: str = "atomic"
+    map_keys: tuple[str, ...] = ()
+    map_type: str = "granular"
+    merge_key: str = ""
+    merge_strategy: str = ""
+    enum: tuple[Any, ...] = ()
+    limits: dict[str, Any] = field(default_factory=dict)
+    pattern: re.Pattern[str] | None = None
+    rules: tuple[Rule, ...] = ()
+    embedded: bool = False
+    omits_empty: bool = False
+    """Whether an empty list or map counts as nothing, as in Go's structs."""
+
+
+LIMITS = (
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems",
+    "maxItems", "minProperties", "maxProperties", "multipleOf",
+)  # fmt: skip
+
+
+class Compiler:
+    """Turns schemas into nodes; ``$ref`` names a definition, and definitions may name each other in circles."""
+
+    def __init__(self, definitions: Mapping[str, Json] | None = None, *, omit_empty: bool = False) -> None:
+        self._definitions = definitions or {}
+        self._omit_empty = omit_empty
+        self._compiled: dict[str, Node] = {}
+
+    def definition(self, name: str) -> Node:
+        found = self._compiled.get(name)
+        if found is None:
+            found = self._compiled[name] = Node(name=name)
+            self._fill(found, self._definitions[name])
+        return found
+
+    def compile(self, schema: Json) -> Node:
+        if "$ref" in schema:
+            return self._refer(schema)
+        node = Node()
+        self._fill(node, schema)
+        return node
+
+    def _refer(self, schema: Json) -> Node:
+        target = self.definition(schema["$ref"])
+        if len(schema) == 1:
+            return target
+        node = Node(name=target.name)
+        self._fill(node, {**self._definitions[schema["$ref"]], **schema})
+        return node
+
+    def _fill(self, node: Node, schema: Json) -> None:
+        node.type = schema.get("type", "")
+        node.format = schema.get("format", "")
+        node.properties = {name: self.compile(part) for name, part in schema.get("properties", {}).items()}
+        more = schema.get("additionalProperties")
+        node.additional = self.compile(more) if isinstance(more, dict) else None
+        node.items = self.compile(schema["items"]) if "items" in schema else None
+        node.required = tuple(schema.get("required", ()))
+        node.default = schema.get("default", MISSING)
+        node.defaults = tuple(
+            (name, part.default) for name, part in node.properties.items() if part.default is not MISSING
+        )
+        node.nullable = schema.get("nullable", False)
+        node.keeps_unknown = schema.get("x-kubernetes-preserve-unknown-fields", False) or more is True
+        node.int_or_string = schema.get("x-kubernetes-int-or-string", False)
+        node.list_type = schema.get("x-kubernetes-list-type", "atomic")
+        node.map_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
+        node.map_type = schema.get("x-kubernetes-map-type", "granular")
+        node.merge_key = schema.get("x-kubernetes-patch-merge-key", "")
+        node.merge_strategy = schema.get("x-kubernetes-patch-strategy", "")
+        node.enum = tuple(schema.get("enum", ()))
+        node.limits = {name: schema[name] for name in LIMITS if name in schema}
+        node.pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
+        node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
+        node.omits_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
+        node.embedded = schema.get("x-kubernetes-embedded-resource", False)
+
+
+def shape(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
+    """The value without what the schema does not know, with its defaults; ``unknown`` collects the paths dropped."""
+    if isinstance(value, dict):
+        return _shape_object(node, value, unknown, path)
+    if isinstance(value, list) and node.items is not None:
+        shaped = [shape(node.items, item, unknown, f"{path}[{i}]") for i, item in enumerate(value)]
+        return value if all(new is old for new, old in zip(shaped, value, strict=True)) else shaped
+    if node.format == "quantity" and isinstance(value, str | int | float):
+        canonical = quantity.canonical(str(value))
+        return value if canonical is None or canonical == value else canonical
+    return value
+
+
+def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Json:
+    if node.type not in ("object", ""):
+        return value
+    result: Json = {}
+    changed = False
+    for name, old in value.items():
+        part = node.properties.get(name) or node.additional
+        if part is None:
+            if node.keeps_unknown or not node.type or (node.embedded and name in EMBEDDED):
+                result[name] = old
+            else:
+                unknown.append(f"{path}.{name}" if path else name)
+                changed = True
+            continue
+        if old is None and not part.nullable and (part.type or part.int_or_string):
+            changed = True
+            continue
+        new = shape(part, old, unknown, f"{path}.{name}" if path else name)
+        if part.omits_empty and not new and name not in node.required:
+            changed = True
+            continue
+        result[name] = new
+        changed = changed or new is not old
+    for name, default in node.defaults:
+        if name not in result:
+            filled = shape(node.properties[name], copy.deepcopy(default), unknown, f"{path}.{name}")
+            result[name] = filled
+            changed = True
+    return result if changed else value
+
+
+EMBEDDED = ("apiVersion", "kind", "metadata")
+
+JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+
+
+WHOLE = {"int32": 2**31, "int64": 2**63}
+"""What integers of a format stay below."""
+NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
+
+QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistyped:
+    """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
+
+    path: str
+    holder: str
+    given: str
+    wanted: str
+
+    @override
+    def __str__(self) -> str:
+        place = f"{self.holder}.{self.path}" if self.holder else self.path
+        return f"json: cannot unmarshal {self.given} into Go struct field {place} of type {self.wanted}"
+
+
+def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyped | str | None:
+    """The first value that does not fit its field, or what is wrong with it; nothing else about it is asked."""
+    if node.format == "quantity" and value is not None and _is_no_quantity(value):
+        return QUANTITIES
+    if value is None or node.int_or_string or not node.type:
+        return None
+    if not _fits(node, value):
+        return Mistyped(path, holder, _given(node, value), _go_type(node))
+    if node.format == "byte" and (end := _beyond_base64(value)) is not None:
+        return f"illegal base64 data at input byte {end}"
+    if isinstance(value, dict):
+        inner = node.name.rpartition(".")[2] or holder
+        for name, item in value.items():
+            part = node.properties.get(name)
+            place = path if part is None else f"{path}.{name}".lstrip(".")
+            part = part or node.additional
+            if part is not None and (found := mistyped(part, item, place, inner)):
+                return found
+    elif isinstance(value, list) and node.items is not None:
+        for item in value:
+            if found := mistyped(node.items, item, path, holder):
+                return found
+    return None
+
+
+def _given(node: Node, value: Any) -> str:
+    """What a value is, as Go says it: a number that is not one of its field is spelled."""
+    given = JSON_TYPES[type(value)]
+    return f"{given} {value}" if node.type == "integer" and given == "number" else given
+
+
+def _beyond_base64(text: str) -> int | None:
+    """Where a text stops to be base64; None where it does not."""
+    if wrong := NO_BASE64.search(text):
+        return wrong.start()
+    plain = text.replace("\r", "").replace("\n", "")
+    return len(plain) // 4 * 4 if len(plain) % 4 else None
+
+
+def _is_no_quantity(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return True
+    return quantity.canonical(str(value)) is None
+
+
+def _fits(node: Node, value: Any) -> bool:
+    match node.type:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            bound = WHOLE.get(node.format, math.inf)
+            return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return True
+
+
+def _go_type(node: Node) -> str:
+    match node.type:
+        case "object" if node.additional is not None:
+            return f"map[string]{_go_type(node.additional)}"
+        case "object":
+            return f"v1.{node.name.rpartition('.')[2]}"
+        case "array":
+            return f"[]{_go_type(node.items)}" if node.items is not None else "[]interface {}"
+        case "integer":
+            return node.format or "int64"
+        case "boolean":
+            return "bool"
+        case _:
+            return node.type

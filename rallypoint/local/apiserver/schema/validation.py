@@ -1,0 +1,268 @@
+"""What a custom resource is refused for: types, limits, enums, required fields, unique list entries, CEL rules.
+
+Source: apiextensions-apiserver, pkg/apiserver/validation and pkg/apiserver/schema/{listtype,cel}.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.schema.expressions import MISSING as NO_OLD
+from rallypoint.local.apiserver.schema.schema import WHOLE, Node
+
+UNCHECKED = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+
+
+BLOCKING = {
+    "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
+}  # fmt: skip
+"""Errors after which rules are not asked, as they rely on types and sizes."""
+
+
+def problems(
+    node: Node,
+    value: Json,
+    old: Json | None,
+    *,
+    part: str = "",
+    earlier: Sequence[FieldError] = (),
+    later: Sequence[FieldError] = (),
+) -> list[FieldError]:
+    """All that is wrong with an object; ``old`` is what it replaces.
+
+    What an update does not touch is not asked again, so that a schema may become stricter than the objects it finds.
+    With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already,
+    ``later`` what is told between the schema and the rules.
+    """
+    before = NO_OLD if old is None else old
+    if part:
+        inner = node.properties.get(part) or Node()
+        errors = _structural(inner, value.get(part), before.get(part, NO_OLD) if old is not None else NO_OLD)
+        found = [FieldError(error.reason, _join(part, error.field), error.message) for error in errors]
+    else:
+        found = _structural(node, value, before)
+    found += later
+    if any(error.reason in BLOCKING for error in (*earlier, *found)):
+        return [*found, UNCHECKED] if _has_rules(node) else found
+    return [*found, *_rules(node, value, before, "")]
+
+
+def _structural(node: Node, value: Any, old: Any) -> list[FieldError]:
+    return [] if value is None else [*_values(node, value, old, ""), *_unique(node, value, old, "")]
+
+
+def enumerated(node: Node, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
+    """The values of built-in objects that are not among those their fields allow; what is still the same is fine."""
+    if value is old:
+        return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from enumerated(part, item, _member(old, name), _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        for i, item in enumerate(value):
+            yield from enumerated(node.items, item, NO_OLD, f"{path}[{i}]")
+    elif node.enum and value and value not in node.enum:
+        yield refusals.unsupported(path, value, node.enum)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value == old:
+        return
+    wrong = list(_type_errors(node, value, path))
+    yield from wrong
+    if any(error.reason == "FieldValueTypeInvalid" for error in wrong):
+        return
+    if value is None:
+        return
+    if node.enum and value not in node.enum:
+        yield refusals.unsupported(path, value, node.enum)
+    yield from _limits(node, value, path)
+    if isinstance(value, dict):
+        for name in node.required:
+            if name not in value:
+                yield refusals.required(_join(path, name))
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from _values(part, item, _member(old, name), _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        befores = _correlated(node, old)
+        for i, item in enumerate(value):
+            yield from _values(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+
+
+def _member(old: Any, name: str) -> Any:
+    return old.get(name, NO_OLD) if isinstance(old, dict) else NO_OLD
+
+
+def json_type(value: Any) -> str:
+    """The type as the messages name it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    """Why a value is not of the type of its field; of a number also, why it does not fit its format."""
+    given = json_type(value)
+    wanted = "integer,string" if node.int_or_string else node.type
+    whole = wanted == "integer" and isinstance(value, float) and value.is_integer()
+    number = wanted == "number" and given == "integer"
+    fits = not wanted or given in wanted.split(",") or number or whole or (value is None and node.nullable)
+    if wanted == "integer" and given == "number" and node.format:
+        given, wanted = "float64", node.format
+    if not fits:
+        yield refusals.wrong_type(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+    if node.type == "integer" and isinstance(value, int | float) and not _in_format(node, value, whole=whole):
+        form = f"with format {node.format}" if node.format else "(default format)"
+        text = f'Invalid value: "": Checked value must be of type integer {form} in {path}'
+        yield FieldError("FieldValueInvalid", "<nil>", text)
+
+
+def _in_format(node: Node, value: float, *, whole: bool) -> bool:
+    bound = WHOLE.get(node.format, math.inf)
+    return (isinstance(value, int) or whole) and -bound <= value < bound
+
+
+def _limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+    limits = node.limits
+    if isinstance(value, str):
+        yield from _text(node, value, path)
+    elif isinstance(value, list):
+        least, most = limits.get("minItems", 0), limits.get("maxItems", math.inf)
+        yield from _count(path, len(value), least, most, "items")
+    elif isinstance(value, dict):
+        least, most = limits.get("minProperties", 0), limits.get("maxProperties", math.inf)
+        yield from _count(path, len(value), least, most, "properties")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _range(limits, value, path)
+
+
+def _text(node: Node, value: str, path: str) -> Iterator[FieldError]:
+    """The first thing that is wrong with a text."""
+    least, most = node.limits.get("minLength", 0), node.limits.get("maxLength", math.inf)
+    if len(value) > most:
+        yield refusals.too_long(path, most)
+    elif len(value) < least:
+        yield refusals.bad_value(path, value, f"{path} in body should be at least {least} chars long")
+    elif node.pattern is not None and not node.pattern.search(value):
+        yield refusals.bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'")
+
+
+def _count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:
+    if count < least:
+        yield refusals.bad_value(path, count, f"{path} in body should have at least {least} {what}")
+    if count > most:
+        yield refusals.too_many(path, count, int(most))
+
+
+def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
+    low, high = limits.get("minimum", -math.inf), limits.get("maximum", math.inf)
+    if value < low or (value == low and limits.get("exclusiveMinimum")):
+        words = "greater than" if limits.get("exclusiveMinimum") else "greater than or equal to"
+        yield refusals.bad_value(path, value, f"{path} in body should be {words} {low}")
+    if value > high or (value == high and limits.get("exclusiveMaximum")):
+        words = "less than" if limits.get("exclusiveMaximum") else "less than or equal to"
+        yield refusals.bad_value(path, value, f"{path} in body should be {words} {high}")
+    step = limits.get("multipleOf")
+    if step and value % step:
+        yield refusals.bad_value(path, value, f"{path} in body should be a multiple of {step}")
+
+
+def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value == old:
+        return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from _unique(part, item, _member(old, name), _join(path, name))
+    elif isinstance(value, list):
+        seen: set[bytes] = set()
+        for i, item in enumerate(value):
+            identity = _identity(node, item)
+            if identity is not None:
+                encoded = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
+                if encoded in seen:
+                    yield refusals.duplicate(f"{path}[{i}]", identity)
+                seen.add(encoded)
+            if node.items is not None:
+                yield from _unique(node.items, item, NO_OLD, f"{path}[{i}]")
+
+
+def _identity(node: Node, item: Any) -> Any:
+    """What must be unique about a list's item; None where nothing must."""
+    if node.list_type == "set":
+        return item
+    if node.list_type == "map" and isinstance(item, dict):
+        return {key: item[key] for key in node.map_keys if key in item}
+    return None
+
+
+def _has_rules(node: Node, seen: set[int] | None = None) -> bool:
+    seen = set() if seen is None else seen
+    if id(node) in seen:
+        return False
+    seen.add(id(node))
+    parts = [*node.properties.values(), *(part for part in (node.additional, node.items) if part is not None)]
+    return bool(node.rules) or any(_has_rules(part, seen) for part in parts)
+
+
+def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    if value is None or value == old:
+        return
+    for rule in node.rules:
+        error = rule.check(value, old, path)
+        if error is not None:
+            yield error
+    if isinstance(value, dict):
+        for name, item in value.items():
+            part = node.properties.get(name) or node.additional
+            if part is not None:
+                yield from _rules(part, item, _member(old, name), _join(path, name))
+    elif isinstance(value, list) and node.items is not None:
+        befores = _correlated(node, old)
+        for i, item in enumerate(value):
+            yield from _rules(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+
+
+def _before(node: Node, befores: dict[bytes, Any], item: Any) -> Any:
+    return befores.get(_list_key(node, item), NO_OLD) if befores else NO_OLD
+
+
+def _correlated(node: Node, old: Any) -> dict[bytes, Any]:
+    """A map-list's old items by key; items of other lists have no past."""
+    if node.list_type != "map" or not isinstance(old, list):
+        return {}
+    return {_list_key(node, item): item for item in old}
+
+
+def _list_key(node: Node, item: Any) -> bytes:
+    return orjson.dumps(_identity(node, item), option=orjson.OPT_SORT_KEYS)

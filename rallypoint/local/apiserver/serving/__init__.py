@@ -1,0 +1,1 @@
+"""Serves the API over HTTP: handlers, watches, discovery, serialization and certificates."""

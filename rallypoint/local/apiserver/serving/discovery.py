@@ -1,0 +1,142 @@
+"""What tools ask before they ask for objects: groups, resources, the version, health.
+
+The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what current clients ask for first.
+"""
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.resources.catalog import Catalog
+from rallypoint.local.apiserver.resources.resources import Served
+
+VERSION = {
+    "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
+    "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
+}  # fmt: skip
+"""The Kubernetes release whose behaviour is served."""
+
+SUBRESOURCE_KINDS = {
+    "scale": ("autoscaling", "v1", "Scale"),
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "attach": ("", "v1", "PodAttachOptions"),
+}
+
+SUBRESOURCE_VERBS = {
+    "status": ["get", "patch", "update"],
+    "scale": ["get", "patch", "update"],
+    "binding": ["create"],
+    "eviction": ["create"],
+    "exec": ["create", "get"],
+    "attach": ["create", "get"],
+    "log": ["get"],
+    "finalize": ["update"],
+}
+
+
+def versions(host: str) -> Json:
+    """The document of ``/api``."""
+    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": host}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
+
+
+def group(name: str, served_versions: list[str]) -> Json:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in served_versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+
+def groups(catalog: Catalog) -> Json:
+    """The document of ``/apis``."""
+    listed = [group(name, found) for name, found in catalog.group_versions().items() if name]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+
+
+def one_group(catalog: Catalog, name: str) -> Json | None:
+    found = catalog.group_versions().get(name)
+    return None if not found or not name else {"kind": "APIGroup", "apiVersion": "v1", **group(name, found)}
+
+
+def resources(catalog: Catalog, group_name: str, version: str) -> Json | None:
+    """The document of one group version; None when it is not served."""
+    found = [served for served in catalog if (served.group, served.version) == (group_name, version)]
+    if not found:
+        return None
+    listed = [entry for served in sorted(found, key=lambda s: s.plural) for entry in _entries(served)]
+    version_name = f"{group_name}/{version}" if group_name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version_name, "resources": listed}
+
+
+def _entries(served: Served) -> list[Json]:
+    own: Json = {
+        "name": served.plural,
+        "singularName": served.singular,
+        "namespaced": served.namespaced,
+        "kind": served.kind,
+        "verbs": list(served.verbs),
+    }
+    if served.short_names:
+        own["shortNames"] = list(served.short_names)
+    if served.categories:
+        own["categories"] = list(served.categories)
+    return [own, *(_subresource(served, name) for name in sorted(served.subresources))]
+
+
+def _subresource(served: Served, name: str) -> Json:
+    group_name, version, kind = SUBRESOURCE_KINDS.get(name, ("", "", served.kind))
+    entry: Json = {
+        "name": f"{served.plural}/{name}",
+        "singularName": "",
+        "namespaced": served.namespaced,
+        "kind": kind,
+        "verbs": SUBRESOURCE_VERBS[name],
+    }
+    if version and (group_name or kind == "Scale"):
+        entry |= {"group": group_name, "version": version}
+    return entry
+
+
+def aggregated(catalog: Catalog, *, core: bool) -> Json:
+    """``/api`` or ``/apis`` with all resources in one document."""
+    items = []
+    for name, found in catalog.group_versions().items():
+        if bool(name) != core:
+            listed = [_aggregated_version(catalog, name, version) for version in found]
+            items.append(
+                {"metadata": {"name": name} if name else {"creationTimestamp": None}, "versions": listed}
+            )
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _aggregated_version(catalog: Catalog, name: str, version: str) -> Json:
+    found = [served for served in catalog if (served.group, served.version) == (name, version)]
+    listed = [_aggregated_resource(served) for served in sorted(found, key=lambda s: s.plural)]
+    return {"version": version, "resources": listed, "freshness": "Current"}
+
+
+def _aggregated_resource(served: Served) -> Json:
+    entry: Json = {
+        "resource": served.plural,
+        "responseKind": {"group": served.group, "version": served.version, "kind": served.kind},
+        "scope": "Namespaced" if served.namespaced else "Cluster",
+        "singularResource": served.singular,
+        "verbs": list(served.verbs),
+    }
+    if served.short_names:
+        entry["shortNames"] = list(served.short_names)
+    if served.categories:
+        entry["categories"] = list(served.categories)
+    if served.subresources:
+        entry["subresources"] = [
+            _aggregated_subresource(served, name) for name in sorted(served.subresources)
+        ]
+    return entry
+
+
+def _aggregated_subresource(served: Served, name: str) -> Json:
+    group_name, version, kind = SUBRESOURCE_KINDS.get(name, (served.group, served.version, served.kind))
+    shown = {"group": group_name, "version": version, "kind": kind}
+    return {"subresource": name, "responseKind": shown, "verbs": SUBRESOURCE_VERBS[name]}

@@ -1,0 +1,78 @@
+"""Writes ``numbers.json``: the numbers that fields have in Kubernetes' protobuf, read from its Go types.
+
+    python -m rallypoint.local.apiserver.serving.numbering MODULES
+
+MODULES is the folder of the ``k8s.io`` modules in a Go module cache. ``trim`` has written before which types are
+wanted. A field is ``name``, or ``name*`` where Go has a pointer: only then does a zero that is sent mean something. The
+fields of a type that JSON shows as if they were its parent's are a table of their own. Done once per Kubernetes release.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias, Union
+
+import orjson
+
+TARGET = Path(__file__).with_name("numbers.json")
+WANTED = Path(__file__).parent.with_name("resources") / "core.json"
+
+BESIDES = (
+    "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions",
+)
+"""Wanted without being in any object."""
+
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(
+    r"^\t(?:(?P<name>\w+)\s+)?(?P<type>[*\w.\[\]]+)\s+`.*?json:\"(?P<json>[^\"]*)\".*?protobuf:\"\w+,(?P<number>\d+)",
+    re.MULTILINE,
+)
+
+Numbers: TypeAlias = dict[str, Union[str, "Numbers"]]
+
+
+def numbers(types: dict[str, str], name: str) -> Numbers:
+    """The fields of one type; ``types`` are the bodies of all."""
+    found: Numbers = {}
+    package = name.rpartition(".")[0]
+    for field in _FIELD.finditer(types[name]):
+        shown, *options = field["json"].split(",")
+        if not shown and "inline" in options:
+            found[field["number"]] = numbers(types, _full(package, field["type"]))
+        else:
+            found[field["number"]] = shown + ("*" if field["type"].startswith("*") else "")
+    return found
+
+
+def _full(package: str, name: str) -> str:
+    name = name.lstrip("*")
+    return (
+        f"io.k8s.apimachinery.pkg.apis.meta.v1.{name[7:]}"
+        if name.startswith("metav1.")
+        else f"{package}.{name}"
+    )
+
+
+def read(modules: Path) -> Iterator[tuple[str, str]]:
+    """Every Go struct of the API, by the name that OpenAPI has for it, with its body."""
+    for module in sorted(modules.glob("*@*")):
+        root = f"io.k8s.{module.name.partition('@')[0]}"
+        if root not in ("io.k8s.api", "io.k8s.apimachinery", "io.k8s.apiextensions-apiserver"):
+            continue
+        for file in module.rglob("types*.go"):
+            package = ".".join([root, *file.relative_to(module).parent.parts])
+            for struct in _STRUCT.finditer(file.read_text()):
+                yield f"{package}.{struct[1]}", struct[2]
+
+
+def main(modules: Path) -> None:
+    types = dict(read(modules))
+    wanted = [*orjson.loads(WANTED.read_bytes())["definitions"], *BESIDES]
+    made = {name: found for name in wanted if name in types and (found := numbers(types, name))}
+    TARGET.write_bytes(orjson.dumps(made, option=orjson.OPT_SORT_KEYS) + b"\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,103 @@
+"""OpenAPI documents, as far as tools read them: what may be patched with which parameters, and the schemas.
+
+Descriptions are left out, so ``kubectl explain`` shows types and names only.
+"""
+
+from typing import Any
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.resources import builtin
+from rallypoint.local.apiserver.resources.catalog import Catalog
+from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.resources.trim import REF, references
+
+VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+
+ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
+
+
+def index(catalog: Catalog) -> Json:
+    """The document of ``/openapi/v3``: where the others are."""
+    places = [
+        _place(group, version) for group, found in catalog.group_versions().items() for version in found
+    ]
+    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in places}}
+
+
+def _place(group: str, version: str) -> str:
+    return f"apis/{group}/{version}" if group else f"api/{version}"
+
+
+def document(catalog: Catalog, group: str, version: str) -> Json | None:
+    """The document of one group version; None when it is not served."""
+    found = [served for served in catalog if (served.group, served.version) == (group, version)]
+    if not found:
+        return None
+    schemas: Json = {}
+    for served in found:
+        schemas |= _schemas(served)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "paths": {_path(served): _item(served) for served in found},
+        "components": {"schemas": schemas},
+    }
+
+
+def _path(served: Served) -> str:
+    inside = "namespaces/{namespace}/" if served.namespaced else ""
+    return f"/{_place(served.group, served.version)}/{inside}{served.plural}/{{name}}"
+
+
+def _item(served: Served) -> Json:
+    kind = {"group": served.group, "version": served.version, "kind": served.kind}
+    name = _name(served)
+    answer = {
+        "200": {"content": {"application/json": {"schema": {"$ref": f"{REF}{name}"}}}, "description": "OK"}
+    }
+    item: Json = {}
+    for method, action in ACTIONS.items():
+        item[method] = {
+            "operationId": f"{method}{served.group}{served.version}{served.kind}",
+            "responses": answer,
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": kind,
+        }
+    item["patch"]["parameters"] = [VALIDATION]
+    item["put"]["parameters"] = [VALIDATION]
+    return item
+
+
+def _name(served: Served) -> str:
+    """The name of a resource's schema: that of its definition, or its group turned round."""
+    if not served.custom:
+        return builtin.schemas().kinds[f"{served.group}/{served.kind}"]
+    return ".".join([*reversed(served.group.split(".")), served.version, served.kind])
+
+
+def _schemas(served: Served) -> Json:
+    name = _name(served)
+    kind = {"group": served.group, "version": served.version, "kind": served.kind}
+    if served.custom:
+        return {name: {**served.source, "x-kubernetes-group-version-kind": [kind]}}
+    definitions = builtin.schemas().definitions
+    waiting, found = [name], dict[str, Any]()
+    while waiting:
+        wanted = waiting.pop()
+        if wanted not in found:
+            found[wanted] = _published(definitions[wanted])
+            waiting += references(definitions[wanted])
+    return {**found, name: {**found[name], "x-kubernetes-group-version-kind": [kind]}}
+
+
+def _published(schema: Any) -> Any:
+    """A stored schema with its references as OpenAPI writes them."""
+    if isinstance(schema, list):
+        return [_published(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {key: _published(value) for key, value in schema.items() if key != "$ref"}
+    if isinstance(schema.get("$ref"), str):
+        target = {"$ref": REF + schema["$ref"]}
+        return {**shown, "allOf": [target]} if shown else target
+    return shown

@@ -1,0 +1,231 @@
+"""The forms in which objects are shown: as they are, as their metadata only, as rows of a table."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import orjson
+
+from api.times import parse_time
+from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.resources.resources import Column, Served
+from rallypoint.local.apiserver.storage.store import Entry
+
+META = "meta.k8s.io/v1"
+
+
+class View(Protocol):
+    """How one request wants to see objects of one resource."""
+
+    def one(self, entry: Entry) -> bytes: ...
+
+    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes: ...
+
+    def event(self, entry: Entry) -> bytes:
+        """The object of a watch event."""
+        ...
+
+    def bookmark(self, metadata: Json) -> bytes: ...
+
+
+class Plain:
+    """Objects as they are stored, from their cached bytes."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        prefix = {"kind": served.kind, "apiVersion": served.api_version}
+        self._prefix = len(orjson.dumps(prefix)) - 1
+
+    def one(self, entry: Entry) -> bytes:
+        return entry.bytes(self._served.api_version)
+
+    event = one
+
+    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+        served = self._served
+        if served.custom:
+            list_metadata = {"continue": "", **list_metadata}
+        head = orjson.dumps(
+            {"kind": served.lists_as, "apiVersion": served.api_version, "metadata": list_metadata}
+        )
+        items = (self.one(entry) for entry in entries)
+        if not served.custom:  # built-in lists say the kind once, for all items
+            items = (b"{" + item[self._prefix + 1 :] for item in items)
+        return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
+
+    def bookmark(self, metadata: Json) -> bytes:
+        return orjson.dumps(
+            {"kind": self._served.kind, "apiVersion": self._served.api_version, "metadata": metadata}
+        )
+
+
+class MetadataOnly:
+    """``PartialObjectMetadata``: what a client keeps that only needs to know what exists."""
+
+    def one(self, entry: Entry) -> bytes:
+        return orjson.dumps(partial(entry.object))
+
+    event = one
+
+    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+        items = [partial(entry.object) for entry in entries]
+        body = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": META,
+            "metadata": list_metadata,
+            "items": items,
+        }
+        return orjson.dumps(body)
+
+    def bookmark(self, metadata: Json) -> bytes:
+        return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": metadata})
+
+
+def partial(obj: Json) -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": obj["metadata"]}
+
+
+class Table:
+    """Rows for people; ``include`` says what each row carries: Metadata, Object or None."""
+
+    def __init__(self, served: Served, clock: Callable[[], datetime], include: str) -> None:
+        self._served = served
+        self._clock = clock
+        self._include = include
+        self._definitions: list[Json] | None = [_definition(column) for column in served.columns]
+
+    def one(self, entry: Entry) -> bytes:
+        return self.many([entry], {"resourceVersion": entry.metadata["resourceVersion"]})
+
+    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+        body = {
+            "kind": "Table",
+            "apiVersion": META,
+            "metadata": list_metadata,
+            "columnDefinitions": self._definitions,
+            "rows": self._rows(entries),
+        }
+        return orjson.dumps(body)
+
+    def event(self, entry: Entry) -> bytes:
+        """The columns are described in the first event only, as in a cluster."""
+        shown = self.one(entry)
+        self._definitions = None
+        return shown
+
+    def bookmark(self, metadata: Json) -> bytes:
+        body = {
+            "kind": "Table",
+            "apiVersion": META,
+            "metadata": metadata,
+            "columnDefinitions": None,
+            "rows": None,
+        }
+        return orjson.dumps(body)
+
+    def _rows(self, entries: Iterable[Entry]) -> list[Json]:
+        now = self._clock()
+        rows: list[Json] = []
+        for entry in entries:
+            row: Json = {"cells": [_cell(column, entry.object, now) for column in self._served.columns]}
+            if self._include == "Object":
+                row["object"] = entry.object
+            elif self._include != "None":
+                row["object"] = partial(entry.object)
+            rows.append(row)
+        return rows
+
+
+NAME_DESCRIPTION = "Name must be unique within a namespace."
+
+
+def _definition(column: Column) -> Json:
+    return {
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description or (NAME_DESCRIPTION if column.name == "Name" else column.name),
+        "priority": column.priority,
+    }
+
+
+def _cell(column: Column, obj: Json, now: datetime) -> Any:
+    value = column.cell(obj)
+    match column.reads:
+        case "age":
+            return age(parse_time(value), now) if value else column.unknown
+        case "duration":
+            return _job_duration(value, now)
+        case _:
+            return value
+
+
+def _job_duration(status: Json, now: datetime) -> str:
+    if not status.get("startTime"):
+        return ""
+    end = status.get("completionTime")
+    return age(parse_time(status["startTime"]), parse_time(end) if end else now)
+
+
+def age(since: datetime, now: datetime) -> str:
+    """A length of time for people: ``45s``, ``5m30s``, ``2h``, ``3d``.
+
+    Source: apimachinery, pkg/util/duration/duration.go (HumanDuration).
+    """
+    seconds = int((now - since.astimezone(UTC)).total_seconds())
+    if seconds < -1:
+        return "<invalid>"
+    if seconds < 0:
+        return "0s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _with_rest(minutes, "m", seconds % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _with_rest(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _with_rest(days, "d", hours % 24, "h")
+    if days < 365 * 2:
+        return f"{days}d"
+    if days < 365 * 8:
+        return _with_rest(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _with_rest(whole: int, unit: str, rest: int, rest_unit: str) -> str:
+    return f"{whole}{unit}{rest}{rest_unit}" if rest else f"{whole}{unit}"
+
+
+PARAMETER = re.compile(r"\s*;\s*")
+
+ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
+def choose(accept: str, served: Served, clock: Callable[[], datetime], query_include: str) -> View:
+    """The first form of an Accept header that there is.
+
+    Raises:
+        Refusal: 406, there is none.
+    """
+    for wanted in accept.split(",") if accept else ["*/*"]:
+        media, *parameters = PARAMETER.split(wanted.strip())
+        given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
+        if media not in ("application/json", "application/*", "*/*"):
+            continue
+        form = given.get("as", "")
+        if form and (given.get("g") != "meta.k8s.io" or given.get("v") != "v1"):
+            continue
+        if form == "Table":
+            return Table(served, clock, query_include)
+        if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return MetadataOnly()
+        if not form:
+            return Plain(served)
+    message = f"only the following media types are accepted: {ACCEPTED}"
+    raise Refusal(406, "NotAcceptable", message)

@@ -1,0 +1,1 @@
+"""Stores the objects in memory and journals them on disk."""

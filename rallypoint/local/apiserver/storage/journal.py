@@ -1,0 +1,153 @@
+"""What a server with a folder keeps: every object as it is now, in SQLite, so that a killed process loses nothing.
+
+Changes are recorded at once and written by a thread, as many together as have come up meanwhile. Nobody is told of a
+change before ``settled`` has returned, neither who made it nor who watches.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rallypoint.local import private
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.storage.store import Change, Entry, Key
+
+FORMAT = 1
+"""Counted up when a file of before can no longer be read."""
+
+TABLES = f"""
+    CREATE TABLE IF NOT EXISTS objects (
+        collection TEXT, namespace TEXT, name TEXT, object BLOB NOT NULL, PRIMARY KEY (collection, namespace, name)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT OR IGNORE INTO counters VALUES ('format', {FORMAT}), ('revision', 1);
+"""
+
+Place = tuple[str, Key]
+
+
+class Unusable(Exception):
+    """The file cannot be used; the text says why."""
+
+
+class Journal:
+    """One file, which one process has open. ``close`` writes what is left."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            Unusable: another process has the file, it is none of ours, or it cannot be made.
+        """
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._pending: list[tuple[Place, Entry | None, int]] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._recorded = self._written = 0
+        try:
+            self._file = self._thread.submit(_open, path).result()
+        except private.NotOurs as error:
+            self._thread.shutdown()
+            raise Unusable(f"{path}: {error.strerror}") from error
+        except sqlite3.Error as error:
+            self._thread.shutdown()
+            taken = "locked" in str(error)
+            raise Unusable(f"{path}: {'another process uses it' if taken else error}") from error
+        if (found := self._counter("format")) != FORMAT:
+            self.close()
+            raise Unusable(f"{path}: its format is {found}, and this version reads {FORMAT}")
+
+    @property
+    def revision(self) -> int:
+        """The latest one that was written."""
+        return self._counter("revision")
+
+    def objects(self) -> Iterator[tuple[str, Json]]:
+        """Every object, with the name of its collection."""
+        rows = self._call("SELECT collection, object FROM objects ORDER BY collection, namespace, name")
+        return ((collection, orjson.loads(found)) for collection, found in rows)
+
+    def record(self, collection: str, change: Change) -> None:
+        entry = None if change.type == "DELETED" else change.entry
+        self._pending.append(((collection, change.entry.key), entry, change.revision))
+        self._recorded += 1
+
+    async def settled(self) -> None:
+        """Wait until all that has been recorded so far is on the disk.
+
+        Raises:
+            sqlite3.Error: it could not be written; it stays recorded, and is tried again by whoever waits next.
+        """
+        wanted = self._recorded
+        while self._written < wanted:
+            if self._writing is None or self._writing.done():
+                self._writing = asyncio.wrap_future(self._begin())
+            await asyncio.shield(self._writing)
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._thread.submit(self._write, tuple(self._pending)).result()
+        self._thread.submit(self._file.close).result()
+        self._thread.shutdown()
+
+    def _begin(self) -> Future[None]:
+        batch = tuple(self._pending)
+
+        def write() -> None:
+            self._write(batch)
+            # The thread takes away what only the loop adds to, at the other end.
+            del self._pending[: len(batch)]
+            self._written += len(batch)
+
+        return self._thread.submit(write)
+
+    def _write(self, batch: Sequence[tuple[Place, Entry | None, int]]) -> None:
+        if not batch:
+            return
+        latest = {place: entry for place, entry, _ in batch}
+        gone = [_key(place) for place, entry in latest.items() if entry is None]
+        kept = [
+            (*_key(place), entry.bytes(entry.object["apiVersion"]))
+            for place, entry in latest.items()
+            if entry is not None
+        ]
+        with self._file as file:
+            file.execute("BEGIN IMMEDIATE")
+            file.executemany("DELETE FROM objects WHERE (collection, namespace, name) = (?, ?, ?)", gone)
+            file.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", kept)
+            file.execute("UPDATE counters SET value = ? WHERE name = 'revision'", (batch[-1][2],))
+
+    def _counter(self, name: str) -> int:
+        ((value,),) = self._call("SELECT value FROM counters WHERE name = ?", name)
+        return int(value)
+
+    def _call(self, text: str, *values: str) -> list[tuple[Any, ...]]:
+        return self._thread.submit(lambda: self._file.execute(text, values).fetchall()).result()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        private.file(path)  # Secrets are in it; what SQLite makes beside it has its mode.
+    except private.NotOurs:
+        raise
+    except OSError:
+        pass  # SQLite says better what is wrong.
+    file = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        file.executescript(TABLES)
+    except sqlite3.Error:
+        file.close()
+        raise
+    return file
+
+
+def _key(place: Place) -> tuple[str, str, str]:
+    collection, (namespace, name) = place
+    return collection, namespace, name

@@ -1,0 +1,304 @@
+"""The objects, their versions and their history: one counter for all, one collection per resource.
+
+Stored objects are never changed in place: a write puts a new dict, which may share unchanged parts with the old
+one. So readers and watchers hold on to entries without copying, and an object is encoded once for all of them.
+Nothing here awaits: between two awaits of its caller a read and the write that follows it are one step.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import orjson
+
+from rallypoint.local.apiserver.apimachinery.refusals import Json
+
+Key = tuple[str, str]
+"""Namespace ("" for cluster-scoped objects) and name."""
+
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class Entry:
+    """One version of one object; ``encoded`` keeps its JSON per served API version."""
+
+    __slots__ = ("encoded", "object", "revision", "stale")
+
+    def __init__(self, obj: Json, revision: int) -> None:
+        self.object = obj
+        self.revision = revision
+        self.encoded: dict[str, bytes] = {}
+        self.stale = False
+        """Whether a server's database would hold it otherwise than it is read, so that any write writes it anew."""
+
+    @property
+    def metadata(self) -> Json:
+        metadata: Json = self.object["metadata"]
+        return metadata
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.get("namespace", ""), self.metadata["name"]
+
+    def bytes(self, api_version: str) -> bytes:
+        """The object as JSON in a served version; kept, since lists and watches ask again."""
+        found = self.encoded.get(api_version)
+        if found is None:
+            obj = self.object
+            shown = obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}
+            found = self.encoded[api_version] = orjson.dumps(shown)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened at one revision; ``entry`` is the object after it (for DELETED: its last form)."""
+
+    type: ChangeType
+    entry: Entry
+    previous: Entry | None
+
+    @property
+    def revision(self) -> int:
+        return self.entry.revision
+
+
+class Gone(Exception):
+    """The history no longer reaches back to the revision asked for; ``oldest`` is where it starts."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {revision} ({oldest})")
+        self.oldest = oldest
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """A reader's queue of changes. One that is not read in time is closed (``lost``), so writers never wait."""
+
+    capacity: int
+    pending: deque[Change] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: bool = False
+    give_up: Callable[[], None] = _nothing
+    """Called once, when the reader is found too slow."""
+
+    def offer(self, change: Change) -> None:
+        if self.lost:
+            return
+        if len(self.pending) >= self.capacity:
+            self.lost = True
+            self.pending.clear()
+            self.give_up()
+        else:
+            self.pending.append(change)
+        self.wake.set()
+
+    def take(self) -> list[Change]:
+        """All that is waiting; after this ``wake`` is clear."""
+        taken = list(self.pending)
+        self.pending.clear()
+        self.wake.clear()
+        return taken
+
+
+class Keeper(Protocol):
+    """Keeps changes beyond the life of this process."""
+
+    def record(self, collection: str, change: Change) -> None: ...
+
+    async def settled(self) -> None:
+        """Wait until all that has been recorded so far is kept."""
+        ...
+
+
+class Collection:
+    """The objects of one resource, with the latest changes."""
+
+    def __init__(self, name: str, history: int, floor: int) -> None:
+        self.name = name
+        self.entries: dict[Key, Entry] = {}
+        self.namespaces: dict[str, dict[Key, Entry]] = {}
+        self.history: deque[Change] = deque()
+        self.limit = history
+        self.floor = floor
+        """The latest revision that the history no longer explains."""
+        self.watchers: set[Watcher] = set()
+
+    def select(self, namespace: str = "") -> list[Entry]:
+        """The objects, by namespace and name, as a list call shows them."""
+        found = self.namespaces.get(namespace, {}) if namespace else self.entries
+        return [found[key] for key in sorted(found)]
+
+    def at(self, revision: int, namespace: str = "") -> list[Entry]:
+        """The objects as they were at a revision.
+
+        Raises:
+            Gone: the history no longer reaches that far back.
+        """
+        self.check(revision)
+        then = dict(self.namespaces.get(namespace, {}) if namespace else self.entries)
+        for change in reversed(self.history):
+            if change.revision <= revision:
+                break
+            key = change.entry.key
+            if namespace and key[0] != namespace:
+                continue
+            if change.previous is None:
+                then.pop(key, None)
+            else:
+                then[key] = change.previous
+        return [then[key] for key in sorted(then)]
+
+    def since(self, revision: int) -> Iterator[Change]:
+        """The changes after a revision, oldest first; raises Gone like ``at``."""
+        self.check(revision)
+        return (change for change in self.history if change.revision > revision)
+
+    def check(self, revision: int) -> None:
+        if revision < self.floor:
+            raise Gone(revision, self.floor)
+
+    def compact(self, keep: int = 0) -> None:
+        """Forget all but the latest changes, as a server does with time."""
+        while len(self.history) > keep:
+            self.floor = self.history.popleft().revision
+
+    def close_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.lost = True
+            watcher.wake.set()
+
+    def record(self, change: Change) -> None:
+        self.history.append(change)
+        self.compact(self.limit)
+        for watcher in self.watchers:
+            watcher.offer(change)
+
+
+class Store:
+    """All collections and the counter that versions them."""
+
+    def __init__(self, history: int = 4096) -> None:
+        self.revision = 1
+        self.collections: dict[str, Collection] = {}
+        self.owners: dict[str, tuple[Collection, Key]] = {}
+        """UID of every live object, with where it is."""
+        self.dependents: dict[str, set[tuple[Collection, Key]]] = {}
+        """Owner UID, with the objects that name it; the owner need not exist."""
+        self.listeners: list[asyncio.Queue[tuple[Collection, Change]]] = []
+        self.keeper: Keeper | None = None
+        self._history = history
+
+    def collection(self, name: str) -> Collection:
+        """The collection of that name (``group/plural``), made when it is first asked for."""
+        found = self.collections.get(name)
+        if found is None:
+            found = self.collections[name] = Collection(name, self._history, self.revision)
+        return found
+
+    def restore(self, revision: int, kept: Iterable[tuple[str, Json]]) -> None:
+        """Take up where another process ended: its revision and its objects, with the names of their collections.
+
+        No watcher hears of them. To the garbage collector they are news: their owners may have gone just before.
+        """
+        self.revision = revision
+        for name, obj in kept:
+            collection = self.collection(name)
+            entry = Entry(obj, int(obj["metadata"]["resourceVersion"]))
+            self._place(collection, entry)
+            for listener in self.listeners:
+                listener.put_nowait((collection, Change("ADDED", entry, None)))
+
+    async def settled(self) -> None:
+        """Wait until nothing that has happened so far can be lost, where that is promised."""
+        if self.keeper is not None:
+            await self.keeper.settled()
+
+    def put(self, collection: Collection, obj: Json) -> Entry:
+        """Store an object under its namespace and name, and tell the watchers."""
+        entry = self._next(obj)
+        previous = collection.entries.get(entry.key)
+        if previous is not None:
+            self._unindex(collection, previous)
+        self._place(collection, entry)
+        self._announce(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
+        return entry
+
+    def reread(self, collection: Collection, read: Callable[[Json], Json], stored_as: str) -> None:
+        """Show every object as ``read`` makes it, at the revision that it has; who watches has to begin anew.
+
+        Objects that are not in the API version ``stored_as`` stay as they are until they are written.
+        """
+        for old in list(collection.entries.values()):
+            entry = Entry(read(old.object), old.revision)
+            entry.stale = (
+                old.stale or entry.object is not old.object or entry.object["apiVersion"] != stored_as
+            )
+            collection.entries[old.key] = collection.namespaces[old.key[0]][old.key] = entry
+        collection.compact()
+        collection.close_watchers()
+
+    def remove(self, collection: Collection, obj: Json) -> Entry:
+        """Take an object away; its last form carries the revision of its removal."""
+        entry = self._next(obj)
+        previous = collection.entries.pop(entry.key)
+        inside = collection.namespaces[entry.key[0]]
+        del inside[entry.key]
+        if not inside:
+            del collection.namespaces[entry.key[0]]
+        self._unindex(collection, previous)
+        self._announce(collection, Change("DELETED", entry, previous))
+        return entry
+
+    def watch(self, collection: Collection, capacity: int, changes: Iterable[Change] = ()) -> Watcher:
+        """A watcher that first sees ``changes`` and then all to come; ``unwatch`` ends it."""
+        watcher = Watcher(capacity)
+        watcher.pending.extend(changes)
+        collection.watchers.add(watcher)
+        return watcher
+
+    def unwatch(self, collection: Collection, watcher: Watcher) -> None:
+        collection.watchers.discard(watcher)
+
+    def close_watchers(self) -> None:
+        """End all watches, as a server that stops does."""
+        for collection in self.collections.values():
+            collection.close_watchers()
+
+    def _next(self, obj: Json) -> Entry:
+        self.revision += 1
+        metadata = {**obj["metadata"], "resourceVersion": str(self.revision)}
+        return Entry({**obj, "metadata": metadata}, self.revision)
+
+    def _announce(self, collection: Collection, change: Change) -> None:
+        if self.keeper is not None:
+            self.keeper.record(collection.name, change)
+        collection.record(change)
+        for listener in self.listeners:
+            listener.put_nowait((collection, change))
+
+    def _place(self, collection: Collection, entry: Entry) -> None:
+        collection.entries[entry.key] = entry
+        collection.namespaces.setdefault(entry.key[0], {})[entry.key] = entry
+        self._index(collection, entry)
+
+    def _index(self, collection: Collection, entry: Entry) -> None:
+        place = (collection, entry.key)
+        self.owners[entry.metadata["uid"]] = place
+        for owner in entry.metadata.get("ownerReferences", ()):
+            self.dependents.setdefault(owner["uid"], set()).add(place)
+
+    def _unindex(self, collection: Collection, entry: Entry) -> None:
+        place = (collection, entry.key)
+        self.owners.pop(entry.metadata["uid"], None)
+        for owner in entry.metadata.get("ownerReferences", ()):
+            places = self.dependents.get(owner["uid"])
+            if places is not None:
+                places.discard(place)
+                if not places:
+                    del self.dependents[owner["uid"]]

@@ -1,0 +1,35 @@
+"""Old events go, the others stay."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.controllers.expiry import forget_events
+from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_events_are_kept_for_an_hour() -> None:
+    loop = asyncio.get_running_loop()
+    server = ApiServer(clock=lambda: START + timedelta(seconds=loop.time()))
+    writer = server._writer
+    served = writer.catalog.find("", "v1", "events")
+    assert served is not None
+    told = {"old": "2026-01-01T00:00:00Z", "again": "2026-01-01T00:30:00Z"}
+    for name, moment in told.items():
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": {"namespace": "default"},
+            "firstTimestamp": "2026-01-01T00:00:00Z",
+            "lastTimestamp": moment,
+        }
+        writer.create(Target(served, "default"), event, WriteOptions())
+    running = asyncio.create_task(forget_events(writer))
+    seen: dict[int, list[str]] = {}
+    for minutes in (59, 65, 95):
+        await asyncio.sleep(minutes * 60 - loop.time())
+        seen[minutes] = [entry.metadata["name"] for entry in writer.collection(served).select()]
+    running.cancel()
+
+    assert seen == {59: ["again", "old"], 65: ["again"], 95: []}

@@ -1,0 +1,264 @@
+"""What outlives a server: objects, versions, definitions, and what garbage collection still has to do."""
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import random
+import secrets
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from rallypoint.local.apiserver import ApiServer
+from rallypoint.local.apiserver.storage.journal import Journal, Unusable
+from rallypoint.local.apiserver.storage.store import Change, Entry
+from rallypoint.testing.wire import MERGE, Step, Wire
+
+pytestmark = pytest.mark.looptime(False)
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+TRAINS = "/apis/contract.example.com/v1/namespaces/default/trains"
+DEFINITION = yaml.safe_load((Path(__file__).parents[4] / "contract" / "trains.yaml").read_text())
+
+
+@asynccontextmanager
+async def serving(data: Path, **options: Any) -> AsyncIterator[Wire]:
+    server = ApiServer(data=data, **options)
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        yield wire
+    await server.stop()
+
+
+def named(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **metadata}}
+
+
+def train() -> dict[str, Any]:
+    return {"apiVersion": "contract.example.com/v1", "kind": "Train", **named("t"), "spec": {"engine": "x"}}
+
+
+async def test_objects_and_their_versions_go_on(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as wire:
+        kept, _, gone, changed = await wire.run(
+            [
+                Step("POST", CONFIGMAPS, {**named("kept"), "data": {"a": "b"}}),
+                Step("POST", CONFIGMAPS, named("gone")),
+                Step("DELETE", f"{CONFIGMAPS}/gone"),
+                Step("PATCH", f"{CONFIGMAPS}/kept", {"data": {"a": "c"}}, 200, MERGE),
+            ]
+        )
+        assert (kept.code, gone.code, changed.code) == (201, 200, 200)
+
+    async with serving(tmp_path / "data") as wire:
+        found, lost, new = await wire.run(
+            [
+                Step("GET", f"{CONFIGMAPS}/kept"),
+                Step("GET", f"{CONFIGMAPS}/gone"),
+                Step("POST", CONFIGMAPS, named("new")),
+            ]
+        )
+
+    assert found.body == changed.body
+    assert lost.code == 404
+    assert int(new.body["metadata"]["resourceVersion"]) > int(changed.body["metadata"]["resourceVersion"])
+
+
+async def test_a_watch_from_before_is_told_to_list_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as wire:
+        made = await wire.send(Step("POST", CONFIGMAPS, named("a")))
+        await wire.send(Step("POST", CONFIGMAPS, named("b")))
+    before = made.body["metadata"]["resourceVersion"]
+
+    async with serving(tmp_path / "data") as wire:
+        query = {"watch": "1", "resourceVersion": before, "timeoutSeconds": "1"}
+        told = await wire.send(Step("GET", CONFIGMAPS, query=query))
+
+    assert told.body["object"]["code"] == 410
+
+
+async def test_what_a_definition_has_made_is_served_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
+        made = await wire.send(Step("POST", TRAINS, train()))
+    async with serving(tmp_path / "data") as wire:
+        found = await wire.send(Step("GET", f"{TRAINS}/t"))
+
+    assert made.code == 201
+    assert found.body == made.body
+
+
+async def test_a_definition_of_the_new_program_takes_the_old_ones_place(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
+        await wire.send(Step("POST", TRAINS, train()))
+    newer = yaml.safe_load(yaml.safe_dump(DEFINITION))
+    newer["spec"]["names"]["shortNames"] = ["choochoo"]
+
+    async with serving(tmp_path / "data", crds=[newer]) as wire:
+        group = await wire.send(Step("GET", "/apis/contract.example.com/v1"))
+        found = await wire.send(Step("GET", f"{TRAINS}/t"))
+
+    assert found.code == 200
+    assert ["choochoo"] in [one.get("shortNames") for one in group.body["resources"]]
+
+
+async def test_objects_are_read_as_the_definition_says_now(tmp_path: Path) -> None:
+    """Also when it has changed in an earlier life: what is stored is as old as its last write."""
+    newer = copy.deepcopy(DEFINITION)
+    fields = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields["colour"] = {"type": "string", "default": "red"}
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
+        assert (await wire.send(Step("POST", TRAINS, train()))).code == 201
+    for _ in range(2):
+        async with serving(tmp_path / "data", crds=[newer]) as wire:
+            assert (await wire.send(Step("GET", f"{TRAINS}/t"))).body["spec"]["colour"] == "red"
+
+
+async def test_garbage_that_was_not_collected_is_collected_later(tmp_path: Path) -> None:
+    """The owner went, and the process before its dependent could follow."""
+    async with serving(tmp_path / "data") as wire:
+        owner = await wire.send(Step("POST", CONFIGMAPS, named("owner")))
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
+        reference["uid"] = owner.body["metadata"]["uid"]
+        await wire.send(Step("POST", CONFIGMAPS, named("dependent", ownerReferences=[reference])))
+    with sqlite3.connect(tmp_path / "data") as file:
+        file.execute("DELETE FROM objects WHERE name = 'owner'")
+    file.close()
+
+    async with serving(tmp_path / "data") as wire:
+        async with asyncio.timeout(20):
+            found = await wire.send(Step("GET", f"{CONFIGMAPS}/dependent"))
+            while found.code != 404:
+                await asyncio.sleep(0.01)
+                found = await wire.send(Step("GET", f"{CONFIGMAPS}/dependent"))
+        dependents = await wire.send(Step("GET", CONFIGMAPS))
+
+    assert dependents.body["items"] == []
+
+
+def test_two_processes_do_not_share_a_file(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "data")
+    with pytest.raises(Unusable, match="another process uses it"):
+        Journal(tmp_path / "data")
+    first.close()
+
+
+def test_a_file_of_another_format_is_left_alone(tmp_path: Path) -> None:
+    Journal(tmp_path / "data").close()
+    with sqlite3.connect(tmp_path / "data") as file:
+        file.execute("UPDATE counters SET value = 99 WHERE name = 'format'")
+    file.close()
+
+    with pytest.raises(Unusable, match="its format is 99, and this version reads 1"):
+        Journal(tmp_path / "data")
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("something else entirely, and long enough to be looked at" * 20)
+
+    with pytest.raises(Unusable, match="not a database"):
+        Journal(tmp_path / "data")
+
+
+def change(name: str, revision: int) -> Change:
+    metadata = {"name": name, "namespace": "a", "resourceVersion": str(revision)}
+    return Change("ADDED", Entry({"apiVersion": "v1", "kind": "Thing", "metadata": metadata}, revision), None)
+
+
+async def test_many_wait_for_one_write(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "data")
+    for number in range(100):
+        journal.record("/things", change(f"t{number}", 2 + number))
+    await asyncio.gather(*(journal.settled() for _ in range(100)))
+    revision, found = journal.revision, list(journal.objects())
+    journal.close()
+
+    assert revision == 101
+    assert len(found) == 100
+
+
+async def test_a_write_that_fails_is_tried_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "data")
+    journal.record("/things", change("t", 2))
+    journal._call("PRAGMA query_only = ON")
+    with pytest.raises(sqlite3.Error):
+        await journal.settled()
+    journal._call("PRAGMA query_only = OFF")
+    await journal.settled()
+    found = list(journal.objects())
+    journal.close()
+
+    assert [collection for collection, _ in found] == ["/things"]
+
+
+async def test_a_server_without_a_file_waits_for_nothing() -> None:
+    server = ApiServer()
+    await server.start()
+    async with Wire(server.url, server.token) as wire:
+        made = await wire.send(Step("POST", CONFIGMAPS, named("a")))
+    await server.stop()
+
+    assert made.code == 201
+
+
+ROUNDS = 4
+ALONE = """
+import asyncio, sys
+from pathlib import Path
+from rallypoint.local.apiserver import ApiServer
+
+async def main():
+    server = ApiServer(data=Path(sys.argv[1]), token="t")
+    await server.start()
+    print(server.url, flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    """Writers create and delete without a pause; the server is killed in the midst of it, again and again."""
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")  # noqa: T201 - shown when the test fails
+    rng = random.Random(seed)
+    there: set[str] = set()
+    gone: set[str] = set()
+    for number in range(ROUNDS):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", ALONE, str(tmp_path / "data"), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        url = (await process.stdout.readline()).decode().strip()
+        async with Wire(url, "t") as wire:
+            listed = await wire.send(Step("GET", CONFIGMAPS))
+            found = {item["metadata"]["name"] for item in listed.body["items"]}
+            assert (there - found, gone & found) == (set(), set())
+            writers = [asyncio.create_task(_write(wire, f"r{number}w{i}", there, gone)) for i in range(4)]
+            await asyncio.sleep(rng.uniform(0.05, 0.4))
+            process.kill()
+            await asyncio.gather(*writers)
+        await process.wait()
+
+    assert there
+    assert gone
+
+
+async def _write(wire: Wire, name: str, there: set[str], gone: set[str]) -> None:
+    """Create objects and delete every third; note what has been acknowledged, until nobody answers."""
+    with contextlib.suppress(aiohttp.ClientError):
+        for number in itertools.count():
+            made = await wire.send(Step("POST", CONFIGMAPS, named(f"{name}n{number}")))
+            assert made.code == 201
+            there.add(f"{name}n{number}")
+            if number % 3 == 0:
+                there.discard(f"{name}n{number}")  # What was asked and not acknowledged may be or not.
+                await wire.send(Step("DELETE", f"{CONFIGMAPS}/{name}n{number}"))
+                gone.add(f"{name}n{number}")
