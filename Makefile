@@ -117,15 +117,15 @@ schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"schedulers! $(BIN)/python -m rallypoint.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
 
-# Hashes for every platform, no index addresses. What runs in the image is resolved first and binds the others.
+# Hashes for every platform, no index addresses. What runs in the image is resolved first and constrains the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+	--no-emit-index-url --no-emit-find-links --no-emit-package rallypoint-operator --custom-compile-command 'make lock'
 
 lock:
 	$(STEPS) "make lock" $(ENVIRONMENT) \
-		"runtime! $(LOCK) pyproject.toml -o requirements/runtime.txt" \
+		"operator! $(LOCK) deploy/operator/pyproject.toml -o requirements/operator.txt" \
 		"build: $(LOCK) --group build -o requirements/build.txt" \
 		"sdk: $(LOCK) --group sdk -o requirements/sdk.txt" \
-		"dev: $(LOCK) pyproject.toml --group dev -c requirements/runtime.txt -o requirements/dev.txt" \
+		"dev: $(LOCK) pyproject.toml --extra testing --group dev -c requirements/operator.txt -o requirements/dev.txt" \
 		$(foreach group,demo jax mpi paddle tensorflow xgboost,\
-			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/runtime.txt -o requirements/$(group).txt")
+			"$(group): $(LOCK) pyproject.toml --group $(group) -c requirements/operator.txt -o requirements/$(group).txt")

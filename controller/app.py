@@ -142,7 +142,7 @@ async def run(
     """
     served, options = chosen(settings.enable_scheme), options_from(settings)
     leases = leases_from(settings, connection)
-    metrics = Metrics(CollectorRegistry(), version("rallypoint"))
+    metrics = Metrics(CollectorRegistry(), version("rallypoint-operator"))
     observer = metrics.requests(urlsplit(connection.server).netloc)
     limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
     in_flight = settings.kube_api_in_flight

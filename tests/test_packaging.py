@@ -1,16 +1,30 @@
-"""What the project promises about its own package: names nobody else ships, and locks that hold what it asks for."""
+"""The two distributions: what each contains and requires, and the locks of their dependencies."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCKS = {"build": ["build"], "runtime": [], "dev": ["dev"], "demo": ["demo"]}
+OPERATOR: dict[str, Any] = tomllib.loads((ROOT / "deploy" / "operator" / "pyproject.toml").read_text())
+LOCKS = {"build": ["build"], "operator": [], "dev": ["dev"], "demo": ["demo"]}
+NOT_IN_THE_IMAGE = {
+    "common-expression-language",
+    "hatchling",
+    "kubernetes-asyncio",
+    "nvidia-ml-py",
+    "psutil",
+    "pyroute2",
+    "rallypoint",
+    "rich",
+}
 
 
 def normal(requirement: str) -> str:
@@ -39,9 +53,14 @@ def test_a_lock_has_what_the_project_asks_for(lock: str) -> None:
     """If this fails, run ``make lock``."""
     wanted = set().union(*(group(name) for name in LOCKS[lock]))
     if lock != "build":
+        wanted |= {normal(requirement) for requirement in OPERATOR["project"]["dependencies"]}
+    if lock not in {"build", "operator"}:
         wanted |= {normal(requirement) for requirement in PROJECT["project"]["dependencies"]}
+        wanted |= {
+            normal(requirement) for requirement in OPERATOR["project"]["optional-dependencies"]["kubeconfig"]
+        }
 
-    assert wanted - pins(lock).keys() == set()
+    assert wanted - {"rallypoint-operator"} - pins(lock).keys() == set()
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -57,14 +76,40 @@ def test_what_runs_in_the_image_is_what_is_tested() -> None:
         return entry.split()[0]
 
     tested = pins("dev")
-    assert {version(entry) for entry in pins("runtime").values()} <= {
+    assert {version(entry) for entry in pins("operator").values()} <= {
         version(entry) for entry in tested.values()
     }
 
 
-def test_nobody_else_ships_our_import_names() -> None:
+def test_the_image_has_only_what_the_operator_needs() -> None:
+    assert NOT_IN_THE_IMAGE & pins("operator").keys() == set()
+
+
+def test_both_distributions_have_one_version() -> None:
+    version = OPERATOR["project"]["version"]
+
+    assert PROJECT["project"]["version"] == version
+    assert f"rallypoint-operator[kubeconfig]=={version}" in PROJECT["project"]["dependencies"]
+
+
+def test_the_wheels_hold_every_file_of_their_packages_and_nothing_else(tmp_path: Path) -> None:
+    for project, name, folders in (
+        (ROOT / "deploy" / "operator", "rallypoint_operator", ("api", "controller")),
+        (ROOT, "rallypoint", ("rallypoint", "bench")),
+    ):
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+        subprocess.run(command, cwd=project, check=True, capture_output=True)
+        (wheel,) = tmp_path.glob(f"{name}-*.whl")
+        with ZipFile(wheel) as archive:
+            contents = {entry for entry in archive.namelist() if ".dist-info/" not in entry}
+        tracked = subprocess.check_output(["git", "ls-files", *folders], cwd=ROOT, text=True).splitlines()
+
+        assert contents == {file for file in tracked if not file.startswith("bench/results/")}
+
+
+def test_no_other_distribution_has_our_import_names() -> None:
     """Another distribution with a package ``api`` or ``controller`` would shadow ours, or ours it."""
     shipped = packages_distributions()
 
-    for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
-        assert set(shipped.get(name, [])) <= {PROJECT["project"]["name"]}
+    for name in ("api", "controller", "rallypoint", "bench"):
+        assert set(shipped.get(name, [])) <= {"rallypoint", "rallypoint-operator"}

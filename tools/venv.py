@@ -23,6 +23,8 @@ OLDEST = (3, 11)
 NEWEST_LOOKED_FOR = 14
 PROGRESS_EVERY_SECONDS = 30.0
 STAMP = "rallypoint.stamp"
+PROJECTS = ("./deploy/operator", ".")
+"""The folders whose pyproject.toml describe this project's distributions, the required one first."""
 
 TOO_OLD = (
     "error: {name} is Python {version}, and {oldest[0]}.{oldest[1]} or newer is needed. Install one (apt-get install "
@@ -48,7 +50,7 @@ def main(directory: Path, lock: Path) -> int:
 def fingerprint(lock: Path, version: str = sys.version) -> str:
     """Changes with whatever decides what is installed."""
     digest = hashlib.sha256(version.encode())
-    for path in (lock, Path("pyproject.toml"), Path(__file__)):
+    for path in (lock, *(Path(project, "pyproject.toml") for project in PROJECTS), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -84,9 +86,10 @@ def install(python: Path, lock: Path) -> None:
     size = ", about 3 GB because of torch" if "torch" in pins else ""
     # The lock names every package, so that there is nothing to resolve.
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    editable = [argument for project in PROJECTS for argument in ("--editable", project)]
     for what, arguments in (
         (f"installing {len(pins)} packages from {lock}{size}", ["--require-hashes", "-r", str(lock)]),
-        ("installing this project", ["--no-build-isolation", "--editable", "."]),
+        ("installing this project", ["--no-build-isolation", *editable]),
     ):
         status = told(what, [*pip, *arguments])
         if status:

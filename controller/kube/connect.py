@@ -19,6 +19,7 @@ from controller.kube.tls import client_context
 T = TypeVar("T")
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NO_KUBECONFIG = "this environment cannot read kubeconfig files; install rallypoint-operator[kubeconfig], or run in a pod with a ServiceAccount"
 FILE_LIFETIME_SECONDS = 60.0
 """How long the content of a mounted file counts as new. The kubelet replaces a token hourly, well before it ends."""
 
@@ -157,10 +158,12 @@ async def _login(path: str, configuration: Any) -> _Login:
 
 async def _load(path: str, context: str) -> tuple[Any, str]:
     """The generated client's configuration, and the namespace that the context names."""
-    from kubernetes_asyncio import client, config
-
     if not _exists(path):
         raise NotConfigured(f"kubeconfig {path}: no such file")
+    try:
+        from kubernetes_asyncio import client, config
+    except ImportError as error:
+        raise NotConfigured(f"kubeconfig {path}: {NO_KUBECONFIG}") from error
     configuration = client.Configuration(host="")
     try:
         loader = await config.load_kube_config(path, context or None, client_configuration=configuration)

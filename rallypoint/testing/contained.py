@@ -24,17 +24,27 @@ DECLARED = ("KUBERNETES_SERVICE_", "MY_POD_", "MALLOC_")
 
 
 def build_environment(folder: Path, interpreter: Path) -> Path:
-    """Make a virtual environment as the Dockerfile does: what ``requirements/runtime.txt`` locks, and the wheel.
+    """Make a virtual environment as the Dockerfile does: what ``requirements/operator.txt`` locks, and the operator's wheel.
 
     Raises:
         CalledProcessError: a package cannot be had, or the wheel cannot be built.
     """
     environment, wheels = folder / "environment", folder / "wheels"
     _run(str(interpreter), "-m", "venv", "--without-pip", str(environment))
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
-    _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "runtime.txt"))
+    build_wheel(wheels)
+    _install(environment, "--require-hashes", "-r", str(ROOT / "requirements" / "operator.txt"))
     _install(environment, *map(str, wheels.glob("*.whl")))
     return environment
+
+
+def build_wheel(folder: Path) -> None:
+    """Build the wheel of rallypoint-operator into a folder, as the Dockerfile does.
+
+    Raises:
+        CalledProcessError: the build fails, or hatchling is missing: it comes with ``rallypoint[testing]``.
+    """
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder.resolve())]
+    subprocess.run(command, cwd=ROOT / "deploy" / "operator", check=True)
 
 
 def _install(environment: Path, *what: str) -> None:

@@ -1,5 +1,6 @@
 """The controller with the image's Python, packages and user, as a pod, beside an API server of a managed cluster."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,12 +9,17 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
+from controller.crds import all_crds
 from rallypoint.testing.contained import USER, build_environment
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import in_cluster_service, install
 from tools.python import Missing, image_version, interpreter
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0,
@@ -54,15 +60,50 @@ def test_a_job_runs_on_a_cluster_whose_authority_has_no_key_identifiers(
         assert jobs.pods("digits") == ["digits-master-0", "digits-worker-0", "digits-worker-1"]
 
 
-def test_the_environment_has_the_images_python_and_nothing_of_the_tests(environment: Path) -> None:
+def test_the_environment_has_the_images_python_and_only_the_locked_packages(environment: Path) -> None:
     ask = (
-        "import controller, importlib.util as u, sys; "
-        "print('%d.%d' % sys.version_info[:2], controller.__file__, u.find_spec('pytest'))"
+        "import controller, importlib.metadata as m, json, sys; "
+        "print('%d.%d' % sys.version_info[:2], controller.__file__); "
+        "print(json.dumps([d.name.lower().replace('_', '-') for d in m.distributions()]))"
     )
-    done = subprocess.run(
-        [environment / "bin" / "python", "-c", ask], cwd="/", capture_output=True, text=True, check=True
-    )
+    version_and_file, installed = run_python(environment, "-c", ask).stdout.splitlines()
 
-    version, place, pytest_there = done.stdout.split()
-    assert (version, pytest_there) == (image_version(), "None")
-    assert Path(place).is_relative_to(environment / "lib")
+    version, file = version_and_file.split()
+    assert version == image_version()
+    assert Path(file).is_relative_to(environment / "lib")
+    assert set(json.loads(installed)) == {*locked_packages(), "rallypoint-operator"}
+
+
+def test_the_definitions_are_printed_without_the_rest_of_the_project(environment: Path) -> None:
+    printed = run_python(environment, "-m", "controller.crds").stdout
+
+    assert list(yaml.safe_load_all(printed)) == all_crds()
+
+
+def test_a_kubeconfig_is_refused_with_the_name_of_the_missing_extra(
+    environment: Path, plane: ControlPlane
+) -> None:
+    done = run_python(environment, "-m", "controller", "--kubeconfig", str(plane.kubeconfig()), check=False)
+
+    assert done.returncode == 1
+    assert "rallypoint-operator[kubeconfig]" in done.stdout + done.stderr
+
+
+def run_python(environment: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run the environment's Python in a folder where it finds nothing else of the project."""
+    command = [str(environment / "bin" / "python"), *arguments]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=check)
+
+
+def locked_packages() -> set[str]:
+    """Return the names in the operator's lock that apply to this platform."""
+    requirements = [
+        Requirement(line.removesuffix(" \\"))
+        for line in (ROOT / "requirements" / "operator.txt").read_text().splitlines()
+        if line[:1].isalpha()
+    ]
+    return {
+        requirement.name
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate()
+    }

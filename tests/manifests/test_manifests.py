@@ -186,13 +186,15 @@ def test_the_image_runs_as_the_deployment_says(objects: dict[str, dict[str, Any]
     }
 
 
-def test_the_image_is_built_from_all_of_the_package() -> None:
+def test_the_image_is_built_from_all_of_the_operators_wheel() -> None:
     root = MANIFESTS.parent
-    target = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+    project = root / "deploy" / "operator"
+    wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
         "wheel"
     ]
+    sources = [*wheel["force-include"], *wheel["extra-metadata"]]
 
-    assert {f"!{package}" for package in target["packages"]} <= set(
+    assert {f"!{(project / source).resolve().relative_to(root)}" for source in sources} <= set(
         (root / ".dockerignore").read_text().splitlines()
     )
 

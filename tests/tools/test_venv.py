@@ -16,7 +16,9 @@ LOCK = "alpha==1.0 \\\n    --hash=sha256:00\n    # via beta\ntorch==2.0 ; sys_pl
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text("")
+    for project in venv.PROJECTS:
+        (tmp_path / project).mkdir(parents=True, exist_ok=True)
+        (tmp_path / project / "pyproject.toml").touch()
     path = tmp_path / "lock.txt"
     path.write_text(LOCK)
     return path
@@ -49,7 +51,7 @@ def test_a_fresh_environment_gets_the_lock_and_then_the_project(
         "installing this project",
     ]
     assert "--require-hashes" in commands[1][1]
-    assert commands[2][1][-3:] == ["--no-build-isolation", "--editable", "."]
+    assert commands[2][1][-3:] == ["./deploy/operator", "--editable", "."]
 
 
 def test_nothing_is_done_a_second_time(lock: Path, commands: list[tuple[str, list[str]]]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rallypoint.testing import rootfs
+from rallypoint.testing.contained import build_wheel
 
 REPOSITORY = Path(__file__).parents[3]
 PREFIX = Path("/opt/rallypoint")
@@ -80,7 +81,7 @@ def python(folder: Path) -> Path:
 
 
 def operator(folder: Path) -> Path:
-    """An environment with the locked packages and this project's wheel."""
+    """An environment with the locked packages and the operator's wheel."""
     environment = _in(folder, PREFIX)
     packages = environment / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     packages.mkdir(parents=True)
@@ -90,8 +91,8 @@ def operator(folder: Path) -> Path:
         (environment / "bin" / name).symlink_to(interpreter)
     (environment / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\n")
     wheels = folder.with_name(f"{folder.name}-wheels")
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
-    locked = str(REPOSITORY / "requirements" / "runtime.txt")
+    build_wheel(wheels)
+    locked = str(REPOSITORY / "requirements" / "operator.txt")
     _install(packages, "--require-hashes", "-r", locked)
     _install(packages, *map(str, wheels.glob("*.whl")))
     _link(folder)
