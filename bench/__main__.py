@@ -10,7 +10,7 @@ try:
     from bench.nccl import command as nccl
     from bench.nccl import overhead, scaling, versus
 except ModuleNotFoundError as missing:
-    sys.exit(f"{missing}: measurements need the dependency group `test`, see bench/README.md")
+    sys.exit(f"{missing}: measurements need the extra: pip install 'rallypoint[testing]'")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Where the controller's time goes: py-spy looks at its stacks while a run lasts. It is no dependency; whoever profiles installs it."""
+"""Where the controller's time goes: py-spy looks at its stacks while a run lasts. It comes with the extra ``testing``."""
 
 import asyncio
 import shutil
@@ -42,7 +42,7 @@ def program() -> str:
     """Raises NoProfiler when it is neither on the path nor beside the interpreter."""
     found = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if found is None:
-        raise NoProfiler("--profile needs py-spy: pip install py-spy")
+        raise NoProfiler("--profile needs py-spy: pip install 'rallypoint[testing]'")
     return found
 
 
