@@ -14,7 +14,7 @@ import yaml
 
 from rallypoint.testing.wire import Step, Wire
 
-RALLYPOINT = [sys.executable, "-c", "import sys; from rallypoint.cli import main; sys.exit(main())"]
+RALLYPOINT = [sys.executable, "-P", "-c", "import sys; from rallypoint.cli import main; sys.exit(main())"]
 COMMAND = [*RALLYPOINT, "up"]
 PATIENCE_SECONDS = 60.0
 

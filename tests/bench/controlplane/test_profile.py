@@ -56,5 +56,5 @@ def test_without_a_profiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert shutil.which("py-spy") is None
 
-    with pytest.raises(NoProfiler, match="pip install py-spy"):
+    with pytest.raises(NoProfiler, match=r"rallypoint\[testing\]"):
         profile.program()

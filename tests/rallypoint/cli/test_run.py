@@ -98,6 +98,23 @@ async def test_a_job_that_succeeds(tmp_path: Path, isolation: Wanted) -> None:
     assert "caches filled" in (tmp_path / "run" / "controller.log").read_text()
 
 
+async def test_packages_in_the_working_directory_do_not_shadow_ours_nor_ours_theirs(tmp_path: Path) -> None:
+    """A project often has a folder ``api`` or ``controller`` of its own."""
+    for package in ("api", "controller", "rallypoint", "bench"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"OWNER = 'the user, {package}'\n")
+    (tmp_path / "train.py").write_text(
+        "import api, bench, controller, rallypoint\n"
+        "print(*(package.OWNER for package in (api, bench, controller, rallypoint)), sep='; ')\n"
+    )
+    file = write(tmp_path, job(master=f"cd {tmp_path} && exec {sys.executable} train.py"))
+    command = [*COMMAND, "--run-dir", str(tmp_path / "run"), file]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert "the user, api; the user, bench; the user, controller; the user, rallypoint" in done.stdout
+
+
 async def test_a_job_that_fails_for_machines(tmp_path: Path) -> None:
     file = write(tmp_path, job(master="sleep 1000", worker="exit 3", restartPolicy="Never"))
     status, out, err = await run(tmp_path, "--output", "json", file)
