@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from controller.serving import BoundedServer
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth import authorization
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
 from rallypoint.local.apiserver.auth.serviceaccounts import PodTokens
@@ -125,7 +125,7 @@ class ApiServer:
         """Add a CustomResourceDefinition, or put it in the place of the one of that name.
 
         Raises:
-            Refusal: it is not valid.
+            StatusError: it is not valid.
         """
         served = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
         assert served is not None

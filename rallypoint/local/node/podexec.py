@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import orjson
 from aiohttp import WSMessage, WSMsgType, web
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery import errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.ends import Ends
 from rallypoint.local.node.podlog import container_of, flag
@@ -39,25 +40,25 @@ async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> 
     """Run the command that the query asks for and pass on what goes in and out.
 
     Raises:
-        Refusal: the query names no container or no command, the container does not run, or this is no WebSocket.
+        StatusError: the query names no container or no command, the container does not run, or this is no WebSocket.
     """
     query = request.query
     command = query.getall("command", [])
     try:
         container = container_of(pod, query.get("container", ""))
     except ValueError as error:
-        raise refusals.bad_request(str(error)) from error
+        raise errors.bad_request(str(error)) from error
     if not command:
-        raise refusals.bad_request("you must specify a command for the container")
+        raise errors.bad_request("you must specify a command for the container")
     socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=PING_SECONDS)
     if not socket.can_prepare(request):
-        raise refusals.bad_request("Upgrade request required")
+        raise errors.bad_request("Upgrade request required")
     ends = Ends(terminal=flag(query, "tty"))
     try:
         try:
             process = await enter(pod, container, command, ends.its)
         except NotRunning as error:
-            raise Refusal(404, "NotFound", f'container not found ("{container}")') from error
+            raise StatusError(404, "NotFound", f'container not found ("{container}")') from error
         except CannotStart as error:
             await socket.prepare(request)
             await _end(socket, _internal(f"error executing command in container: {error}"))

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api.times import parse_time
 from controller.runtime import clock
-from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery import errors
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.logs import Logs, NoLog, Selection
 
@@ -17,14 +17,14 @@ async def answer(logs: Logs, request: web.Request, pod: Mapping[str, Any]) -> we
     """Stream the log that the query asks for.
 
     Raises:
-        Refusal: the query names no container of the pod, or there is no log of it.
+        StatusError: the query names no container of the pod, or there is no log of it.
     """
     query = request.query
     try:
         log = logs.of(pod, container_of(pod, query.get("container", "")), previous=flag(query, "previous"))
         selection = _selection(query, clock.now())
     except (NoLog, ValueError) as error:
-        raise refusals.bad_request(str(error)) from error
+        raise errors.bad_request(str(error)) from error
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
     async for piece in log.read(selection):

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 ANNOTATIONS_LIMIT = 256 * 1024
 """Bytes of all annotations together."""
@@ -58,9 +59,9 @@ def problems(
     """What is wrong with the metadata of an object to be written."""
     name = metadata.get("name", "")
     if not name:
-        yield refusals.required("metadata.name", "name or generateName is required")
+        yield field_errors.required("metadata.name", "name or generateName is required")
     elif old is None and (wrong := check_name(name)):
-        yield refusals.bad_value("metadata.name", name, wrong)
+        yield field_errors.invalid("metadata.name", name, wrong)
     yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
     yield from _annotations(metadata.get("annotations") or {})
     yield from _owners(metadata.get("ownerReferences") or [])
@@ -74,24 +75,24 @@ def problems(
             listed = ", ".join(f'"{name}"' for name in added)
             found = f"found new finalizers []string{{{listed}}}"
             detail = f"no new finalizers can be added if the object is being deleted, {found}"
-            yield refusals.forbidden_field("metadata.finalizers", detail)
+            yield field_errors.forbidden("metadata.finalizers", detail)
 
 
 def label_problems(labels: Json, path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         if wrong := names.qualified(key):
-            yield refusals.bad_value(path, key, wrong)
+            yield field_errors.invalid(path, key, wrong)
         if wrong := names.label_value(value):
-            yield refusals.bad_value(path, value, wrong)
+            yield field_errors.invalid(path, value, wrong)
 
 
 def _annotations(annotations: Json) -> Iterator[FieldError]:
     for key in annotations:
         if wrong := names.qualified(key.lower()):
-            yield refusals.bad_value("metadata.annotations", key, wrong)
+            yield field_errors.invalid("metadata.annotations", key, wrong)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:
-        yield refusals.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
+        yield field_errors.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
 
 
 def _owners(owners: list[Any]) -> Iterator[FieldError]:
@@ -100,17 +101,17 @@ def _owners(owners: list[Any]) -> Iterator[FieldError]:
         for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
                 detail = "version must not be empty" if key == "apiVersion" else "must not be empty"
-                yield refusals.bad_value(f"{path}.{key}", owner.get(key, ""), detail)
+                yield field_errors.invalid(f"{path}.{key}", owner.get(key, ""), detail)
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         found = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
         detail = f'Only one reference can have Controller set to true. Found "true" in references for {found}'
-        yield refusals.bad_value(path, owners, detail)
+        yield field_errors.invalid(path, owners, detail)
 
 
 def _finalizer(path: str, finalizer: str) -> Iterator[FieldError]:
     if wrong := names.qualified(finalizer):
-        yield refusals.bad_value(path, finalizer, wrong)
+        yield field_errors.invalid(path, finalizer, wrong)
     elif "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
         detail = "name is neither a standard finalizer name nor is it fully qualified"
-        yield refusals.bad_value(path, finalizer, detail)
+        yield field_errors.invalid(path, finalizer, detail)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal, bad_request
+from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 Predicate = Callable[[Json], bool]
 
@@ -31,7 +32,7 @@ def labels(text: str) -> Predicate | None:
     """A predicate for a label selector; None when it asks for nothing.
 
     Raises:
-        Refusal: 400, it cannot be parsed.
+        StatusError: 400, it cannot be parsed.
     """
     tests = _Parser(text).requirements()
     if not tests:
@@ -156,7 +157,7 @@ def _compared(key: str, operator: str, bound: str) -> Callable[[Labels], bool]:
     return test
 
 
-def _unparsable(why: str) -> Refusal:
+def _unparsable(why: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {why}")
 
 
@@ -179,7 +180,7 @@ def fields(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
     """A predicate for a field selector over the fields that the resource offers.
 
     Raises:
-        Refusal: 400, it cannot be parsed or asks for a field that is not offered.
+        StatusError: 400, it cannot be parsed or asks for a field that is not offered.
     """
     tests: list[Predicate] = []
     for term in filter(None, text.split(",")):
@@ -197,7 +198,7 @@ def terms(text: str) -> Iterator[tuple[str, str]]:
     """The fields that a field selector wants to have a value, with that value.
 
     Raises:
-        Refusal: 400, it cannot be parsed.
+        StatusError: 400, it cannot be parsed.
     """
     for term in filter(None, text.split(",")):
         name, operator, value = _term(term)

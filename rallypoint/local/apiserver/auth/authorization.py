@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery import errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.serviceaccounts import AUTHENTICATED, PREFIX, User
 from rallypoint.local.apiserver.storage.store import Store
 
@@ -49,7 +50,7 @@ class Authorizer:
 
     def require(self, user: User, attributes: Attributes) -> None:
         """Raises:
-        Refusal: 403, it is not granted.
+        StatusError: 403, it is not granted.
         """
         if not self.allows(user, attributes):
             raise _forbidden(user, attributes)
@@ -63,7 +64,7 @@ class Authorizer:
         """Refuse a role or a binding that grants what the one who writes it does not have.
 
         Raises:
-            Refusal: 403, it grants more, and the user may neither ``escalate`` the role nor ``bind`` it.
+            StatusError: 403, it grants more, and the user may neither ``escalate`` the role nor ``bind`` it.
         """
         meta = obj["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
@@ -92,7 +93,7 @@ class Authorizer:
                 f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
                 f"{listed}"
             )
-            raise refusals.forbidden(GROUP, plural, name, why)
+            raise errors.forbidden(GROUP, plural, name, why)
 
     def _rules_of(self, user: User, namespace: str) -> Iterator[Rule]:
         """What the user is granted everywhere, and in a namespace."""
@@ -184,17 +185,17 @@ def _is_subject(subject: Json, user: User, namespace: str) -> bool:
             return False
 
 
-def _forbidden(user: User, attributes: Attributes) -> Refusal:
+def _forbidden(user: User, attributes: Attributes) -> StatusError:
     """Source: Kubernetes, apiserver/pkg/endpoints/handlers/responsewriters/errors.go."""
     if attributes.path:
         what = f'cannot {attributes.verb} path "{attributes.path}"'
-        return Refusal(403, "Forbidden", f'forbidden: User "{user.name}" {what}', {})
+        return StatusError(403, "Forbidden", f'forbidden: User "{user.name}" {what}', {})
     where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     what = (
         f'cannot {attributes.verb} resource "{attributes.resource}" in API group "{attributes.group}" {where}'
     )
     plural = attributes.resource.partition("/")[0]
-    return refusals.forbidden(attributes.group, plural, attributes.name, f'User "{user.name}" {what}')
+    return errors.forbidden(attributes.group, plural, attributes.name, f'User "{user.name}" {what}')
 
 
 READ = ("get", "list", "watch")

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 from api.times import parse_time
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.writing import Writer
 
 LIFETIME = timedelta(hours=1)

@@ -8,7 +8,8 @@ Source: kubernetes, pkg/controller/garbagecollector/garbagecollector.go, pkg/con
 
 import asyncio
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import FOREGROUND, ORPHAN, delete
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target
 from rallypoint.local.apiserver.registry.writing import Writer
@@ -133,8 +134,8 @@ class Collector:
         namespace, name = entry.key
         try:
             delete(self._writer, Target(served, namespace, name), DeleteOptions(propagation="Background"))
-        except Refusal as refusal:
-            if refusal.code != 404:
+        except StatusError as error:
+            if error.code != 404:
                 raise
 
     def _write(self, served: Served, entry: Entry, changed: Json) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery.refusals import Refusal, bad_request
+from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
 
 LIMIT = 10_000
 """Operations in one JSON patch, as in a real server."""
@@ -18,10 +18,10 @@ Source: kube-apiserver 1.36, JSONPatchMaxCopyBytes.
 """
 
 
-def unprocessable() -> Refusal:
+def unprocessable() -> StatusError:
     """An operation does not apply: a test fails, or a place is not there."""
     message = "the server rejected our request due to an error in our request"
-    return Refusal(422, "Invalid", message, {})
+    return StatusError(422, "Invalid", message, {})
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -38,10 +38,10 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def apply(document: Any, operations: list[Any]) -> Any:
-    """The document after all operations, or the refusal of the first that does not apply."""
+    """The document after all operations, or the error of the first operation that does not apply."""
     if len(operations) > LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {LIMIT}, got {len(operations)}"
-        raise Refusal(413, "RequestEntityTooLarge", message)
+        raise StatusError(413, "RequestEntityTooLarge", message)
     copied = 0
     for operation in operations:
         if isinstance(operation, dict) and operation.get("op") == "copy":
@@ -192,6 +192,6 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def wrong_form(kind: str, wanted: str) -> Refusal:
+def wrong_form(kind: str, wanted: str) -> StatusError:
     """The patch is JSON, but not of the form that its media type asks for."""
     return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")

@@ -8,7 +8,8 @@ Source: apimachinery, pkg/util/strategicpatch/patch.go.
 
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal, bad_request
+from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.schema import Node
 
 DIRECTIVE = "$patch"
@@ -90,7 +91,7 @@ def _merge_list(node: Node, target: list[Any], patch: list[Any]) -> list[Any]:
     for item in patch:
         if not isinstance(item, dict) or node.merge_key not in item:
             message = f"map: {item} does not contain declared merge key: {node.merge_key}"
-            raise Refusal(500, "", message)
+            raise StatusError(500, "", message)
         _merge_item(node, result, item)
     return result
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import metadata, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, Refusal, bad_request, quoted
+from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
+from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import WriteOptions
 from rallypoint.local.apiserver.resources.resources import Scale, Served, read_path
 from rallypoint.local.apiserver.schema import validation
@@ -16,18 +18,18 @@ def patched(served: Served, body: Any, options: WriteOptions, warnings: list[str
     """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
     try:
         return decode(served, body, options, warnings)
-    except Refusal as refusal:
-        if refusal.code != 400 or served.custom:
+    except StatusError as error:
+        if error.code != 400 or served.custom:
             raise
-        why = refusal.message.partition(f"handled as a {served.kind}: ")[2] or refusal.message
-        raise refusals.invalid("", "", "", [refusals.bad_value("patch", quoted(body), why)]) from refusal
+        why = error.message.partition(f"handled as a {served.kind}: ")[2] or error.message
+        raise errors.invalid("", "", "", [field_errors.invalid("patch", quoted(body), why)]) from error
 
 
 def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
     """The object of a body, as its resource understands it; ``warnings`` collects what was dropped.
 
     Raises:
-        Refusal: it is of another kind, its types are wrong, or (strict) it has unknown fields.
+        StatusError: it is of another kind, its types are wrong, or (strict) it has unknown fields.
     """
     _check_kind(served, body)
     _check_types(served, body)
@@ -78,8 +80,8 @@ def _check_custom_kind(served: Served, body: Json, kind: str, version: str) -> N
         message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
         raise bad_request(message)
     if kind != served.kind:
-        wrong = refusals.bad_value("kind", kind, f"must be {served.kind}")
-        raise refusals.invalid(served.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
+        wrong = field_errors.invalid("kind", kind, f"must be {served.kind}")
+        raise errors.invalid(served.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
 
 
 def _check_types(served: Served, body: Json) -> None:
@@ -95,22 +97,22 @@ def check(served: Served, new: Json, old: Json | None = None, part: str = "") ->
     """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
 
     Raises:
-        Refusal: 422, with every reason.
+        StatusError: 422, with every reason.
     """
     before = None if old is None else old["metadata"]
-    errors = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
+    problems = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
     if served.custom:
         scale = () if served.scale is None else tuple(_scale_problems(served.scale, new))
-        errors += validation.problems(served.schema, new, old, part=part, earlier=errors, later=scale)
+        problems += validation.problems(served.schema, new, old, part=part, earlier=problems, later=scale)
     else:
-        errors += validation.enumerated(served.schema, new, old)
+        problems += validation.enumerated(served.schema, new, old)
     # An object that was taken under other rules can still be ended: what it asks for is not judged again.
     if old is None or "spec" not in new or new["spec"] != old.get("spec"):
-        errors += served.rules.validate(new)
+        problems += served.rules.validate(new)
     if old is not None:
-        errors += served.rules.validate_update(new, old)
-    if errors:
-        raise refusals.invalid(served.group, served.kind, new["metadata"].get("name", ""), errors)
+        problems += served.rules.validate_update(new, old)
+    if problems:
+        raise errors.invalid(served.group, served.kind, new["metadata"].get("name", ""), problems)
 
 
 def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
@@ -127,9 +129,9 @@ def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             yield _unreadable(place, place, value, "int64")
         elif value is not None and value < 0:
-            yield refusals.bad_value(place, value, "should be a non-negative integer")
+            yield field_errors.invalid(place, value, "should be a non-negative integer")
         elif value is not None and value > LARGEST_SCALE:
-            yield refusals.bad_value(place, value, f"should be less than or equal to {LARGEST_SCALE}")
+            yield field_errors.invalid(place, value, f"should be less than or equal to {LARGEST_SCALE}")
 
 
 LARGEST_SCALE = 2**31 - 1
@@ -147,8 +149,8 @@ def _unreadable(place: str, reached: str, value: Any, wanted: str) -> FieldError
     given = GO_TYPES.get(type(value), "int64")
     shown = value if isinstance(value, str) else quoted(value)
     detail = f"{reached} accessor error: {shown} is of the type {given}, expected {wanted}"
-    return refusals.bad_value(place, 0, detail)
+    return field_errors.invalid(place, 0, detail)
 
 
 def immutable(field: str, value: object) -> FieldError:
-    return refusals.bad_value(field, value, "field is immutable")
+    return field_errors.invalid(field, value, "field is immutable")

@@ -11,9 +11,10 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import refusals
+from rallypoint.local.apiserver.apimachinery import errors, field_errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.metadata import timestamp
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOptions
 from rallypoint.local.apiserver.registry.writing import Writer
 from rallypoint.local.apiserver.schema.schema import MISSING, Node, shape
@@ -29,13 +30,13 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
     """Make an object what its manager wants, or create it so.
 
     Raises:
-        Refusal: 400, there is no manager; 409, another manager wants it otherwise.
+        StatusError: 400, there is no manager; 409, another manager wants it otherwise.
     """
     if not options.manager:
-        required = refusals.required("fieldManager", "is required for apply patch")
-        raise refusals.invalid("meta.k8s.io", "PatchOptions", "", [required])
+        required = field_errors.required("fieldManager", "is required for apply patch")
+        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [required])
     if not isinstance(wanted, dict):
-        raise refusals.bad_request("error decoding YAML: the applied configuration is not an object")
+        raise errors.bad_request("error decoding YAML: the applied configuration is not an object")
     node = target.served.schema
     _refuse_unknown(target, wanted)
     there = writer.collection(target.served).entries.get((target.namespace, target.name))
@@ -69,7 +70,7 @@ def _refuse_unknown(target: Target, wanted: Json) -> None:
         served = target.served
         about = f"{target.namespace}/{target.name}; {served.api_version}, Kind={served.kind}"
         listed = "; ".join(f".{path}: field not declared in schema" for path in sorted(unknown))
-        raise Refusal(500, "", f"failed to create typed patch object ({about}): {listed}")
+        raise StatusError(500, "", f"failed to create typed patch object ({about}): {listed}")
 
 
 def _owned(wanted: Json) -> Json:
@@ -132,7 +133,7 @@ def _refuse_conflicts(
     ]
     plural = "s" if len(found) > 1 else ""
     message = f"Apply failed with {len(found)} conflict{plural}: {_told(found)}"
-    raise Refusal(409, "Conflict", message, {"causes": causes})
+    raise StatusError(409, "Conflict", message, {"causes": causes})
 
 
 def _told(found: list[tuple[str, tuple[str, ...]]]) -> str:
@@ -265,7 +266,9 @@ def _shown(path: tuple[str, ...]) -> str:
         if kind == "f":
             shown += f".{rest}"
         elif kind == "k":
-            keys = ",".join(f"{name}={refusals.quoted(value)}" for name, value in orjson.loads(rest).items())
+            keys = ",".join(
+                f"{name}={field_errors.quoted(value)}" for name, value in orjson.loads(rest).items()
+            )
             shown += f"[{keys}]"
         else:
             shown += f"[={rest}]"

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from api.times import parse_time
-from rallypoint.local.apiserver.apimachinery import metadata, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery import errors, metadata
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target
 from rallypoint.local.apiserver.registry.writing import Writer, is_over
 from rallypoint.local.apiserver.resources.resources import Served
@@ -54,13 +54,13 @@ def _check(served: Served, entry: Entry, options: DeleteOptions) -> None:
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
             "The object might have been deleted and then recreated"
         )
-        raise refusals.conflict(served.group, served.kind, entry.metadata["name"], why)
+        raise errors.conflict(served.group, served.kind, entry.metadata["name"], why)
     if options.version and options.version != version:
         why = (
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion "
             f"in record ({version}). The object might have been modified"
         )
-        raise refusals.conflict(served.group, served.kind, entry.metadata["name"], why)
+        raise errors.conflict(served.group, served.kind, entry.metadata["name"], why)
 
 
 def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -> Json:

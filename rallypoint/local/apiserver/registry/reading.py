@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import refusals, selectors
-from rallypoint.local.apiserver.apimachinery.refusals import (
-    FieldError,
-    Json,
-    Refusal,
-    bad_options,
-    bad_request,
-)
+from rallypoint.local.apiserver.apimachinery import errors, field_errors, selectors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request, invalid_options
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.selectors import Predicate
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Target, integer, truth
 from rallypoint.local.apiserver.storage.store import Collection, Entry, Gone, Key, Store
 
@@ -48,7 +44,7 @@ class ListOptions:
         """From a query.
 
         Raises:
-            Refusal: parts of it cannot be parsed or do not go together.
+            StatusError: parts of it cannot be parsed or do not go together.
         """
         predicate = selectors.both(
             selectors.labels(query.get("labelSelector", "")),
@@ -77,33 +73,35 @@ class ListOptions:
         """Whether the parts go together; see ValidateListOptions of apimachinery."""
         wrong = self._watch_problem() if self.watch else self._list_problem()
         if wrong is not None:
-            raise bad_options("ListOptions", wrong)
+            raise invalid_options("ListOptions", wrong)
 
     def _watch_problem(self) -> FieldError | None:
         if self.initial_events is not None and self.match != "NotOlderThan":
             detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            return refusals.forbidden_field("resourceVersionMatch", detail)
+            return field_errors.forbidden("resourceVersionMatch", detail)
         if self.match and self.initial_events is None:
             detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            return refusals.forbidden_field("resourceVersionMatch", detail)
+            return field_errors.forbidden("resourceVersionMatch", detail)
         return None
 
     def _list_problem(self) -> FieldError | None:
         if self.initial_events is not None:
-            return refusals.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            return field_errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
         if not self.match:
             return None
         if self.token:
             detail = "resourceVersionMatch is forbidden when continue is provided"
-            return refusals.forbidden_field("resourceVersionMatch", detail)
+            return field_errors.forbidden("resourceVersionMatch", detail)
         if not self.version:
             detail = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            return refusals.forbidden_field("resourceVersionMatch", detail)
+            return field_errors.forbidden("resourceVersionMatch", detail)
         if self.match not in ("Exact", "NotOlderThan"):
-            return refusals.unsupported("resourceVersionMatch", self.match, ("Exact", "NotOlderThan", ""))
+            return field_errors.not_supported(
+                "resourceVersionMatch", self.match, ("Exact", "NotOlderThan", "")
+            )
         if self.match == "Exact" and self.version == "0":
             detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            return refusals.forbidden_field("resourceVersionMatch", detail)
+            return field_errors.forbidden("resourceVersionMatch", detail)
         return None
 
 
@@ -111,7 +109,7 @@ def revision(text: str) -> int:
     """A resource version as a number; "" is 0.
 
     Raises:
-        Refusal: 400, it is none.
+        StatusError: 400, it is none.
     """
     if text and not text.isdigit():
         wrong = (
@@ -121,13 +119,13 @@ def revision(text: str) -> int:
     return int(text or 0)
 
 
-def too_new(asked: int, current: int) -> Refusal:
+def too_new(asked: int, current: int) -> StatusError:
     """The version asked for is not there yet."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
-    return Refusal(
+    return StatusError(
         504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details
     )
 
@@ -138,7 +136,7 @@ def listed(
     """The entries of a list, with the list's own metadata.
 
     Raises:
-        Refusal: 410, what was asked for is no longer known; 504, it is not known yet.
+        StatusError: 410, what was asked for is no longer known; 504, it is not known yet.
     """
     at, after = store.revision, None
     if options.token:
@@ -165,11 +163,11 @@ def _entries(collection: Collection, namespace: str, at: int, options: ListOptio
         return collection.at(at, namespace)
     except Gone as gone:
         if not options.token:
-            raise refusals.expired(str(gone)) from gone
+            raise errors.expired(str(gone)) from gone
         _, after = _read_token(options.token)
-        refusal = refusals.expired(TOO_OLD)
-        refusal.list_metadata = {"continue": _token(-1, after)}
-        raise refusal from gone
+        error = errors.expired(TOO_OLD)
+        error.list_metadata = {"continue": _token(-1, after)}
+        raise error from gone
 
 
 def _page(entries: list[Entry], at: int, options: ListOptions) -> tuple[list[Entry], Json]:

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, Refusal
+from rallypoint.local.apiserver.apimachinery import errors, field_errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, User
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resources import Served
@@ -22,8 +24,8 @@ class Target:
     subresource: str = ""
 
     @property
-    def missing(self) -> Refusal:
-        return refusals.not_found(self.served.group, self.served.plural, self.name)
+    def missing(self) -> StatusError:
+        return errors.not_found(self.served.group, self.served.plural, self.name)
 
 
 @dataclass(slots=True)
@@ -85,10 +87,12 @@ class WriteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], kind: str, user: User) -> "WriteOptions":
-        """From a query; ``kind`` is the options object that a refusal names."""
+        """From a query; ``kind`` is the options object that an error names."""
         validation = query.get("fieldValidation", "")
         if validation not in VALIDATIONS:
-            raise refusals.bad_options(kind, refusals.unsupported("fieldValidation", validation, VALIDATIONS))
+            raise errors.invalid_options(
+                kind, field_errors.not_supported("fieldValidation", validation, VALIDATIONS)
+            )
         return cls(
             dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else [], kind),
             validation=validation or "Warn",
@@ -105,7 +109,7 @@ def truth(text: str) -> bool:
 
 def _dry_run(given: list[str], kind: str) -> bool:
     if given and given != ["All"]:
-        raise refusals.bad_options(kind, refusals.unsupported("dryRun", given, ("All",)))
+        raise errors.invalid_options(kind, field_errors.not_supported("dryRun", given, ("All",)))
     return bool(given)
 
 
@@ -128,8 +132,8 @@ class DeleteOptions:
         given: Json = body if isinstance(body, dict) and body else _delete_query(query)
         policy = given.get("propagationPolicy") or ""
         if policy and policy not in POLICIES[:3]:
-            raise refusals.bad_options(
-                "DeleteOptions", refusals.unsupported("propagationPolicy", policy, POLICIES)
+            raise errors.invalid_options(
+                "DeleteOptions", field_errors.not_supported("propagationPolicy", policy, POLICIES)
             )
         if given.get("orphanDependents") is not None:
             if policy:
@@ -137,7 +141,7 @@ class DeleteOptions:
                 shown = FieldError(
                     "FieldValueInvalid", "propagationPolicy", f'Invalid value: "{policy}": {detail}'
                 )
-                raise refusals.bad_options("DeleteOptions", shown)
+                raise errors.invalid_options("DeleteOptions", shown)
             policy = "Orphan" if given["orphanDependents"] else "Background"
         preconditions = given.get("preconditions") or {}
         return cls(
@@ -166,9 +170,9 @@ def integer(text: str) -> int:
     """A number of a query.
 
     Raises:
-        Refusal: 400, it is none.
+        StatusError: 400, it is none.
     """
     try:
         return int(text)
     except ValueError as error:
-        raise refusals.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import metadata, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import delete
 from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target, WriteOptions
 from rallypoint.local.apiserver.registry.writing import Edit, Writer
@@ -31,7 +31,7 @@ def scale_of(obj: Json, paths: Scale) -> Json:
     if wanted is None:
         message = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
         details = {"causes": [{"message": message}]}
-        raise refusals.Refusal(500, "InternalError", f"Internal error occurred: {message}", details)
+        raise errors.StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
     spec = {"replicas": wanted} if wanted else {}
     return {
         "kind": "Scale",
@@ -48,7 +48,7 @@ def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, option
     def edited(old: Json) -> Json:
         wanted: Any = edit(scale_of(old, paths))
         if not isinstance(wanted, dict) or wanted.get("kind", "Scale") != "Scale":
-            raise refusals.bad_request("expected input object type to be Scale")
+            raise errors.bad_request("expected input object type to be Scale")
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         given = wanted.get("metadata") or {}
         changed = _set(old, paths.spec, replicas)
@@ -65,15 +65,15 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> An
     node = read_path(body, ("target", "name"))
     kind = read_path(body, ("target", "kind"))
     if not node or (kind and kind != "Node"):
-        raise refusals.Refusal(500, "", refusals.required("target.name").text)
+        raise errors.StatusError(500, "", field_errors.required("target.name").text)
     entry = writer.find(target)
     pod, subject = entry.object, f"{target.served.plural}/binding"
     if pod["metadata"].get("deletionTimestamp"):
         why = f"pod {target.name} is being deleted, cannot be assigned to a host"
-        raise refusals.conflict("", subject, target.name, why)
+        raise errors.conflict("", subject, target.name, why)
     if pod["spec"].get("nodeName"):
         why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-        raise refusals.conflict("", subject, target.name, why)
+        raise errors.conflict("", subject, target.name, why)
     if not options.dry_run:
         writer.put(target.served, _bound(writer, entry, node))
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}

@@ -11,8 +11,9 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import metadata, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth import authorization
 from rallypoint.local.apiserver.auth.authorization import Authorizer
 from rallypoint.local.apiserver.registry import admission
@@ -59,7 +60,7 @@ class Writer:
         """The object of a target.
 
         Raises:
-            Refusal: 404.
+            StatusError: 404.
         """
         found = self.collection(target.served).entries.get((target.namespace, target.name))
         if found is None:
@@ -75,7 +76,7 @@ class Writer:
         given = obj["metadata"]
         self._check_place(target, given)
         if given.get("resourceVersion"):
-            raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_namespace(target, given.get("name", ""))
         obj["metadata"] = metadata.stamp(
             given, target.namespace, self.clock(), self._rng, generation=served.rules.counts_generation
@@ -92,8 +93,8 @@ class Writer:
         name = obj["metadata"]["name"]
         there = self.collection(served).entries.get((target.namespace, name))
         if there is not None:
-            going = bool(there.metadata.get("deletionTimestamp"))
-            raise refusals.already_exists(served.group, served.plural, name, going=going)
+            deleting = bool(there.metadata.get("deletionTimestamp"))
+            raise errors.already_exists(served.group, served.plural, name, deleting=deleting)
         return Answer(self._commit(served, obj, options), 201, warnings)
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
@@ -110,10 +111,10 @@ class Writer:
         uid = there.metadata["uid"]
         if given.get("uid") and given["uid"] != uid:
             why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
-            raise refusals.conflict(served.group, served.plural, target.name, why)
+            raise errors.conflict(served.group, served.plural, target.name, why)
         if served.rules.needs_version and not given.get("resourceVersion"):
-            wrong = refusals.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise refusals.invalid(served.group, served.plural, target.name, [wrong])
+            wrong = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise errors.invalid(served.group, served.plural, target.name, [wrong])
         return self.replace(target, lambda old: body, options, admission.decode)
 
     def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
@@ -140,10 +141,10 @@ class Writer:
         self._check_name(target, new)
         self._check_place(target, given)
         if given.get("resourceVersion") and given["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise refusals.modified(served.group, served.plural, target.name)
+            raise errors.modified(served.group, served.plural, target.name)
         if given.get("uid") and given["uid"] != old["metadata"]["uid"]:
             wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
-            raise refusals.invalid(served.group, served.kind, target.name, wrong)
+            raise errors.invalid(served.group, served.kind, target.name, wrong)
         new = _isolated(target, new, old)
         if not target.subresource:
             new = served.rules.settle(new)
@@ -210,15 +211,15 @@ class Writer:
         name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
         if demanded and not name:
             why = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-            raise refusals.bad_request(why)
+            raise errors.bad_request(why)
         if name and name != target.name:
             message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
-            raise refusals.bad_request(message)
+            raise errors.bad_request(message)
 
     def _check_place(self, target: Target, given: Json) -> None:
         if given.get("namespace") and given["namespace"] != target.namespace:
             message = "the namespace of the provided object does not match the namespace sent on the request"
-            raise refusals.bad_request(message)
+            raise errors.bad_request(message)
 
     def _check_namespace(self, target: Target, name: str) -> None:
         if not target.namespace:
@@ -226,7 +227,7 @@ class Writer:
         found = self.store.collection("/namespaces").entries.get(("", target.namespace))
         if found is None:
             if not self._auto_namespaces:
-                raise refusals.not_found("", "namespaces", target.namespace)
+                raise errors.not_found("", "namespaces", target.namespace)
             self.add_namespace(target.namespace)
         elif found.metadata.get("deletionTimestamp"):
             why = (
@@ -234,7 +235,7 @@ class Writer:
             )
             message = f"namespace {target.namespace} is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
-            raise refusals.forbidden(target.served.group, target.served.plural, name, why, [cause])
+            raise errors.forbidden(target.served.group, target.served.plural, name, why, [cause])
 
     def add_namespace(self, name: str) -> None:
         served = self.catalog.find("", "v1", "namespaces")

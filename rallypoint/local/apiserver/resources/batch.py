@@ -5,8 +5,9 @@ Source: kubernetes, pkg/apis/batch/v1/defaults.go, pkg/registry/batch/job/strate
 
 from collections.abc import Iterator
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import pods
 from rallypoint.local.apiserver.resources.resources import Rules
 
@@ -59,10 +60,10 @@ def validate(job: Json) -> Iterator[FieldError]:
         "activeDeadlineSeconds",
     ):
         if spec.get(name, 0) < 0:
-            yield refusals.bad_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+            yield field_errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
     template = spec["template"]["spec"]
     if template.get("restartPolicy") == "Always":
-        yield refusals.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+        yield field_errors.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
     yield from pods.validate_spec(template, "spec.template.spec")
 
 
@@ -70,10 +71,10 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Selector and completion mode never change; the template only while the job has not started."""
     for name in ("selector", "completionMode"):
         if new["spec"].get(name) != old["spec"].get(name):
-            yield refusals.bad_value(f"spec.{name}", new["spec"].get(name), "field is immutable")
+            yield field_errors.invalid(f"spec.{name}", new["spec"].get(name), "field is immutable")
     started = bool((old.get("status") or {}).get("startTime")) or not old["spec"].get("suspend")
     if started and new["spec"]["template"] != old["spec"]["template"]:
-        yield refusals.bad_value("spec.template", new["spec"]["template"], "field is immutable")
+        yield field_errors.invalid("spec.template", new["spec"]["template"], "field is immutable")
 
 
 RULES = Rules(

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
 from rallypoint.local.apiserver.resources import batch, configuration, services, storage
 from rallypoint.local.apiserver.resources.columns import BUILTIN as COLUMNS
@@ -76,7 +77,7 @@ def _about_its_namespace(obj: Json) -> Iterator[FieldError]:
     involved = (obj.get("involvedObject") or {}).get("namespace", "")
     expected = involved or "default"
     if obj["metadata"].get("namespace") != expected:
-        yield refusals.bad_value("involvedObject.namespace", involved, "does not match event.namespace")
+        yield field_errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
 
 
 CPU_AT_80 = {
@@ -101,27 +102,27 @@ def _new_autoscaler(obj: Json) -> Json:
 def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
     spec = obj["spec"]
     if spec.get("maxReplicas", 0) < 1:
-        yield refusals.required("spec.maxReplicas", "must be set and greater than 0")
+        yield field_errors.required("spec.maxReplicas", "must be set and greater than 0")
     if spec["minReplicas"] < 1:
-        yield refusals.bad_value(
+        yield field_errors.invalid(
             "spec.minReplicas", spec["minReplicas"], "must be greater than or equal to 1"
         )
     if spec.get("maxReplicas", 0) < spec["minReplicas"]:
         detail = "must be greater than or equal to `minReplicas`"
-        yield refusals.bad_value("spec.maxReplicas", spec.get("maxReplicas", 0), detail)
+        yield field_errors.invalid("spec.maxReplicas", spec.get("maxReplicas", 0), detail)
     target = spec.get("scaleTargetRef") or {}
     for field in ("kind", "name"):
         if not target.get(field):
-            yield refusals.required(f"spec.scaleTargetRef.{field}")
+            yield field_errors.required(f"spec.scaleTargetRef.{field}")
     version = target.get("apiVersion", "")
     if "/" not in version and version != "v1":
         detail = "apiVersion must specify API group"
-        yield refusals.bad_value("spec.scaleTargetRef.apiVersion", version, detail)
+        yield field_errors.invalid("spec.scaleTargetRef.apiVersion", version, detail)
 
 
 def _same_role(new: Json, old: Json) -> Iterator[FieldError]:
     if new.get("roleRef") != old.get("roleRef"):
-        yield refusals.bad_value("roleRef", new.get("roleRef"), "cannot change roleRef")
+        yield field_errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
 def _role(obj: Json) -> Json:

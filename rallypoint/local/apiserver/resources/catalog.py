@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin, customresources
 from rallypoint.local.apiserver.resources.resources import Served
 

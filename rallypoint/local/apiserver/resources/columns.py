@@ -6,7 +6,7 @@ Source: kubernetes, pkg/printers/internalversion/printers.go.
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Column
 
 NONE = "<none>"

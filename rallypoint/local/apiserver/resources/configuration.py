@@ -6,8 +6,9 @@ Source: kubernetes, pkg/apis/core/validation/validation.go, pkg/registry/core/{c
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Rules
 
 LIMIT_BYTES = 2**20
@@ -34,11 +35,11 @@ def _config_map_problems(config_map: Json) -> Iterator[FieldError]:
     for key in data:
         yield from _key("data", key)
         if key in binary:
-            yield refusals.bad_value(f"data[{key}]", key, "duplicate of key present in binaryData")
+            yield field_errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
         yield from _key("binaryData", key)
     if sum(len(text.encode()) for text in data.values()) + _size_bytes(binary) > LIMIT_BYTES:
-        yield refusals.too_long("[]", LIMIT_BYTES)
+        yield field_errors.too_long("[]", LIMIT_BYTES)
 
 
 def _secret_problems(secret: Json) -> Iterator[FieldError]:
@@ -46,15 +47,15 @@ def _secret_problems(secret: Json) -> Iterator[FieldError]:
     for key in data:
         yield from _key("data", key)
     if _size_bytes(data) > LIMIT_BYTES:
-        yield refusals.too_long("data", LIMIT_BYTES)
+        yield field_errors.too_long("data", LIMIT_BYTES)
     for key in NEEDED.get(secret.get("type", ""), ()):
         if key not in data:
-            yield refusals.required(f"data[{key}]")
+            yield field_errors.required(f"data[{key}]")
 
 
 def _key(field: str, key: str) -> Iterator[FieldError]:
     if wrong := names.config_key(key):
-        yield refusals.bad_value(f"{field}[{key}]", key, wrong)
+        yield field_errors.invalid(f"{field}[{key}]", key, wrong)
 
 
 def _size_bytes(encoded: dict[str, str]) -> int:
@@ -66,9 +67,9 @@ def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
         return
     for name in ("data", "binaryData"):
         if new.get(name) != old.get(name):
-            yield refusals.forbidden_field(name, "field is immutable when `immutable` is set")
+            yield field_errors.forbidden(name, "field is immutable when `immutable` is set")
     if not new.get("immutable"):
-        yield refusals.forbidden_field("immutable", "field is immutable when `immutable` is set")
+        yield field_errors.forbidden("immutable", "field is immutable when `immutable` is set")
 
 
 CONFIG_MAPS = Rules(validate=_config_map_problems, validate_update=_fixed_when_immutable)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, quoted
+from rallypoint.local.apiserver.apimachinery import field_errors
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.columns import BUILTIN, CREATED_AT, NAME
 from rallypoint.local.apiserver.resources.resources import Column, Rules, Scale, Served
 from rallypoint.local.apiserver.schema.schema import Compiler, Node
@@ -78,17 +79,17 @@ def validate(definition: Json) -> Iterator[FieldError]:
     expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
     if definition["metadata"].get("name") != expected:
         detail = 'must be spec.names.plural+"."+spec.group'
-        yield refusals.bad_value("metadata.name", definition["metadata"].get("name", ""), detail)
+        yield field_errors.invalid("metadata.name", definition["metadata"].get("name", ""), detail)
     for field in ("group", "scope"):
         if not spec.get(field):
-            yield refusals.required(f"spec.{field}")
+            yield field_errors.required(f"spec.{field}")
     for field in ("plural", "kind"):
         if not names.get(field):
-            yield refusals.required(f"spec.names.{field}")
+            yield field_errors.required(f"spec.names.{field}")
     versions = spec.get("versions") or []
     if sum(1 for version in versions if version.get("storage")) != 1:
         detail = "must have exactly one version marked as storage version"
-        yield refusals.bad_value("spec.versions", versions, detail)
+        yield field_errors.invalid("spec.versions", versions, detail)
     for i, version in enumerate(versions):
         yield from _version(version, f"spec.versions[{i}]")
 
@@ -103,26 +104,26 @@ def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
                 f"until a storage migration ensures no data remains persisted in {name} and removes {name} from "
                 "status.storedVersions"
             )
-            yield refusals.bad_value(f"status.storedVersions[{i}]", name, detail)
+            yield field_errors.invalid(f"status.storedVersions[{i}]", name, detail)
 
 
 def _version(version: Json, path: str) -> Iterator[FieldError]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not schema:
-        yield refusals.required(f"{path}.schema.openAPIV3Schema")
+        yield field_errors.required(f"{path}.schema.openAPIV3Schema")
         return
     if schema.get("type") != "object":
         field = f"{path}.schema.openAPIV3Schema.type"
         detail = "must be object at the root"
         yield (
-            refusals.bad_value(field, schema["type"], detail)
+            field_errors.invalid(field, schema["type"], detail)
             if schema.get("type")
-            else refusals.required(field, detail)
+            else field_errors.required(field, detail)
         )
     try:
         Compiler().compile(schema)
     except (ValueError, re.error) as error:
-        yield refusals.bad_value(f"{path}.schema.openAPIV3Schema", "", str(error))
+        yield field_errors.invalid(f"{path}.schema.openAPIV3Schema", "", str(error))
 
 
 RULES = Rules(

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.names import subdomain
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.schema import Node, shape
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Rules
 
 HEADLESS = "None"
@@ -54,36 +55,36 @@ def validate(service: Json) -> Iterator[FieldError]:
     spec = service.get("spec") or {}
     ports = spec.get("ports") or ()
     if not ports and spec.get("clusterIP") != HEADLESS and spec.get("type") != "ExternalName":
-        yield refusals.required("spec.ports")
+        yield field_errors.required("spec.ports")
     if spec.get("type") == "ExternalName" and not spec.get("externalName"):
-        yield refusals.required("spec.externalName")
+        yield field_errors.required("spec.externalName")
     seen: set[str] = set()
     for i, port in enumerate(ports):
         yield from _port(port, f"spec.ports[{i}]", seen, alone=len(ports) == 1)
     for key, value in (spec.get("selector") or {}).items():
         if wrong := names.qualified(key):
-            yield refusals.bad_value("spec.selector", key, wrong)
+            yield field_errors.invalid("spec.selector", key, wrong)
         if wrong := names.label_value(value):
-            yield refusals.bad_value("spec.selector", value, wrong)
+            yield field_errors.invalid("spec.selector", value, wrong)
     yield from _distinct(ports)
 
 
 def _port(port: Json, path: str, seen: set[str], *, alone: bool) -> Iterator[FieldError]:
     name, number = port.get("name", ""), port.get("port", 0)
     if not name and not alone:
-        yield refusals.required(f"{path}.name")
+        yield field_errors.required(f"{path}.name")
     elif name and (wrong := names.label(name)):
-        yield refusals.bad_value(f"{path}.name", name, wrong)
+        yield field_errors.invalid(f"{path}.name", name, wrong)
     elif name and name in seen:
-        yield refusals.duplicate(f"{path}.name", name)
+        yield field_errors.duplicate(f"{path}.name", name)
     seen.add(name)
     if not 0 < number < 65536:
-        yield refusals.bad_value(f"{path}.port", number, "must be between 1 and 65535, inclusive")
+        yield field_errors.invalid(f"{path}.port", number, "must be between 1 and 65535, inclusive")
     target = port.get("targetPort")
     if isinstance(target, int) and not 0 < target < 65536:
-        yield refusals.bad_value(f"{path}.targetPort", target, "must be between 1 and 65535, inclusive")
+        yield field_errors.invalid(f"{path}.targetPort", target, "must be between 1 and 65535, inclusive")
     if isinstance(target, str) and (wrong := names.port(target)):
-        yield refusals.bad_value(f"{path}.targetPort", target, wrong)
+        yield field_errors.invalid(f"{path}.targetPort", target, wrong)
 
 
 def _distinct(ports: Any) -> Iterator[FieldError]:
@@ -95,7 +96,7 @@ def _distinct(ports: Any) -> Iterator[FieldError]:
             shown = {
                 "Name": "", "Protocol": place[0], "AppProtocol": None, "Port": place[1], "TargetPort": 0, "NodePort": 0,
             }  # fmt: skip
-            yield refusals.duplicate(f"spec.ports[{i}]", shown)
+            yield field_errors.duplicate(f"spec.ports[{i}]", shown)
         taken.add(place)
 
 
@@ -104,7 +105,7 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
     if before and new["spec"].get("clusterIP") != old["spec"].get("clusterIP"):
         after = [new["spec"].get("clusterIP", "")]
     if before and after != before and new["spec"]["type"] != "ExternalName":
-        yield refusals.bad_value("spec.clusterIPs[0]", after, "may not change once set")
+        yield field_errors.invalid("spec.clusterIPs[0]", after, "may not change once set")
 
 
 RULES = Rules(

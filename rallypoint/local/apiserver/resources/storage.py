@@ -6,8 +6,9 @@ plugin/pkg/admission/storage/storageobjectinuseprotection.
 
 from collections.abc import Iterator
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Rules
 
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
@@ -32,9 +33,9 @@ def _new_claim(claim: Json) -> Json:
 def _claim_problems(claim: Json) -> Iterator[FieldError]:
     spec = claim.get("spec") or {}
     if not spec.get("accessModes"):
-        yield refusals.required("spec.accessModes", "at least 1 access mode is required")
+        yield field_errors.required("spec.accessModes", "at least 1 access mode is required")
     if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
-        yield refusals.required("spec.resources[storage]")
+        yield field_errors.required("spec.resources[storage]")
 
 
 def _volume(volume: Json) -> Json:
@@ -57,13 +58,13 @@ def _new_volume(volume: Json) -> Json:
 def _volume_problems(volume: Json) -> Iterator[FieldError]:
     spec = volume.get("spec") or {}
     if set(spec.get("capacity") or ()) != {"storage"}:
-        yield refusals.unsupported("spec.capacity", spec.get("capacity"), ["storage"])
+        yield field_errors.not_supported("spec.capacity", spec.get("capacity"), ["storage"])
     if not spec.get("accessModes"):
-        yield refusals.required("spec.accessModes")
+        yield field_errors.required("spec.accessModes")
     if not spec.get("capacity"):
-        yield refusals.required("spec.capacity")
+        yield field_errors.required("spec.capacity")
     if not set(spec) - NO_SOURCE:
-        yield refusals.required("spec", "must specify a volume type")
+        yield field_errors.required("spec", "must specify a volume type")
 
 
 def _protected(obj: Json, finalizer: str) -> Json:
@@ -82,7 +83,7 @@ def _class(storage_class: Json) -> Json:
 
 def _class_problems(storage_class: Json) -> Iterator[FieldError]:
     if not storage_class.get("provisioner"):
-        yield refusals.required("provisioner", storage_class.get("provisioner") or "")
+        yield field_errors.required("provisioner", storage_class.get("provisioner") or "")
 
 
 CLAIMS = Rules(default=_claim, prepare=_new_claim, validate=_claim_problems, shown_when_deleted=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 TARGET = Path(__file__).with_name("core.json")
 

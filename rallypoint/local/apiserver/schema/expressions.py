@@ -16,7 +16,8 @@ sys.modules["cel.cli"] = ModuleType("cel.cli")
 import cel  # noqa: E402 - see above
 from cel.stdlib import add_stdlib_to_context  # noqa: E402
 
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json, quoted  # noqa: E402
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted  # noqa: E402
+from rallypoint.local.apiserver.apimachinery.unstructured import Json  # noqa: E402
 
 del sys.modules["cel.cli"]
 

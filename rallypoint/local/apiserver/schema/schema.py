@@ -16,7 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from api import quantity
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.expressions import Rule
 
 MISSING: Any = object()

@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.schema.expressions import MISSING as NO_OLD
 from rallypoint.local.apiserver.schema.schema import WHOLE, Node
 
@@ -73,7 +74,7 @@ def enumerated(node: Node, value: Any, old: Any, path: str = "") -> Iterator[Fie
         for i, item in enumerate(value):
             yield from enumerated(node.items, item, NO_OLD, f"{path}[{i}]")
     elif node.enum and value and value not in node.enum:
-        yield refusals.unsupported(path, value, node.enum)
+        yield field_errors.not_supported(path, value, node.enum)
 
 
 def _join(path: str, name: str) -> str:
@@ -90,12 +91,12 @@ def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]
     if value is None:
         return
     if node.enum and value not in node.enum:
-        yield refusals.unsupported(path, value, node.enum)
+        yield field_errors.not_supported(path, value, node.enum)
     yield from _limits(node, value, path)
     if isinstance(value, dict):
         for name in node.required:
             if name not in value:
-                yield refusals.required(_join(path, name))
+                yield field_errors.required(_join(path, name))
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
@@ -139,7 +140,7 @@ def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
     if wanted == "integer" and given == "number" and node.format:
         given, wanted = "float64", node.format
     if not fits:
-        yield refusals.wrong_type(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+        yield field_errors.type_invalid(path, given, f'{path} in body must be of type {wanted}: "{given}"')
     if node.type == "integer" and isinstance(value, int | float) and not _in_format(node, value, whole=whole):
         form = f"with format {node.format}" if node.format else "(default format)"
         text = f'Invalid value: "": Checked value must be of type integer {form} in {path}'
@@ -169,31 +170,31 @@ def _text(node: Node, value: str, path: str) -> Iterator[FieldError]:
     """The first thing that is wrong with a text."""
     least, most = node.limits.get("minLength", 0), node.limits.get("maxLength", math.inf)
     if len(value) > most:
-        yield refusals.too_long(path, most)
+        yield field_errors.too_long(path, most)
     elif len(value) < least:
-        yield refusals.bad_value(path, value, f"{path} in body should be at least {least} chars long")
+        yield field_errors.invalid(path, value, f"{path} in body should be at least {least} chars long")
     elif node.pattern is not None and not node.pattern.search(value):
-        yield refusals.bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'")
+        yield field_errors.invalid(path, value, f"{path} in body should match '{node.pattern.pattern}'")
 
 
 def _count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:
     if count < least:
-        yield refusals.bad_value(path, count, f"{path} in body should have at least {least} {what}")
+        yield field_errors.invalid(path, count, f"{path} in body should have at least {least} {what}")
     if count > most:
-        yield refusals.too_many(path, count, int(most))
+        yield field_errors.too_many(path, count, int(most))
 
 
 def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
     low, high = limits.get("minimum", -math.inf), limits.get("maximum", math.inf)
     if value < low or (value == low and limits.get("exclusiveMinimum")):
         words = "greater than" if limits.get("exclusiveMinimum") else "greater than or equal to"
-        yield refusals.bad_value(path, value, f"{path} in body should be {words} {low}")
+        yield field_errors.invalid(path, value, f"{path} in body should be {words} {low}")
     if value > high or (value == high and limits.get("exclusiveMaximum")):
         words = "less than" if limits.get("exclusiveMaximum") else "less than or equal to"
-        yield refusals.bad_value(path, value, f"{path} in body should be {words} {high}")
+        yield field_errors.invalid(path, value, f"{path} in body should be {words} {high}")
     step = limits.get("multipleOf")
     if step and value % step:
-        yield refusals.bad_value(path, value, f"{path} in body should be a multiple of {step}")
+        yield field_errors.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
 def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
@@ -211,7 +212,7 @@ def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]
             if identity is not None:
                 encoded = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
                 if encoded in seen:
-                    yield refusals.duplicate(f"{path}[{i}]", identity)
+                    yield field_errors.duplicate(f"{path}[{i}]", identity)
                 seen.add(encoded)
             if node.items is not None:
                 yield from _unique(node.items, item, NO_OLD, f"{path}[{i}]")

@@ -3,7 +3,7 @@
 The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what current clients ask for first.
 """
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resources import Served
 

@@ -13,9 +13,10 @@ import orjson
 import yaml
 from aiohttp import web
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery import errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.selectors import terms
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import Attributes
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, PodTokens, User
 from rallypoint.local.apiserver.patches import patch, strategic
@@ -105,12 +106,12 @@ class Handlers:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
             return await self._answer(request)
-        except Refusal as refusal:
-            return _json(refusal.status, refusal.code)
+        except StatusError as error:
+            return _json(error.status, error.code)
         except Unserved as unserved:
             if unserved.plain:
                 return web.Response(status=404, text="404 page not found\n")
-            return _json(refusals.no_such_resource().status, 404)
+            return _json(errors.no_such_resource().status, 404)
         except Disconnect:
             if request.transport is not None:
                 request.transport.abort()
@@ -130,8 +131,8 @@ class Handlers:
             return instead
         try:
             response = await self._serve(request, user, found, call)
-        except Refusal as refusal:
-            response = _json(refusal.status, refusal.code)
+        except StatusError as error:
+            response = _json(error.status, error.code)
         await self._writer.store.settled()
         if self._front is not None:
             await self._front.after(call)
@@ -142,7 +143,7 @@ class Handlers:
 
     def _authenticated(self, request: web.Request) -> User:
         """Raises:
-        Refusal: 401, whoever asks is not known.
+        StatusError: 401, whoever asks is not known.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -150,11 +151,11 @@ class Handlers:
                 return ADMINISTRATOR
             if (user := self._pod_tokens.user(token)) is not None:
                 return user
-        raise Refusal(401, "Unauthorized", "Unauthorized")
+        raise StatusError(401, "Unauthorized", "Unauthorized")
 
     def _authorize(self, request: web.Request, user: User, found: Target) -> None:
         """Raises:
-        Refusal: 403, the user may not do this.
+        StatusError: 403, the user may not do this.
         """
         attributes = _attributes(request, found)
         self._writer.authorizer.require(user, attributes)
@@ -171,10 +172,12 @@ class Handlers:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await request.read()
         except TimeoutError as error:
-            raise Refusal(408, "Timeout", f"no complete request body within {BODY_SECONDS:g} s") from error
+            raise StatusError(
+                408, "Timeout", f"no complete request body within {BODY_SECONDS:g} s"
+            ) from error
         if len(body) > BODY_LIMIT:
             message = f"Request entity too large: limit is {BODY_LIMIT}"
-            raise Refusal(413, "RequestEntityTooLarge", message)
+            raise StatusError(413, "RequestEntityTooLarge", message)
         return body
 
     async def _serve(self, request: web.Request, user: User, found: Target, call: Call) -> web.StreamResponse:
@@ -196,7 +199,7 @@ class Handlers:
             case "deletecollection":
                 return self._delete_many(request, found, call.body)
             case _:
-                raise refusals.not_allowed()
+                raise errors.method_not_supported()
 
     def _view(self, request: web.Request, found: Target) -> views.View:
         accept = request.headers.get("Accept", "")
@@ -238,13 +241,13 @@ class Handlers:
             case "log" | "exec" | "attach":
                 return await self._of_pod(request, found, entry)
             case _:
-                raise refusals.not_allowed()
+                raise errors.method_not_supported()
 
     async def _of_pod(self, request: web.Request, found: Target, entry: Entry) -> web.StreamResponse:
         answer = self.pods.get(found.subresource)
         if answer is None:
             message = f"no node offers {found.subresource} here"
-            raise Refusal(501, "NotImplemented", message)
+            raise StatusError(501, "NotImplemented", message)
         return await answer(request, entry.object)
 
     async def _create(
@@ -262,7 +265,7 @@ class Handlers:
             case (True, "eviction"):
                 answer = subresources.evict(self._writer, found, given)
             case _:
-                raise refusals.not_allowed()
+                raise errors.method_not_supported()
         return self._show(request, found, answer)
 
     def _update(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
@@ -422,19 +425,19 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
     """The body as JSON.
 
     Raises:
-        Refusal: 415, it is of another media type; 400, it cannot be parsed.
+        StatusError: 415, it is of another media type; 400, it cannot be parsed.
     """
     media = request.content_type if "Content-Type" in request.headers else JSON
     if media == PROTOBUF and not found.served.custom:
         return _unpacked(found, body)
     if media not in (JSON, YAML, "*/*"):
-        raise refusals.unknown_media_type((JSON, YAML, PROTOBUF))
+        raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
     try:
         return yaml_document(body) if media == YAML else orjson.loads(body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
-        raise refusals.bad_request(message) from error
+        raise errors.bad_request(message) from error
 
 
 def _unpacked(found: Target, body: bytes) -> Json:
@@ -443,7 +446,7 @@ def _unpacked(found: Target, body: bytes) -> Json:
     except protobuf.NotReadable as error:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): {error}"
-        raise refusals.bad_request(message) from error
+        raise errors.bad_request(message) from error
 
 
 def _parsed(body: bytes) -> Any:
@@ -455,20 +458,20 @@ def _parsed(body: bytes) -> Any:
     try:
         return yaml_document(body)
     except yaml.YAMLError as error:
-        raise refusals.bad_request(f"error decoding YAML: {error}") from error
+        raise errors.bad_request(f"error decoding YAML: {error}") from error
 
 
 def _edit(media: str, found: Target, body: bytes) -> Edit:
     """What a patch does to an object."""
     accepted = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
     if media not in accepted and not found.served.custom:
-        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if media not in accepted or (media == STRATEGIC_PATCH and found.served.custom):
-        raise refusals.unknown_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
+        raise errors.unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise refusals.bad_request(f"error decoding patch: {error}") from error
+        raise errors.bad_request(f"error decoding patch: {error}") from error
     if media == JSON_PATCH:
         if not isinstance(given, list):
             raise patch.wrong_form(json_type(given), "[]handlers.jsonPatchOp")

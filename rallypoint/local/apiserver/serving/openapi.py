@@ -5,7 +5,7 @@ Descriptions are left out, so ``kubectl explain`` shows types and names only.
 
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resources import Served

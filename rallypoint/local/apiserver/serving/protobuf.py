@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 
 MAGIC = b"k8s\x00"

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import orjson
 
 from api.times import parse_time
-from rallypoint.local.apiserver.apimachinery.refusals import Json, Refusal
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Column, Served
 from rallypoint.local.apiserver.storage.store import Entry
 
@@ -211,7 +212,7 @@ def choose(accept: str, served: Served, clock: Callable[[], datetime], query_inc
     """The first form of an Accept header that there is.
 
     Raises:
-        Refusal: 406, there is none.
+        StatusError: 406, there is none.
     """
     for wanted in accept.split(",") if accept else ["*/*"]:
         media, *parameters = PARAMETER.split(wanted.strip())
@@ -228,4 +229,4 @@ def choose(accept: str, served: Served, clock: Callable[[], datetime], query_inc
         if not form:
             return Plain(served)
     message = f"only the following media types are accepted: {ACCEPTED}"
-    raise Refusal(406, "NotAcceptable", message)
+    raise StatusError(406, "NotAcceptable", message)

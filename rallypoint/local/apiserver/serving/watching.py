@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery import errors
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.reading import ListOptions, revision, too_new
 from rallypoint.local.apiserver.serving.views import View
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Gone, Store, Watcher
@@ -57,7 +57,7 @@ class Watch:
             try:
                 changes = self._collection.since(asked)
             except Gone as gone:
-                return [frame("ERROR", orjson.dumps(refusals.expired(str(gone)).status))]
+                return [frame("ERROR", orjson.dumps(errors.expired(str(gone)).status))]
         if options.initial_events and options.bookmarks:
             frames.append(self._bookmark(INITIAL_EVENTS_END))
         self._watcher = store.watch(self._collection, CAPACITY, changes)

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from rallypoint.local import private
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.storage.store import Change, Entry, Key
 
 FORMAT = 1

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import orjson
 
-from rallypoint.local.apiserver.apimachinery.refusals import Json
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped objects) and name."""

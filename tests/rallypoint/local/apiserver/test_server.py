@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.apimachinery.refusals import Refusal
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watching
 from rallypoint.testing.wire import MERGE, Step, Wire
 
@@ -173,7 +173,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
 
 
 async def test_a_bad_definition() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         ApiServer(crds=[{"metadata": {"name": "x"}, "spec": {"group": "g", "names": {}, "versions": []}}])
 
     assert refused.value.code == 422

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.quantity import value as amount
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import probing, volumes
 
 OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
@@ -23,7 +24,7 @@ def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldErro
     """All of a pod; ``mountable`` are the names of its volumes."""
     seen: set[str] = set()
     if not spec.get("containers"):
-        yield refusals.required(f"{path}.containers")
+        yield field_errors.required(f"{path}.containers")
     grace_seconds = spec.get("terminationGracePeriodSeconds", 30)
     for role in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(role) or ()):
@@ -37,9 +38,9 @@ def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldErro
 
 def _container(container: Json, path: str, mountable: set[str], seen: set[str]) -> Iterator[FieldError]:
     if not container.get("image"):
-        yield refusals.required(f"{path}.image")
+        yield field_errors.required(f"{path}.image")
     elif container["image"] != container["image"].strip():
-        yield refusals.bad_value(
+        yield field_errors.invalid(
             f"{path}.image", container["image"], "must not have leading or trailing whitespace"
         )
     yield from volumes.named(container, path, seen)
@@ -55,24 +56,24 @@ def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for i, port in enumerate(ports):
         name, number = port.get("name", ""), port.get("containerPort", 0)
         if name and (wrong := names.port(name)):
-            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
+            yield field_errors.invalid(f"{path}[{i}].name", name, wrong)
         elif name in seen and name:
-            yield refusals.duplicate(f"{path}[{i}].name", name)
+            yield field_errors.duplicate(f"{path}[{i}].name", name)
         seen.add(name)
         if number == 0:
-            yield refusals.required(f"{path}[{i}].containerPort")
+            yield field_errors.required(f"{path}[{i}].containerPort")
         elif not 0 < number < 65536:
             detail = "must be between 1 and 65535, inclusive"
-            yield refusals.bad_value(f"{path}[{i}].containerPort", number, detail)
+            yield field_errors.invalid(f"{path}[{i}].containerPort", number, detail)
 
 
 def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for i, variable in enumerate(variables):
         name = variable.get("name", "")
         if not name:
-            yield refusals.required(f"{path}[{i}].name")
+            yield field_errors.required(f"{path}[{i}].name")
         elif wrong := names.environment(name):
-            yield refusals.bad_value(f"{path}[{i}].name", name, wrong)
+            yield field_errors.invalid(f"{path}[{i}].name", name, wrong)
         if variable.get("valueFrom") is not None:
             yield from _source(variable, f"{path}[{i}].valueFrom")
 
@@ -91,22 +92,22 @@ def _source(variable: Json, path: str) -> Iterator[FieldError]:
             yield from _key(source[kind], place)
     if not given:
         listed = ", ".join(f"`{kind}`" for kind in SOURCES[:-1])
-        yield refusals.bad_value(path, "", f"{NOTHING}{listed} or `{SOURCES[-1]}`")
+        yield field_errors.invalid(path, "", f"{NOTHING}{listed} or `{SOURCES[-1]}`")
     elif variable.get("value"):
-        yield refusals.bad_value(path, "", "may not be specified when `value` is not empty")
+        yield field_errors.invalid(path, "", "may not be specified when `value` is not empty")
     elif len(given) > 1:
-        yield refusals.bad_value(path, "", SEVERAL)
+        yield field_errors.invalid(path, "", SEVERAL)
 
 
 def _key(reference: Json, path: str) -> Iterator[FieldError]:
     """A key of a ConfigMap or a Secret."""
     name, key = reference.get("name", ""), reference.get("key", "")
     if wrong := names.subdomain(name):
-        yield refusals.bad_value(f"{path}.name", name, wrong)
+        yield field_errors.invalid(f"{path}.name", name, wrong)
     if not key:
-        yield refusals.required(f"{path}.key")
+        yield field_errors.required(f"{path}.key")
     elif wrong := names.config_key(key):
-        yield refusals.bad_value(f"{path}.key", key, wrong)
+        yield field_errors.invalid(f"{path}.key", key, wrong)
 
 
 def _whole_objects(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
@@ -115,13 +116,13 @@ def _whole_objects(sources: list[Json] | tuple[()], path: str) -> Iterator[Field
         for kind in given:
             name = source[kind].get("name", "")
             if not name:
-                yield refusals.required(f"{path}.{kind}.name")
+                yield field_errors.required(f"{path}.{kind}.name")
             elif wrong := names.subdomain(name):
-                yield refusals.bad_value(f"{path}.{kind}.name", name, wrong)
+                yield field_errors.invalid(f"{path}.{kind}.name", name, wrong)
         if not given:
-            yield refusals.bad_value(path, "", f"{NOTHING}`configMapRef` or `secretRef`")
+            yield field_errors.invalid(path, "", f"{NOTHING}`configMapRef` or `secretRef`")
         elif len(given) > 1:
-            yield refusals.bad_value(path, "", SEVERAL)
+            yield field_errors.invalid(path, "", SEVERAL)
 
 
 def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> Iterator[FieldError]:
@@ -129,20 +130,20 @@ def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> I
     for i, mount in enumerate(mounts):
         name, place = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            yield refusals.required(f"{path}[{i}].name")
+            yield field_errors.required(f"{path}[{i}].name")
         elif name not in mountable:
             yield FieldError("FieldValueNotFound", f"{path}[{i}].name", f'Not found: "{name}"')
         if not place:
-            yield refusals.required(f"{path}[{i}].mountPath")
+            yield field_errors.required(f"{path}[{i}].mountPath")
         elif place in places:
-            yield refusals.bad_value(f"{path}[{i}].mountPath", place, "must be unique")
+            yield field_errors.invalid(f"{path}[{i}].mountPath", place, "must be unique")
         places.add(place)
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
-            yield refusals.bad_value(f"{path}[{i}].subPathExpr", mount["subPathExpr"], detail)
+            yield field_errors.invalid(f"{path}[{i}].subPathExpr", mount["subPathExpr"], detail)
         for part in ("subPath", "subPathExpr"):
             if wrong := names.inner_path(mount.get(part) or ""):
-                yield refusals.bad_value(f"{path}.{part}", mount[part], wrong)
+                yield field_errors.invalid(f"{path}.{part}", mount[part], wrong)
 
 
 def _resources(resources: Json, path: str) -> Iterator[FieldError]:
@@ -156,17 +157,17 @@ def _resources(resources: Json, path: str) -> Iterator[FieldError]:
 
 def _amount(name: str, text: Any, path: str) -> Iterator[FieldError]:
     if wrong := names.qualified(name):
-        yield refusals.bad_value(path, name, wrong)
+        yield field_errors.invalid(path, name, wrong)
     if "/" in name:
         if _is_extended(name) and names.qualified(name):
-            yield refusals.bad_value(path, name, "doesn't follow extended resource name standard")
+            yield field_errors.invalid(path, name, "doesn't follow extended resource name standard")
     elif name not in OWN_RESOURCES and not name.startswith(HUGE_PAGES):
-        yield refusals.bad_value(path, name, "must be a standard resource type or fully qualified")
-        yield refusals.bad_value(path, name, "must be a standard resource for containers")
+        yield field_errors.invalid(path, name, "must be a standard resource type or fully qualified")
+        yield field_errors.invalid(path, name, "must be a standard resource for containers")
     if amount(str(text)) < 0:
-        yield refusals.bad_value(path, text, "must be greater than or equal to 0")
+        yield field_errors.invalid(path, text, "must be greater than or equal to 0")
     if _is_extended(name) and amount(str(text)).denominator != 1:
-        yield refusals.bad_value(path, text, "must be an integer")
+        yield field_errors.invalid(path, text, "must be an integer")
 
 
 def _within(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -174,14 +175,18 @@ def _within(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Itera
     is_shared = not _is_extended(name) and not name.startswith(HUGE_PAGES)
     if name not in limits:
         if not is_shared:
-            yield refusals.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+            yield field_errors.required(
+                f"{path}.limits", "Limit must be set for non overcommitable resources"
+            )
         return
     request, limit = amount(str(text)), amount(str(limits[name]))
     if request != limit and not is_shared:
-        yield refusals.bad_value(f"{path}.requests", text, f"must be equal to {name} limit of {limits[name]}")
+        yield field_errors.invalid(
+            f"{path}.requests", text, f"must be equal to {name} limit of {limits[name]}"
+        )
     elif request > limit:
         detail = f"must be less than or equal to {name} limit of {limits[name]}"
-        yield refusals.bad_value(f"{path}.requests", text, detail)
+        yield field_errors.invalid(f"{path}.requests", text, detail)
 
 
 def _is_extended(name: str) -> bool:

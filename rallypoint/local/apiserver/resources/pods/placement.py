@@ -5,8 +5,9 @@ Source: kubernetes, pkg/apis/core/validation/validation.go.
 
 from collections.abc import Iterator
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -19,7 +20,7 @@ def affinity(given: Json, path: str) -> Iterator[FieldError]:
     if required is not None:
         place = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
         if not required.get("nodeSelectorTerms"):
-            yield refusals.required(place, "must have at least one node selector term")
+            yield field_errors.required(place, "must have at least one node selector term")
         for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
             yield from _term(term, f"{place}[{i}]")
     for i, weighed in enumerate(nodes.get(PREFERRED) or ()):
@@ -35,29 +36,31 @@ def _requirement(requirement: Json, path: str) -> Iterator[FieldError]:
     values = requirement.get("values") or ()
     match requirement.get("operator"):
         case "In" | "NotIn" if not values:
-            yield refusals.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+            yield field_errors.required(
+                f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
+            )
         case "Exists" | "DoesNotExist" if values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield refusals.forbidden_field(f"{path}.values", detail)
+            yield field_errors.forbidden(f"{path}.values", detail)
         case "Gt" | "Lt" if len(values) != 1:
             detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            yield refusals.required(f"{path}.values", detail)
+            yield field_errors.required(f"{path}.values", detail)
         case _:
             pass
     if wrong := names.qualified(requirement.get("key", "")):
-        yield refusals.bad_value(f"{path}.key", requirement.get("key", ""), wrong)
+        yield field_errors.invalid(f"{path}.key", requirement.get("key", ""), wrong)
 
 
 def tolerations(given: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for i, toleration in enumerate(given):
         key, operator = toleration.get("key", ""), toleration.get("operator")
         if key and (wrong := names.qualified(key)):
-            yield refusals.bad_value(f"{path}[{i}].key", key, wrong)
+            yield field_errors.invalid(f"{path}[{i}].key", key, wrong)
         if not key and operator != "Exists":
             detail = (
                 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             )
-            yield refusals.bad_value(f"{path}[{i}].operator", operator or "", detail)
+            yield field_errors.invalid(f"{path}[{i}].operator", operator or "", detail)
         if operator == "Exists" and toleration.get("value"):
             detail = "value must be empty when `operator` is 'Exists'"
-            yield refusals.bad_value(f"{path}[{i}].operator", toleration["value"], detail)
+            yield field_errors.invalid(f"{path}[{i}].operator", toleration["value"], detail)

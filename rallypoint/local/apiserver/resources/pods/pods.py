@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from api.quantity import value as amount
-from rallypoint.local.apiserver.apimachinery import names, refusals
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.metadata import label_problems
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import containers, placement, volumes
 from rallypoint.local.apiserver.resources.resources import Rules
 
@@ -195,15 +196,15 @@ def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
     yield from containers.containers(spec, path, mountable)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         field, given = f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
-        yield refusals.bad_value(field, given, "must be greater than or equal to 0")
+        yield field_errors.invalid(field, given, "must be greater than or equal to 0")
     if spec.get("activeDeadlineSeconds", 1) < 1:
         field, given = f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"]
-        yield refusals.bad_value(field, given, "must be between 1 and 2147483647, inclusive")
+        yield field_errors.invalid(field, given, "must be between 1 and 2147483647, inclusive")
     yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     yield from placement.affinity(spec.get("affinity") or {}, f"{path}.affinity")
     for name in ("hostname", "subdomain"):
         if spec.get(name) and (wrong := names.label(spec[name])):
-            yield refusals.bad_value(f"{path}.{name}", spec[name], wrong)
+            yield field_errors.invalid(f"{path}.{name}", spec[name], wrong)
     yield from placement.tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
 
 
@@ -220,15 +221,15 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
         return
     for role, words in (("containers", ""), ("initContainers", "init ")):
         if len(new["spec"].get(role) or ()) != len(old["spec"].get(role) or ()):
-            yield refusals.forbidden_field(
+            yield field_errors.forbidden(
                 f"spec.{role}", f"pod updates may not add or remove {words}containers"
             )
             return
     gates = [gate["name"] for gate in old["spec"].get("schedulingGates") or ()]
     if any(gate["name"] not in gates for gate in new["spec"].get("schedulingGates") or ()):
-        yield refusals.forbidden_field("spec.schedulingGates", "only deletion is allowed")
+        yield field_errors.forbidden("spec.schedulingGates", "only deletion is allowed")
     if _fixed_part(new["spec"], gated=bool(gates)) != _fixed_part(old["spec"], gated=bool(gates)):
-        yield refusals.forbidden_field("spec", FIXED)
+        yield field_errors.forbidden("spec", FIXED)
 
 
 def _fixed_part(spec: Json, *, gated: bool) -> Json:

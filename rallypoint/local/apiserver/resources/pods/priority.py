@@ -6,8 +6,9 @@ a class that does not exist is one like any other, because the manifest may be f
 
 from collections.abc import Iterable, Iterator
 
-from rallypoint.local.apiserver.apimachinery import refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resources import Rules
 
 SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -47,10 +48,10 @@ def _problems(one: Json) -> Iterator[FieldError]:
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {name} is not a known system priority class"
             )
-            yield refusals.forbidden_field("metadata.name", detail)
+            yield field_errors.forbidden("metadata.name", detail)
     elif one.get("value", 0) > HIGHEST:
         detail = f"maximum allowed value of a user defined priority is {HIGHEST}"
-        yield refusals.forbidden_field("value", detail)
+        yield field_errors.forbidden("value", detail)
 
 
 RULES = Rules(validate=_problems)

@@ -5,8 +5,9 @@ Source: kubernetes, pkg/apis/core/validation/validation.go.
 
 from collections.abc import Callable, Iterator
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 HOOKS = ("postStart", "preStop")
@@ -30,7 +31,7 @@ def unattended(container: Json, path: str) -> Iterator[FieldError]:
     for name in ("lifecycle", *PROBES):
         if container.get(name) is not None:
             detail = "may not be set for init containers without restartPolicy=Always"
-            yield refusals.forbidden_field(f"{path}.{name}", detail)
+            yield field_errors.forbidden(f"{path}.{name}", detail)
 
 
 def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
@@ -38,22 +39,22 @@ def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[Fi
     for figure in FIGURES:
         if probe.get(figure, 0) < 0:
             detail = "must be greater than or equal to 0"
-            yield refusals.bad_value(f"{path}.{figure}", probe[figure], detail)
+            yield field_errors.invalid(f"{path}.{figure}", probe[figure], detail)
     own = probe.get("terminationGracePeriodSeconds")
     if own is not None and own <= 0:
-        yield refusals.bad_value(f"{path}.terminationGracePeriodSeconds", own, "must be greater than 0")
+        yield field_errors.invalid(f"{path}.terminationGracePeriodSeconds", own, "must be greater than 0")
     if name == "readinessProbe":
         if own is not None:
             detail = "must not be set for readinessProbes"
-            yield refusals.bad_value(f"{path}.terminationGracePeriodSeconds", own, detail)
+            yield field_errors.invalid(f"{path}.terminationGracePeriodSeconds", own, detail)
     elif probe.get("successThreshold", 1) != 1:
-        yield refusals.bad_value(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
+        yield field_errors.invalid(f"{path}.successThreshold", probe["successThreshold"], "must be 1")
 
 
 def _handler(holder: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
     given = [name for name in HANDLERS if holder.get(name) is not None]
     if not given:
-        yield refusals.required(path, "must specify a handler type")
+        yield field_errors.required(path, "must specify a handler type")
         return
     first, *others = given
     if first == "sleep":
@@ -61,19 +62,19 @@ def _handler(holder: Json, path: str, grace_seconds: int) -> Iterator[FieldError
     else:
         yield from CHECKS[first](holder[first], f"{path}.{first}")
     for name in others:
-        yield refusals.forbidden_field(f"{path}.{name}", "may not specify more than 1 handler type")
+        yield field_errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
 
 
 def _sleep(action: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
     seconds = action.get("seconds", 0)
     if not 0 <= seconds <= grace_seconds:
         detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
-        yield refusals.bad_value(path, seconds, detail)
+        yield field_errors.invalid(path, seconds, detail)
 
 
 def _command(action: Json, path: str) -> Iterator[FieldError]:
     if not action.get("command"):
-        yield refusals.required(f"{path}.command")
+        yield field_errors.required(f"{path}.command")
 
 
 def _port(action: Json, path: str) -> Iterator[FieldError]:
@@ -83,7 +84,7 @@ def _port(action: Json, path: str) -> Iterator[FieldError]:
     else:
         wrong = "" if 0 < port < 65536 else "must be between 1 and 65535, inclusive"
     if wrong:
-        yield refusals.bad_value(f"{path}.port", port, wrong)
+        yield field_errors.invalid(f"{path}.port", port, wrong)
 
 
 CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {

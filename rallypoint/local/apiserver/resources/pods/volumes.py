@@ -6,8 +6,9 @@ Source: kubernetes, pkg/apis/core/validation/validation.go.
 import re
 from collections.abc import Callable, Collection, Iterator
 
-from rallypoint.local.apiserver.apimachinery import names, refusals
-from rallypoint.local.apiserver.apimachinery.refusals import FieldError, Json
+from rallypoint.local.apiserver.apimachinery import field_errors, names
+from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 KINDS = (
     "emptyDir", "hostPath", "secret", "persistentVolumeClaim", "downwardAPI", "configMap", "projected", "ephemeral",
@@ -34,18 +35,18 @@ def named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     """A volume or a container by its name, which is one of a kind."""
     name = thing.get("name", "")
     if not name:
-        yield refusals.required(f"{path}.name")
+        yield field_errors.required(f"{path}.name")
     elif wrong := names.label(name):
-        yield refusals.bad_value(f"{path}.name", name, wrong)
+        yield field_errors.invalid(f"{path}.name", name, wrong)
     elif name in seen:
-        yield refusals.duplicate(f"{path}.name", name)
+        yield field_errors.duplicate(f"{path}.name", name)
     seen.add(name)
 
 
 def volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     kinds = [kind for kind in KINDS if given.get(kind) is not None]
     for kind in kinds[1:]:
-        yield refusals.forbidden_field(f"{path}.{kind}", "may not specify more than 1 volume type")
+        yield field_errors.forbidden(f"{path}.{kind}", "may not specify more than 1 volume type")
     for kind in kinds[:1]:
         if kind in CHECKS:
             yield from CHECKS[kind](given[kind], f"{path}.{kind}")
@@ -54,14 +55,14 @@ def volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
 
 def _host_path(source: Json, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
-        yield refusals.required(f"{path}.path")
+        yield field_errors.required(f"{path}.path")
     elif ".." in source["path"].split("/"):
-        yield refusals.bad_value(f"{path}.path", source["path"], "must not contain '..'")
+        yield field_errors.invalid(f"{path}.path", source["path"], "must not contain '..'")
 
 
 def _claim(source: Json, path: str) -> Iterator[FieldError]:
     if not source.get("claimName"):
-        yield refusals.required(f"{path}.claimName")
+        yield field_errors.required(f"{path}.claimName")
 
 
 def _config_map(source: Json, path: str) -> Iterator[FieldError]:
@@ -75,11 +76,11 @@ def _secret(source: Json, path: str) -> Iterator[FieldError]:
 def _keys(source: Json, path: str, name: str) -> Iterator[FieldError]:
     """What a volume shows of an object, whose name is in that field."""
     if not source.get(name):
-        yield refusals.required(f"{path}.{name}")
+        yield field_errors.required(f"{path}.{name}")
     yield from _mode(source, path, "defaultMode")
     for i, item in enumerate(source.get("items") or ()):
         if not item.get("key"):
-            yield refusals.required(f"{path}.items[{i}].key")
+            yield field_errors.required(f"{path}.items[{i}].key")
         yield from _file(item, f"{path}.items[{i}]")
         yield from _mode(item, f"{path}.items[{i}]", "mode")
 
@@ -92,11 +93,11 @@ def _about_the_pod(source: Json, path: str) -> Iterator[FieldError]:
             yield from field(item["fieldRef"], f"{path}.fieldRef", IN_FILES)
             if item.get("resourceFieldRef") is not None:
                 detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
-                yield refusals.bad_value(path, "resource", detail)
+                yield field_errors.invalid(path, "resource", detail)
         elif item.get("resourceFieldRef") is not None:
             yield from amount(item["resourceFieldRef"], f"{path}.resourceFieldRef", needs_container=True)
         else:
-            yield refusals.required(path, "one of fieldRef and resourceFieldRef is required")
+            yield field_errors.required(path, "one of fieldRef and resourceFieldRef is required")
         yield from _mode(item, path, "mode")
 
 
@@ -124,21 +125,21 @@ CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
 def _mode(holder: Json, path: str, name: str) -> Iterator[FieldError]:
     mode = holder.get(name)
     if mode is not None and not 0 <= mode <= 0o777:
-        yield refusals.bad_value(f"{path}.{name}", mode, MODE)
+        yield field_errors.invalid(f"{path}.{name}", mode, MODE)
 
 
 def _file(item: Json, path: str) -> Iterator[FieldError]:
     if not item.get("path"):
-        yield refusals.required(f"{path}.path")
+        yield field_errors.required(f"{path}.path")
     elif wrong := names.file_path(item["path"]):
-        yield refusals.bad_value(f"{path}.path", item["path"], wrong)
+        yield field_errors.invalid(f"{path}.path", item["path"], wrong)
 
 
 def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
     """A ``fieldRef`` of the downward API."""
     wanted = reference.get("fieldPath")
     if not wanted:
-        yield refusals.required(f"{path}.fieldPath")
+        yield field_errors.required(f"{path}.fieldPath")
         return
     subscript = SUBSCRIPT.fullmatch(wanted)
     name = subscript["path"] if subscript else wanted
@@ -149,21 +150,21 @@ def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[Fiel
     elif subscript:
         key = subscript["key"]
         if wrong := names.qualified(key.lower() if name == "metadata.annotations" else key):
-            yield refusals.bad_value(path, key, wrong)
+            yield field_errors.invalid(path, key, wrong)
     elif name not in allowed:
-        yield refusals.unsupported(f"{path}.fieldPath", name, allowed)
+        yield field_errors.not_supported(f"{path}.fieldPath", name, allowed)
 
 
 def _unknown(path: str, wanted: str, why: str) -> FieldError:
-    return refusals.bad_value(f"{path}.fieldPath", wanted, f"error converting fieldPath: field label {why}")
+    return field_errors.invalid(f"{path}.fieldPath", wanted, f"error converting fieldPath: field label {why}")
 
 
 def amount(reference: Json, path: str, *, needs_container: bool = False) -> Iterator[FieldError]:
     """A ``resourceFieldRef`` of the downward API."""
     wanted = reference.get("resource")
     if needs_container and not reference.get("containerName"):
-        yield refusals.required(f"{path}.containerName")
+        yield field_errors.required(f"{path}.containerName")
     elif not wanted:
-        yield refusals.required(f"{path}.resource")
+        yield field_errors.required(f"{path}.resource")
     elif wanted not in AMOUNTS and not wanted.startswith(HUGE_PAGES):
-        yield refusals.unsupported(f"{path}.resource", wanted, AMOUNTS)
+        yield field_errors.not_supported(f"{path}.resource", wanted, AMOUNTS)

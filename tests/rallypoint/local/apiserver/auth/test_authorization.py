@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.apimachinery.refusals import Refusal
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.auth.authorization import GROUP, Attributes, Authorizer, covers
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, service_account
 
@@ -98,7 +98,7 @@ def test_who_may_bind_a_role_need_not_have_its_rights(server: ApiServer) -> None
         "roleRef": {"kind": "ClusterRole", "name": "view"},
     }
     rights = Authorizer(server.store)
-    with pytest.raises(Refusal, match="attempting to grant RBAC permissions not currently held"):
+    with pytest.raises(StatusError, match="attempting to grant RBAC permissions not currently held"):
         rights.require_no_escalation(POD, "rolebindings", bound)
     allowed = {
         "apiGroups": [GROUP],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rallypoint.local.apiserver.apimachinery.refusals import Refusal
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.patches import patch
 
 JSON = st.recursive(
@@ -50,13 +50,13 @@ def test_operation(operation: dict[str, Any], expected: Any) -> None:
     ],
 )
 def test_refused_operation(operation: Any) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         patch.apply({"a": [1, 2]}, [operation])
     assert refused.value.code == 422
 
 
 def test_too_many_operations() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(StatusError) as refused:
         patch.apply({}, [{"op": "test", "path": "/a", "value": None}] * (patch.LIMIT + 1))
     assert refused.value.code == 413
 
@@ -85,7 +85,7 @@ def test_an_empty_merge_changes_nothing(target: dict[str, Any]) -> None:
 def test_copies_are_refused_once_they_add_more_than_the_limit() -> None:
     doubling = [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(64)]
 
-    with pytest.raises(Refusal):
+    with pytest.raises(StatusError):
         patch.apply({"a": "x"}, doubling)
 
 
