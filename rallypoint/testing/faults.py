@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import orjson
 from aiohttp import web
 
-from rallypoint.local.apiserver.serving.front import Call, Disconnect
+from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from controller import app
 from controller.settings import Settings
-from rallypoint.local.apiserver.serving.front import Call, Disconnect
+from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.testing.faults import Faults, Rule
 from rallypoint.testing.stage import QUIET, TESTER, Stage
 

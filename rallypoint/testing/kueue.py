@@ -20,7 +20,7 @@ from api.meta import PODS
 from controller.kind import ReplicaKind
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, Invalid, NotFound
-from rallypoint.local.apiserver.patches.patch import merge
+from rallypoint.local.apiserver.patches.jsonpatch import merge
 
 Object = dict[str, Any]
 Kind = ReplicaKind[Any]

@@ -20,7 +20,7 @@ from controller.policy.replacement import observed
 from controller.reconcile.observe import in_place
 from controller.reconcile.plan import decide
 from controller.reconcile.status import differs
-from rallypoint.local.apiserver.patches.patch import merge
+from rallypoint.local.apiserver.patches.jsonpatch import merge
 from rallypoint.testing.builders import NOON, pytorch_job
 
 Step = Callable[["Life"], object]

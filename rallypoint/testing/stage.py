@@ -23,7 +23,7 @@ from controller.kube.connect import Connection
 from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.serving.front import Call
+from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.testing.builders import NOON
 from rallypoint.testing.cast import Cast
 from rallypoint.testing.faults import Faults, Rule

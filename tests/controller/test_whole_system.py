@@ -26,7 +26,7 @@ from api.names import child_labels
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
 from controller.runtime.backoff import LONGEST_SECONDS
-from rallypoint.local.apiserver.serving.front import Call, Disconnect
+from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.builders import NOON, template

@@ -20,14 +20,14 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth import authorization
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
 from rallypoint.local.apiserver.auth.serviceaccounts import PodTokens
-from rallypoint.local.apiserver.controllers.expiry import forget_events
-from rallypoint.local.apiserver.controllers.garbage import Collector
+from rallypoint.local.apiserver.controllers.expiry import expire_events
+from rallypoint.local.apiserver.controllers.garbagecollector import GarbageCollector
 from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
-from rallypoint.local.apiserver.registry.writing import Writer
+from rallypoint.local.apiserver.registry.writer import Writer
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.customresources import GROUP
-from rallypoint.local.apiserver.serving.front import Front
 from rallypoint.local.apiserver.serving.handlers import Audit, Handlers, PodRequest
+from rallypoint.local.apiserver.serving.interceptor import Front
 from rallypoint.local.apiserver.storage.journal import Journal
 from rallypoint.local.apiserver.storage.store import Store
 
@@ -76,7 +76,7 @@ class ApiServer:
         self._writer = Writer(
             self.store, Catalog(), clock, rng, auto_namespaces=auto_namespaces, notices=notices or {}
         )
-        self._collector = Collector(self._writer)
+        self._collector = GarbageCollector(self._writer)
         self._pod_tokens = PodTokens(self.store)
         self._handlers = Handlers(self._writer, self.token, self._pod_tokens, clock, front)
         self._server: BoundedServer | None = None
@@ -181,7 +181,7 @@ class ApiServer:
         await self.listen(host, port, tls=tls, authority=authority)
         self._beside = [
             asyncio.create_task(self._collector.run(), name="garbage collector"),
-            asyncio.create_task(forget_events(self._writer), name="expiry of events"),
+            asyncio.create_task(expire_events(self._writer), name="expiry of events"),
         ]
 
     async def listen(

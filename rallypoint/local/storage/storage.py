@@ -21,7 +21,7 @@ from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
 from controller.runtime.workers import Outcome, Workers
 from rallypoint.local import private
-from rallypoint.local.apiserver.resources.storage import CLAIM_FINALIZER, VOLUME_FINALIZER
+from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.clearing import clear
 from rallypoint.local.node.events import Events

@@ -2,7 +2,7 @@
 
 from api.meta import CONFIG_MAPS, PODS
 from api.v1.pytorchjob import RESOURCE
-from rallypoint.local.apiserver.serving.front import Call
+from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.faults import Delay, Refuse, Rule
 from rallypoint.testing.stage import Stage, controlling, daytime, stage

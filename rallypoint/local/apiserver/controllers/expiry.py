@@ -5,14 +5,14 @@ from datetime import timedelta
 
 from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.registry.writing import Writer
+from rallypoint.local.apiserver.registry.writer import Writer
 
 LIFETIME = timedelta(hours=1)
 """Source: kube-apiserver, ``--event-ttl``."""
 LOOK_SECONDS = 60.0
 
 
-async def forget_events(writer: Writer) -> None:
+async def expire_events(writer: Writer) -> None:
     """Remove events as they grow old, until cancelled."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.schema import Node
+from rallypoint.local.apiserver.schema.structural import Node
 
 DIRECTIVE = "$patch"
 RETAIN = "$retainKeys"

@@ -8,9 +8,9 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_requ
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import WriteOptions
-from rallypoint.local.apiserver.resources.resources import Scale, Served, read_path
+from rallypoint.local.apiserver.resources.resource import Scale, Served, read_path
 from rallypoint.local.apiserver.schema import validation
-from rallypoint.local.apiserver.schema.schema import mistyped, shape
+from rallypoint.local.apiserver.schema.structural import mistyped, shape
 from rallypoint.local.apiserver.schema.validation import json_type
 
 

@@ -11,8 +11,8 @@ from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery import errors, metadata
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target
-from rallypoint.local.apiserver.registry.writing import Writer, is_over
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.registry.writer import Writer, is_over
+from rallypoint.local.apiserver.resources.resource import Served
 from rallypoint.local.apiserver.storage.store import Entry
 
 FOREGROUND = "foregroundDeletion"

@@ -10,7 +10,7 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, User
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.resources.resource import Served
 from rallypoint.local.apiserver.storage.store import Entry
 
 
@@ -41,7 +41,7 @@ class Answer:
         return self.body.object if isinstance(self.body, Entry) else self.body
 
 
-class Unserved(Exception):
+class PathNotFound(Exception):
     """The path names nothing that is served; ``plain`` when not even its group and version are."""
 
     def __init__(self, *, plain: bool) -> None:
@@ -53,7 +53,7 @@ def target(catalog: Catalog, path: str) -> Target:
     """What a path below ``/api`` or ``/apis`` names.
 
     Raises:
-        Unserved: it names nothing.
+        PathNotFound: it names nothing.
     """
     parts = path.strip("/").split("/")
     group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
@@ -65,10 +65,10 @@ def target(catalog: Catalog, path: str) -> Target:
     if served is None or not fits or len(rest) > 3:
         known = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
         custom = any(other.custom for other in catalog if other.group == group)
-        raise Unserved(plain=known or custom)
+        raise PathNotFound(plain=known or custom)
     found = Target(served, namespace, *rest[1:])
     if found.subresource and found.subresource not in served.subresources:
-        raise found.missing if served.custom else Unserved(plain=False)
+        raise found.missing if served.custom else PathNotFound(plain=False)
     return found
 
 

@@ -6,8 +6,8 @@ from rallypoint.local.apiserver.apimachinery import errors, field_errors, metada
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import delete
 from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target, WriteOptions
-from rallypoint.local.apiserver.registry.writing import Edit, Writer
-from rallypoint.local.apiserver.resources.resources import Scale, read_path
+from rallypoint.local.apiserver.registry.writer import Edit, Writer
+from rallypoint.local.apiserver.resources.resource import Scale, read_path
 from rallypoint.local.apiserver.storage.store import Entry
 
 SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -14,11 +14,11 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
-from rallypoint.local.apiserver.resources import batch, configuration, services, storage
+from rallypoint.local.apiserver.resources import configuration, jobs, persistentvolumes, services
 from rallypoint.local.apiserver.resources.columns import BUILTIN as COLUMNS
 from rallypoint.local.apiserver.resources.pods import pods, priority
-from rallypoint.local.apiserver.resources.resources import Rules, Served
-from rallypoint.local.apiserver.schema.schema import Compiler, Node
+from rallypoint.local.apiserver.resources.resource import Rules, Served
+from rallypoint.local.apiserver.schema.structural import Compiler, Node
 
 INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
@@ -195,13 +195,13 @@ def resources() -> list[Served]:
                 fields={"spec.unschedulable": path_reader("spec.unschedulable")}),
         _served("", "v1", "ServiceAccount", "serviceaccounts", short="sa", rules=Rules(shown_when_deleted=True)),
         _served("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
-                rules=storage.CLAIMS),
+                rules=persistentvolumes.CLAIMS),
         _served("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
-                rules=storage.VOLUMES),
+                rules=persistentvolumes.VOLUMES),
         _served("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
-                rules=storage.CLASSES),
+                rules=persistentvolumes.CLASSES),
         _served("", "v1", "Endpoints", "endpoints", short="ep", rules=PLAIN),
-        _served("batch", "v1", "Job", "jobs", status=True, category="all", rules=batch.RULES,
+        _served("batch", "v1", "Job", "jobs", status=True, category="all", rules=jobs.RULES,
                 fields={"status.successful": path_reader("status.succeeded")}),
         _served("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short="hpa", status=True,
                 category="all",

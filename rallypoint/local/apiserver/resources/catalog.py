@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin, customresources
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.resources.resource import Served
 
 VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?")
 STAGES = ("", "beta", "alpha")

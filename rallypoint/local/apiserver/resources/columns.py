@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resources import Column
+from rallypoint.local.apiserver.resources.resource import Column
 
 NONE = "<none>"
 

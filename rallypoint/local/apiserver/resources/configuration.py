@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resources import Rules
+from rallypoint.local.apiserver.resources.resource import Rules
 
 LIMIT_BYTES = 2**20
 NEEDED = {

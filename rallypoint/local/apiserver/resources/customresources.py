@@ -13,8 +13,8 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quo
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.columns import BUILTIN, CREATED_AT, NAME
-from rallypoint.local.apiserver.resources.resources import Column, Rules, Scale, Served
-from rallypoint.local.apiserver.schema.schema import Compiler, Node
+from rallypoint.local.apiserver.resources.resource import Column, Rules, Scale, Served
+from rallypoint.local.apiserver.schema.structural import Compiler, Node
 
 GROUP = "apiextensions.k8s.io"
 

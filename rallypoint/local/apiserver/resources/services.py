@@ -10,7 +10,7 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resources import Rules
+from rallypoint.local.apiserver.resources.resource import Rules
 
 HEADLESS = "None"
 

@@ -12,8 +12,8 @@ import orjson
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.expressions import MISSING as NO_OLD
-from rallypoint.local.apiserver.schema.schema import WHOLE, Node
+from rallypoint.local.apiserver.schema.cel import MISSING as NO_OLD
+from rallypoint.local.apiserver.schema.structural import WHOLE, Node
 
 UNCHECKED = FieldError(
     "FieldValueInvalid",

@@ -5,7 +5,7 @@ The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what curr
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.resources.resource import Served
 
 VERSION = {
     "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",

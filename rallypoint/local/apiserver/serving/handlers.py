@@ -19,23 +19,23 @@ from rallypoint.local.apiserver.apimachinery.selectors import terms
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import Attributes
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, PodTokens, User
-from rallypoint.local.apiserver.patches import patch, strategic
-from rallypoint.local.apiserver.registry import applying, subresources
+from rallypoint.local.apiserver.patches import jsonpatch, strategic
+from rallypoint.local.apiserver.registry import fieldmanager, subresources
 from rallypoint.local.apiserver.registry.deletion import delete
-from rallypoint.local.apiserver.registry.reading import ListOptions, listed
+from rallypoint.local.apiserver.registry.lists import ListOptions, listed
 from rallypoint.local.apiserver.registry.requests import (
     Answer,
     DeleteOptions,
+    PathNotFound,
     Target,
-    Unserved,
     WriteOptions,
     target,
 )
-from rallypoint.local.apiserver.registry.writing import Edit, Writer
+from rallypoint.local.apiserver.registry.writer import Edit, Writer
 from rallypoint.local.apiserver.schema.validation import json_type
 from rallypoint.local.apiserver.serving import discovery, openapi, protobuf, views
-from rallypoint.local.apiserver.serving.front import Call, Disconnect, Front
-from rallypoint.local.apiserver.serving.watching import Watch
+from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect, Front
+from rallypoint.local.apiserver.serving.watch import Watch
 from rallypoint.local.apiserver.serving.yaml_document import yaml_document
 from rallypoint.local.apiserver.storage.store import Entry, Store
 
@@ -108,7 +108,7 @@ class Handlers:
             return await self._answer(request)
         except StatusError as error:
             return _json(error.status, error.code)
-        except Unserved as unserved:
+        except PathNotFound as unserved:
             if unserved.plain:
                 return web.Response(status=404, text="404 page not found\n")
             return _json(errors.no_such_resource().status, 404)
@@ -281,7 +281,7 @@ class Handlers:
     def _patch(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "PatchOptions", user)
         if request.content_type == APPLY_PATCH:
-            return self._show(request, found, applying.apply(self._writer, found, _parsed(body), options))
+            return self._show(request, found, fieldmanager.apply(self._writer, found, _parsed(body), options))
         edit = _edit(request.content_type, found, body)
         if found.subresource == "scale" and found.served.scale is not None:
             answer = subresources.write_scale(self._writer, found, found.served.scale, edit, options)
@@ -347,7 +347,7 @@ class Handlers:
             case _:
                 pass
         if document is None:
-            raise Unserved(plain=True)
+            raise PathNotFound(plain=True)
         return _json(document)
 
 
@@ -443,7 +443,7 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
 def _unpacked(found: Target, body: bytes) -> Json:
     try:
         return protobuf.decode(body)
-    except protobuf.NotReadable as error:
+    except protobuf.DecodeError as error:
         kind = found.served.kind
         message = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise errors.bad_request(message) from error
@@ -474,10 +474,10 @@ def _edit(media: str, found: Target, body: bytes) -> Edit:
         raise errors.bad_request(f"error decoding patch: {error}") from error
     if media == JSON_PATCH:
         if not isinstance(given, list):
-            raise patch.wrong_form(json_type(given), "[]handlers.jsonPatchOp")
-        return lambda old: patch.apply(old, given)
+            raise jsonpatch.wrong_form(json_type(given), "[]handlers.jsonPatchOp")
+        return lambda old: jsonpatch.apply(old, given)
     if not isinstance(given, dict):
-        raise patch.wrong_form(json_type(given), "map[string]interface {}")
+        raise jsonpatch.wrong_form(json_type(given), "map[string]interface {}")
     if media == MERGE_PATCH:
-        return lambda old: patch.merge(old, given)
+        return lambda old: jsonpatch.merge(old, given)
     return lambda old: strategic.merge(found.served.schema, old, given)

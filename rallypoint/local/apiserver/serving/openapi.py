@@ -8,8 +8,8 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resources import Served
-from rallypoint.local.apiserver.resources.trim import REF, references
+from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.schema_generator import REF, references
 
 VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
 

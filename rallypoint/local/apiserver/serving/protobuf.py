@@ -43,7 +43,7 @@ _BESIDES: dict[str, Json] = {
 Field = tuple[int, int, Any]
 
 
-class NotReadable(ValueError):
+class DecodeError(ValueError):
     """The bytes are no such message, or its kind is not known."""
 
 
@@ -57,10 +57,10 @@ def decode(body: bytes) -> Json:
     """The object in an envelope, as JSON has it.
 
     Raises:
-        NotReadable: there is none, or it is of a kind whose fields are not known.
+        DecodeError: there is none, or it is of a kind whose fields are not known.
     """
     if not body.startswith(MAGIC):
-        raise NotReadable("the magic bytes are missing")
+        raise DecodeError("the magic bytes are missing")
     try:
         envelope = {number: value for number, _, value in _fields(body[len(MAGIC) :])}
         kind = {number: value.decode() for number, _, value in _fields(envelope.get(1, b""))}
@@ -68,7 +68,7 @@ def decode(body: bytes) -> Json:
         definition = _definition(api_version, name)
         found = _message(envelope.get(2, b""), _numbers()[definition], _properties(definition))
     except (IndexError, UnicodeDecodeError, struct.error, AttributeError, TypeError) as error:
-        raise NotReadable(f"the message is damaged: {error}") from error
+        raise DecodeError(f"the message is damaged: {error}") from error
     return {"kind": name, "apiVersion": api_version, **found}
 
 
@@ -77,7 +77,7 @@ def _definition(api_version: str, kind: str) -> str:
         return DELETE_OPTIONS
     name = builtin.schemas().kinds.get(f"{api_version.rpartition('/')[0]}/{kind}", "")
     if name not in _numbers():
-        raise NotReadable(f"no fields are known of {kind} in {api_version}")
+        raise DecodeError(f"no fields are known of {kind} in {api_version}")
     return name
 
 
@@ -175,7 +175,7 @@ def _fields(data: bytes) -> Iterator[Field]:
         elif wire in FIXED:
             size = FIXED[wire]
         else:
-            raise NotReadable(f"wire type {wire}")
+            raise DecodeError(f"wire type {wire}")
         if at + size > len(data):
             raise IndexError("it ends too early")
         yield number, wire, data[at : at + size]

@@ -10,7 +10,7 @@ import orjson
 from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resources import Column, Served
+from rallypoint.local.apiserver.resources.resource import Column, Served
 from rallypoint.local.apiserver.storage.store import Entry
 
 META = "meta.k8s.io/v1"

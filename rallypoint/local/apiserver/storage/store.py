@@ -106,7 +106,7 @@ class Watcher:
         return taken
 
 
-class Keeper(Protocol):
+class ChangeRecorder(Protocol):
     """Keeps changes beyond the life of this process."""
 
     def record(self, collection: str, change: Change) -> None: ...
@@ -191,7 +191,7 @@ class Store:
         self.dependents: dict[str, set[tuple[Collection, Key]]] = {}
         """Owner UID, with the objects that name it; the owner need not exist."""
         self.listeners: list[asyncio.Queue[tuple[Collection, Change]]] = []
-        self.keeper: Keeper | None = None
+        self.keeper: ChangeRecorder | None = None
         self._history = history
 
     def collection(self, name: str) -> Collection:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
-from rallypoint.local.apiserver.serving import watching
+from rallypoint.local.apiserver.serving import watch
 from rallypoint.testing.wire import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
@@ -152,7 +152,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     server: ApiServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue overflows while its socket is full; writers are not held up."""
-    monkeypatch.setattr(watching, "CAPACITY", 4)
+    monkeypatch.setattr(watch, "CAPACITY", 4)
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(

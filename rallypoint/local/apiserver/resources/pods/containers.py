@@ -10,7 +10,7 @@ from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.pods import probing, volumes
+from rallypoint.local.apiserver.resources.pods import probes, volumes
 
 OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Those without a domain that containers may ask for, beside huge pages."""
@@ -31,9 +31,9 @@ def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldErro
             place = f"{path}.{role}[{i}]"
             yield from _container(container, place, mountable, seen)
             if role == "initContainers" and container.get("restartPolicy") != "Always":
-                yield from probing.unattended(container, place)
+                yield from probes.unattended(container, place)
             else:
-                yield from probing.attended(container, place, grace_seconds)
+                yield from probes.attended(container, place, grace_seconds)
 
 
 def _container(container: Json, path: str, mountable: set[str], seen: set[str]) -> Iterator[FieldError]:

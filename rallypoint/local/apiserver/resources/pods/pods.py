@@ -12,8 +12,8 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.metadata import label_problems
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.pods import containers, placement, volumes
-from rallypoint.local.apiserver.resources.resources import Rules
+from rallypoint.local.apiserver.resources.pods import containers, scheduling, volumes
+from rallypoint.local.apiserver.resources.resource import Rules
 
 FIELDS = {
     path: path_reader(path)
@@ -201,11 +201,11 @@ def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
         field, given = f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"]
         yield field_errors.invalid(field, given, "must be between 1 and 2147483647, inclusive")
     yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
-    yield from placement.affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    yield from scheduling.affinity(spec.get("affinity") or {}, f"{path}.affinity")
     for name in ("hostname", "subdomain"):
         if spec.get(name) and (wrong := names.label(spec[name])):
             yield field_errors.invalid(f"{path}.{name}", spec[name], wrong)
-    yield from placement.tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
+    yield from scheduling.tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
 
 
 FIXED = (

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.controllers.expiry import forget_events
+from rallypoint.local.apiserver.controllers.expiry import expire_events
 from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ async def test_events_are_kept_for_an_hour() -> None:
             "lastTimestamp": moment,
         }
         writer.create(Target(served, "default"), event, WriteOptions())
-    running = asyncio.create_task(forget_events(writer))
+    running = asyncio.create_task(expire_events(writer))
     seen: dict[int, list[str]] = {}
     for minutes in (59, 65, 95):
         await asyncio.sleep(minutes * 60 - loop.time())

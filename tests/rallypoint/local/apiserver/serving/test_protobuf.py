@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.apiserver.serving.protobuf import MAGIC, NotReadable, decode
+from rallypoint.local.apiserver.serving.protobuf import MAGIC, DecodeError, decode
 
 
 def varint(value: int) -> bytes:
@@ -132,5 +132,5 @@ def test_options_of_a_deletion() -> None:
     ],
 )
 def test_what_cannot_be_read(body: Any) -> None:
-    with pytest.raises(NotReadable):
+    with pytest.raises(DecodeError):
         decode(body)

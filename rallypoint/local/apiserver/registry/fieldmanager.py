@@ -16,8 +16,8 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.metadata import timestamp
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOptions
-from rallypoint.local.apiserver.registry.writing import Writer
-from rallypoint.local.apiserver.schema.schema import MISSING, Node, shape
+from rallypoint.local.apiserver.registry.writer import Writer
+from rallypoint.local.apiserver.schema.structural import MISSING, Node, shape
 from rallypoint.local.apiserver.storage.store import Entry
 
 ANY = Node()
@@ -40,7 +40,7 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
     node = target.served.schema
     _refuse_unknown(target, wanted)
     there = writer.collection(target.served).entries.get((target.namespace, target.name))
-    managed = Managed(
+    managed = FieldManager(
         target, options.manager, [] if there is None else there.metadata.get("managedFields", [])
     )
     own = fields(node, _owned(wanted))
@@ -80,7 +80,7 @@ def _owned(wanted: Json) -> Json:
     return {**rest, "metadata": given} if given else rest
 
 
-class Managed:
+class FieldManager:
     """The managers of one object, seen by one of them."""
 
     def __init__(self, target: Target, manager: str, listed: list[Json]) -> None:
@@ -114,7 +114,7 @@ class Managed:
 
 
 def _refuse_conflicts(
-    managed: Managed, node: Node, own: Json, wanted: Json, there: Entry, *, force: bool
+    managed: FieldManager, node: Node, own: Json, wanted: Json, there: Entry, *, force: bool
 ) -> None:
     if force:
         return

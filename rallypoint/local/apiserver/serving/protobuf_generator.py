@@ -1,6 +1,6 @@
 """Writes ``numbers.json``: the numbers that fields have in Kubernetes' protobuf, read from its Go types.
 
-    python -m rallypoint.local.apiserver.serving.numbering MODULES
+    python -m rallypoint.local.apiserver.serving.protobuf_generator MODULES
 
 MODULES is the folder of the ``k8s.io`` modules in a Go module cache. ``trim`` has written before which types are
 wanted. A field is ``name``, or ``name*`` where Go has a pointer: only then does a zero that is sent mean something. The

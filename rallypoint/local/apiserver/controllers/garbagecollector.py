@@ -12,14 +12,14 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import FOREGROUND, ORPHAN, delete
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target
-from rallypoint.local.apiserver.registry.writing import Writer
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.registry.writer import Writer
+from rallypoint.local.apiserver.resources.resource import Served
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Key
 
 Place = tuple[Collection, Key]
 
 
-class Collector:
+class GarbageCollector:
     """Works through the changes of one store until cancelled."""
 
     def __init__(self, writer: Writer) -> None:

@@ -8,7 +8,7 @@ import orjson
 
 from rallypoint.local.apiserver.apimachinery import errors
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.registry.reading import ListOptions, revision, too_new
+from rallypoint.local.apiserver.registry.lists import ListOptions, revision, too_new
 from rallypoint.local.apiserver.serving.views import View
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Gone, Store, Watcher
 

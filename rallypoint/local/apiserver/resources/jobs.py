@@ -9,7 +9,7 @@ from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import pods
-from rallypoint.local.apiserver.resources.resources import Rules
+from rallypoint.local.apiserver.resources.resource import Rules
 
 PREFIX = "batch.kubernetes.io/"
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from api import quantity
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.expressions import Rule
+from rallypoint.local.apiserver.schema.cel import Rule
 
 MISSING: Any = object()
 
@@ -175,7 +175,7 @@ QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEi
 
 
 @dataclass(frozen=True, slots=True)
-class Mistyped:
+class TypeMismatch:
     """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
 
     path: str
@@ -189,14 +189,14 @@ class Mistyped:
         return f"json: cannot unmarshal {self.given} into Go struct field {place} of type {self.wanted}"
 
 
-def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> Mistyped | str | None:
+def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> TypeMismatch | str | None:
     """The first value that does not fit its field, or what is wrong with it; nothing else about it is asked."""
     if node.format == "quantity" and value is not None and _is_no_quantity(value):
         return QUANTITIES
     if value is None or node.int_or_string or not node.type:
         return None
     if not _fits(node, value):
-        return Mistyped(path, holder, _given(node, value), _go_type(node))
+        return TypeMismatch(path, holder, _given(node, value), _go_type(node))
     if node.format == "byte" and (end := _beyond_base64(value)) is not None:
         return f"illegal base64 data at input byte {end}"
     if isinstance(value, dict):

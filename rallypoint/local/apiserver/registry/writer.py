@@ -21,7 +21,7 @@ from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOp
 from rallypoint.local.apiserver.resources import customresources
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.pods import priority
-from rallypoint.local.apiserver.resources.resources import Served
+from rallypoint.local.apiserver.resources.resource import Served
 from rallypoint.local.apiserver.storage.store import Collection, Entry, Store
 
 PODS = "/pods"

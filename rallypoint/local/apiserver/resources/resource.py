@@ -8,7 +8,7 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.names import subdomain
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.schema import Node, shape
+from rallypoint.local.apiserver.schema.structural import Node, shape
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

@@ -1,6 +1,6 @@
 """Writes ``core.json``: the schemas of the built-in resources, trimmed from a real API server's OpenAPI documents.
 
-    python -m rallypoint.local.apiserver.resources.trim DOCUMENT...
+    python -m rallypoint.local.apiserver.resources.schema_generator DOCUMENT...
 
 The documents are those under ``/openapi/v3``. Descriptions and zero defaults go; what remains of a schema is what
 pruning, defaulting, merging and validating read. Done once per Kubernetes release.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
-from rallypoint.local.apiserver.patches import patch
+from rallypoint.local.apiserver.patches import jsonpatch
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -32,7 +32,7 @@ OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=4)
     ],
 )
 def test_operation(operation: dict[str, Any], expected: Any) -> None:
-    assert patch.apply({"a": [1, 2]}, [operation]) == expected
+    assert jsonpatch.apply({"a": [1, 2]}, [operation]) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ def test_operation(operation: dict[str, Any], expected: Any) -> None:
 )
 def test_refused_operation(operation: Any) -> None:
     with pytest.raises(StatusError) as refused:
-        patch.apply({"a": [1, 2]}, [operation])
+        jsonpatch.apply({"a": [1, 2]}, [operation])
     assert refused.value.code == 422
 
 
 def test_too_many_operations() -> None:
     with pytest.raises(StatusError) as refused:
-        patch.apply({}, [{"op": "test", "path": "/a", "value": None}] * (patch.LIMIT + 1))
+        jsonpatch.apply({}, [{"op": "test", "path": "/a", "value": None}] * (jsonpatch.LIMIT + 1))
     assert refused.value.code == 413
 
 
 def test_what_is_not_touched_is_shared() -> None:
     document: dict[str, Any] = {"a": {"b": [1]}, "c": {"d": 1}}
 
-    changed = patch.apply(document, [{"op": "add", "path": "/c/e", "value": 2}])
+    changed = jsonpatch.apply(document, [{"op": "add", "path": "/c/e", "value": 2}])
 
     assert changed["a"] is document["a"]
     assert document["c"] == {"d": 1}
@@ -72,24 +72,27 @@ def test_what_is_not_touched_is_shared() -> None:
 
 @given(OBJECTS, OBJECTS)
 def test_merging_twice_is_merging_once(target: dict[str, Any], change: dict[str, Any]) -> None:
-    once = patch.merge(target, change)
+    once = jsonpatch.merge(target, change)
 
-    assert patch.merge(once, change) == once
+    assert jsonpatch.merge(once, change) == once
 
 
 @given(OBJECTS)
 def test_an_empty_merge_changes_nothing(target: dict[str, Any]) -> None:
-    assert patch.merge(target, {}) == target
+    assert jsonpatch.merge(target, {}) == target
 
 
 def test_copies_are_refused_once_they_add_more_than_the_limit() -> None:
     doubling = [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(64)]
 
     with pytest.raises(StatusError):
-        patch.apply({"a": "x"}, doubling)
+        jsonpatch.apply({"a": "x"}, doubling)
 
 
 def test_a_copy_within_the_limit_is_made() -> None:
-    value = "x" * (patch.MAX_COPIED_BYTES // 2)
+    value = "x" * (jsonpatch.MAX_COPIED_BYTES // 2)
 
-    assert patch.apply({"a": value}, [{"op": "copy", "from": "/a", "path": "/b"}]) == {"a": value, "b": value}
+    assert jsonpatch.apply({"a": value}, [{"op": "copy", "from": "/a", "path": "/b"}]) == {
+        "a": value,
+        "b": value,
+    }
