@@ -127,18 +127,18 @@ class ApiServer:
         Raises:
             StatusError: it is not valid.
         """
-        served = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
-        assert served is not None
+        resource = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
+        assert resource is not None
         options = WriteOptions(validation="Ignore")
-        there = self._writer.collection(served).entries.get(("", definition["metadata"]["name"]))
+        there = self._writer.collection(resource).entries.get(("", definition["metadata"]["name"]))
         if there is None:
-            self._writer.create(Target(served), definition, options)
+            self._writer.create(Target(resource), definition, options)
             return
         versioned = {
             **definition["metadata"],
             "resourceVersion": there.metadata["resourceVersion"],
         }
-        target = Target(served, name=versioned["name"])
+        target = Target(resource, name=versioned["name"])
         self._writer.update(target, {**definition, "metadata": versioned}, options)
 
     def serve_definitions(self) -> None:
@@ -149,9 +149,9 @@ class ApiServer:
             self._writer.reread(definition.object)
 
     def _add(self, group: str, plural: str, obj: Json) -> None:
-        served = self._writer.catalog.find(group, "v1", plural)
-        assert served is not None
-        self._writer.create(Target(served), obj, WriteOptions())
+        resource = self._writer.catalog.find(group, "v1", plural)
+        assert resource is not None
+        self._writer.create(Target(resource), obj, WriteOptions())
 
     def _restore(self, journal: Journal) -> None:
         self.store.restore(journal.revision, journal.objects())

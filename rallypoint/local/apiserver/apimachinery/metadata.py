@@ -54,13 +54,13 @@ def carried(new: Json, old: Json) -> Json:
 
 
 def problems(
-    metadata: Json, check_name: Callable[[str], str], *, old: Json | None = None
+    metadata: Json, validate_name: Callable[[str], str], *, old: Json | None = None
 ) -> Iterator[FieldError]:
     """What is wrong with the metadata of an object to be written."""
     name = metadata.get("name", "")
     if not name:
         yield field_errors.required("metadata.name", "name or generateName is required")
-    elif old is None and (wrong := check_name(name)):
+    elif old is None and (wrong := validate_name(name)):
         yield field_errors.invalid("metadata.name", name, wrong)
     yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
     yield from _annotations(metadata.get("annotations") or {})

@@ -16,12 +16,12 @@ async def expire_events(writer: Writer) -> None:
     """Remove events as they grow old, until cancelled."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        served = writer.catalog.find("", "v1", "events")
-        assert served is not None
+        resource = writer.catalog.find("", "v1", "events")
+        assert resource is not None
         oldest = writer.clock() - LIFETIME
-        for entry in list(writer.collection(served).entries.values()):
+        for entry in list(writer.collection(resource).entries.values()):
             if parse_time(_told(entry.object)) < oldest:
-                writer.remove(served, entry.object)
+                writer.remove(resource, entry.object)
 
 
 def _told(event: Json) -> str:

@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import FOREGROUND, ORPHAN, delete
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target
 from rallypoint.local.apiserver.registry.writer import Writer
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Key
 
 Place = tuple[Collection, Key]
@@ -51,24 +51,24 @@ class GarbageCollector:
             if collection.name == "/namespaces":
                 self._empty(given["name"])
 
-    def _live(self, place: Place) -> tuple[Served, Entry] | None:
+    def _live(self, place: Place) -> tuple[Resource, Entry] | None:
         collection, key = place
-        served = self._writer.catalog.of_collection(collection.name)
+        resource = self._writer.catalog.of_collection(collection.name)
         entry = collection.entries.get(key)
-        return None if served is None or entry is None else (served, entry)
+        return None if resource is None or entry is None else (resource, entry)
 
     def _orphaned(self, place: Place) -> None:
         """Delete an object when none of its owners is left; drop the references to those that are gone."""
         found = self._live(place)
         if found is None:
             return
-        served, entry = found
+        resource, entry = found
         owners: list[Json] = entry.metadata.get("ownerReferences", [])
         left = [owner for owner in owners if self._exists(owner, entry)]
         if not left and owners:
-            self._delete(served, entry)
+            self._delete(resource, entry)
         elif len(left) < len(owners):
-            self._write(served, entry, {"ownerReferences": left})
+            self._write(resource, entry, {"ownerReferences": left})
 
     def _exists(self, owner: Json, dependent: Entry) -> bool:
         """An owner lives in the namespace of its dependent, or in none."""
@@ -81,22 +81,22 @@ class GarbageCollector:
         found = self._live(place) if place is not None else None
         if found is None or not found[1].metadata.get("deletionTimestamp"):
             return
-        served, entry = found
+        resource, entry = found
         finalizers: list[str] = entry.metadata.get("finalizers", [])
         if ORPHAN in finalizers:
             self._release(uid)
         elif FOREGROUND not in finalizers or self._blocked(uid):
             return
         kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
-        self._write(served, entry, {"finalizers": kept})
+        self._write(resource, entry, {"finalizers": kept})
 
     def _release(self, uid: str) -> None:
         for place in list(self._store.dependents.get(uid, ())):
             found = self._live(place)
             if found is not None:
-                served, entry = found
+                resource, entry = found
                 owners = [owner for owner in entry.metadata["ownerReferences"] if owner["uid"] != uid]
-                self._write(served, entry, {"ownerReferences": owners})
+                self._write(resource, entry, {"ownerReferences": owners})
 
     def _blocked(self, uid: str) -> bool:
         """Delete the dependents of an owner; whether any that blocks its end is still there."""
@@ -127,17 +127,19 @@ class GarbageCollector:
             return
         if any(namespace in collection.namespaces for collection in self._store.collections.values()):
             return
-        served, entry = found
-        self._writer.put(served, {**entry.object, "spec": {**entry.object.get("spec", {}), "finalizers": []}})
+        resource, entry = found
+        self._writer.put(
+            resource, {**entry.object, "spec": {**entry.object.get("spec", {}), "finalizers": []}}
+        )
 
-    def _delete(self, served: Served, entry: Entry) -> None:
+    def _delete(self, resource: Resource, entry: Entry) -> None:
         namespace, name = entry.key
         try:
-            delete(self._writer, Target(served, namespace, name), DeleteOptions(propagation="Background"))
+            delete(self._writer, Target(resource, namespace, name), DeleteOptions(propagation="Background"))
         except StatusError as error:
             if error.code != 404:
                 raise
 
-    def _write(self, served: Served, entry: Entry, changed: Json) -> None:
+    def _write(self, resource: Resource, entry: Entry, changed: Json) -> None:
         given = {key: value for key, value in (entry.metadata | changed).items() if value != []}
-        self._writer.put(served, {**entry.object, "metadata": given})
+        self._writer.put(resource, {**entry.object, "metadata": given})

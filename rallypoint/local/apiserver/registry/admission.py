@@ -8,111 +8,111 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_requ
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quoted
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import WriteOptions
-from rallypoint.local.apiserver.resources.resource import Scale, Served, read_path
+from rallypoint.local.apiserver.resources.resource import Resource, Scale, read_path
 from rallypoint.local.apiserver.schema import validation
 from rallypoint.local.apiserver.schema.structural import mistyped, shape
 from rallypoint.local.apiserver.schema.validation import json_type
 
 
-def patched(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+def patched(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
     """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
     try:
-        return decode(served, body, options, warnings)
+        return decode(resource, body, options, warnings)
     except StatusError as error:
-        if error.code != 400 or served.custom:
+        if error.code != 400 or resource.custom:
             raise
-        why = error.message.partition(f"handled as a {served.kind}: ")[2] or error.message
+        why = error.message.partition(f"handled as a {resource.kind}: ")[2] or error.message
         raise errors.invalid("", "", "", [field_errors.invalid("patch", quoted(body), why)]) from error
 
 
-def decode(served: Served, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+def decode(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
     """The object of a body, as its resource understands it; ``warnings`` collects what was dropped.
 
     Raises:
         StatusError: it is of another kind, its types are wrong, or (strict) it has unknown fields.
     """
-    _check_kind(served, body)
-    _check_types(served, body)
+    _check_kind(resource, body)
+    _check_types(resource, body)
     unknown: list[str] = []
-    shaped = shape(served.schema, body, unknown)
-    if served.custom:
+    shaped = shape(resource.schema, body, unknown)
+    if resource.custom:
         unknown.sort()
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise bad_request(_unfit(served, served.kind, f"strict decoding error: {listed}"))
+        raise bad_request(_unfit(resource, resource.kind, f"strict decoding error: {listed}"))
     if options.validation == "Warn":
         warnings += [f'unknown field "{path}"' for path in unknown]
     rest = {name: part for name, part in shaped.items() if name not in ("kind", "apiVersion", "metadata")}
     obj = {
-        "kind": served.kind,
-        "apiVersion": served.stored_as,
+        "kind": resource.kind,
+        "apiVersion": resource.storage_api_version,
         "metadata": shaped.get("metadata") or {},
         **rest,
     }
-    return served.rules.default(obj)
+    return resource.strategy.default(obj)
 
 
-def _unfit(served: Served, kind: str, why: str) -> str:
-    return f'{kind} in version "{served.version}" cannot be handled as a {served.kind}: {why}'
+def _unfit(resource: Resource, kind: str, why: str) -> str:
+    return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
 
 
-def _check_kind(served: Served, body: Any) -> None:
+def _check_kind(resource: Resource, body: Any) -> None:
     if not isinstance(body, dict):
         why = f"couldn't get version/kind; json parse error: json: cannot unmarshal {json_type(body)}"
-        raise bad_request(f"the object provided is unrecognized (must be of type {served.kind}): {why}")
+        raise bad_request(f"the object provided is unrecognized (must be of type {resource.kind}): {why}")
     kind, version = body.get("kind", ""), body.get("apiVersion", "")
-    if served.custom:
-        _check_custom_kind(served, body, kind, version)
-    elif kind and kind != served.kind:
-        why = f"converting (v1.{kind}) to (core.{served.kind}): unknown conversion"
-        raise bad_request(_unfit(served, kind, why))
-    elif version and version != served.api_version:
-        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+    if resource.custom:
+        _check_custom_kind(resource, body, kind, version)
+    elif kind and kind != resource.kind:
+        why = f"converting (v1.{kind}) to (core.{resource.kind}): unknown conversion"
+        raise bad_request(_unfit(resource, kind, why))
+    elif version and version != resource.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         raise bad_request(message)
 
 
-def _check_custom_kind(served: Served, body: Json, kind: str, version: str) -> None:
+def _check_custom_kind(resource: Resource, body: Json, kind: str, version: str) -> None:
     if not kind or not version:
         what = "Kind" if not kind else "apiVersion"
-        message = f"the object provided is unrecognized (must be of type {served.kind}): Object '{what}' is missing in '{body}'"
+        message = f"the object provided is unrecognized (must be of type {resource.kind}): Object '{what}' is missing in '{body}'"
         raise bad_request(message)
-    if version != served.api_version:
-        message = f"the API version in the data ({version}) does not match the expected API version ({served.api_version})"
+    if version != resource.api_version:
+        message = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         raise bad_request(message)
-    if kind != served.kind:
-        wrong = field_errors.invalid("kind", kind, f"must be {served.kind}")
-        raise errors.invalid(served.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
+    if kind != resource.kind:
+        wrong = field_errors.invalid("kind", kind, f"must be {resource.kind}")
+        raise errors.invalid(resource.group, kind, (body.get("metadata") or {}).get("name", ""), [wrong])
 
 
-def _check_types(served: Served, body: Json) -> None:
-    if served.custom:
-        wrong = mistyped(served.schema.properties["metadata"], body.get("metadata"))
+def _check_types(resource: Resource, body: Json) -> None:
+    if resource.custom:
+        wrong = mistyped(resource.schema.properties["metadata"], body.get("metadata"))
     else:
-        wrong = mistyped(served.schema, body)
+        wrong = mistyped(resource.schema, body)
     if wrong is not None:
-        raise bad_request(_unfit(served, served.kind, str(wrong)))
+        raise bad_request(_unfit(resource, resource.kind, str(wrong)))
 
 
-def check(served: Served, new: Json, old: Json | None = None, part: str = "") -> None:
+def check(resource: Resource, new: Json, old: Json | None = None, part: str = "") -> None:
     """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
 
     Raises:
         StatusError: 422, with every reason.
     """
     before = None if old is None else old["metadata"]
-    problems = list(metadata.problems(new["metadata"], served.rules.check_name, old=before))
-    if served.custom:
-        scale = () if served.scale is None else tuple(_scale_problems(served.scale, new))
-        problems += validation.problems(served.schema, new, old, part=part, earlier=problems, later=scale)
+    problems = list(metadata.problems(new["metadata"], resource.strategy.validate_name, old=before))
+    if resource.custom:
+        scale = () if resource.scale is None else tuple(_scale_problems(resource.scale, new))
+        problems += validation.problems(resource.schema, new, old, part=part, earlier=problems, later=scale)
     else:
-        problems += validation.enumerated(served.schema, new, old)
+        problems += validation.enumerated(resource.schema, new, old)
     # An object that was taken under other rules can still be ended: what it asks for is not judged again.
     if old is None or "spec" not in new or new["spec"] != old.get("spec"):
-        problems += served.rules.validate(new)
+        problems += resource.strategy.validate(new)
     if old is not None:
-        problems += served.rules.validate_update(new, old)
+        problems += resource.strategy.validate_update(new, old)
     if problems:
-        raise errors.invalid(served.group, served.kind, new["metadata"].get("name", ""), problems)
+        raise errors.invalid(resource.group, resource.kind, new["metadata"].get("name", ""), problems)
 
 
 def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:

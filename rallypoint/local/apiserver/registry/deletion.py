@@ -12,7 +12,7 @@ from rallypoint.local.apiserver.apimachinery import errors, metadata
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target
 from rallypoint.local.apiserver.registry.writer import Writer, is_over
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Entry
 
 FOREGROUND = "foregroundDeletion"
@@ -23,57 +23,57 @@ DEFAULT_GRACE_SECONDS = 30
 
 def delete(writer: Writer, target: Target, options: DeleteOptions) -> Answer:
     """Delete one object, or begin to."""
-    served, entry = target.served, writer.find(target)
-    _check(served, entry, options)
-    changed = _ending(writer, served, entry.object, options)
-    over = is_over(served, changed)
+    resource, entry = target.resource, writer.find(target)
+    _check(resource, entry, options)
+    changed = _ending(writer, resource, entry.object, options)
+    over = is_over(resource, changed)
     if changed == entry.object and not over:
         return Answer(entry)
     result: Entry | Json = changed
     if not options.dry_run:
-        result = _carry_out(writer, served, entry, changed, over=over)
+        result = _carry_out(writer, resource, entry, changed, over=over)
     if not over:
         return Answer(result)
-    return Answer(result if served.rules.shown_when_deleted else _done(served, entry))
+    return Answer(result if resource.strategy.returns_deleted_object else _done(resource, entry))
 
 
-def _carry_out(writer: Writer, served: Served, entry: Entry, changed: Json, *, over: bool) -> Entry:
+def _carry_out(writer: Writer, resource: Resource, entry: Entry, changed: Json, *, over: bool) -> Entry:
     """What has a grace period is seen to end before it is gone; the rest is gone as it was."""
     if not over:
-        return writer.put(served, changed)
+        return writer.put(resource, changed)
     last = entry.object
-    if served.rules.graceful:
-        last = writer.store.put(writer.collection(served), changed).object
-    return writer.remove(served, last)
+    if resource.strategy.graceful:
+        last = writer.store.put(writer.collection(resource), changed).object
+    return writer.remove(resource, last)
 
 
-def _check(served: Served, entry: Entry, options: DeleteOptions) -> None:
+def _check(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
     uid, version = entry.metadata["uid"], entry.metadata["resourceVersion"]
     if options.uid and options.uid != uid:
         why = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
             "The object might have been deleted and then recreated"
         )
-        raise errors.conflict(served.group, served.kind, entry.metadata["name"], why)
+        raise errors.conflict(resource.group, resource.kind, entry.metadata["name"], why)
     if options.version and options.version != version:
         why = (
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion "
             f"in record ({version}). The object might have been modified"
         )
-        raise errors.conflict(served.group, served.kind, entry.metadata["name"], why)
+        raise errors.conflict(resource.group, resource.kind, entry.metadata["name"], why)
 
 
-def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -> Json:
+def _ending(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
     """The object as it is while it goes; unchanged when it is already going and nothing is to be hurried."""
     given: Json = obj["metadata"]
     now = writer.clock()
-    if served.rules.emptied_first:
+    if resource.strategy.emptied_first:
         if given.get("deletionTimestamp"):
             return obj
         stamped = {**given, "deletionTimestamp": metadata.timestamp(now)}
         return {**obj, "metadata": stamped, "status": {**obj.get("status", {}), "phase": "Terminating"}}
-    start, grace = now, _grace(served, obj, options)
-    finalizers = _finalizers(served, given, options)
+    start, grace = now, _grace(resource, obj, options)
+    finalizers = _finalizers(resource, given, options)
     if given.get("deletionTimestamp"):
         if grace >= given.get("deletionGracePeriodSeconds", 0) and finalizers == given.get("finalizers", []):
             return obj
@@ -83,7 +83,7 @@ def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -
         generation = given.get("generation")
     else:
         generation = given["generation"] + 1 if "generation" in given else None
-    if finalizers and not _waits_for_node(served, obj):
+    if finalizers and not _waits_for_node(resource, obj):
         grace = 0
     ended = {key: value for key, value in given.items() if key not in ("finalizers", "generation")}
     ended["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=grace))
@@ -95,29 +95,29 @@ def _ending(writer: Writer, served: Served, obj: Json, options: DeleteOptions) -
     return {**obj, "metadata": ended}
 
 
-def _waits_for_node(served: Served, obj: Json) -> bool:
+def _waits_for_node(resource: Resource, obj: Json) -> bool:
     """Whether a node runs something of the object, which it has to end first."""
-    if not served.rules.graceful or not obj["spec"].get("nodeName"):
+    if not resource.strategy.graceful or not obj["spec"].get("nodeName"):
         return False
     return obj.get("status", {}).get("phase") not in ("Succeeded", "Failed")
 
 
-def _grace(served: Served, obj: Json, options: DeleteOptions) -> int:
-    if not _waits_for_node(served, obj):
+def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
+    if not _waits_for_node(resource, obj):
         return 0
     if options.grace_seconds is not None:
         return max(options.grace_seconds, 0)
     return int(obj["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
 
 
-def _finalizers(served: Served, given: Json, options: DeleteOptions) -> list[str]:
+def _finalizers(resource: Resource, given: Json, options: DeleteOptions) -> list[str]:
     """The finalizers, with the garbage collector's own added or removed as the deletion asks."""
     finalizers: list[str] = list(given.get("finalizers") or [])
     policy = options.propagation
     if not policy:
         if FOREGROUND in finalizers or ORPHAN in finalizers:
             return finalizers
-        policy = served.rules.propagation
+        policy = resource.strategy.propagation
     kept = [name for name in finalizers if name not in (FOREGROUND, ORPHAN)]
     match policy:
         case "Foreground":
@@ -128,9 +128,9 @@ def _finalizers(served: Served, given: Json, options: DeleteOptions) -> list[str
             return kept
 
 
-def _done(served: Served, entry: Entry) -> Json:
+def _done(resource: Resource, entry: Entry) -> Json:
     details: dict[str, Any] = {"name": entry.metadata["name"]}
-    if served.group:
-        details["group"] = served.group
-    details |= {"kind": served.plural, "uid": entry.metadata["uid"]}
+    if resource.group:
+        details["group"] = resource.group
+    details |= {"kind": resource.plural, "uid": entry.metadata["uid"]}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

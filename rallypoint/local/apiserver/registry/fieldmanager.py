@@ -37,9 +37,9 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [required])
     if not isinstance(wanted, dict):
         raise errors.bad_request("error decoding YAML: the applied configuration is not an object")
-    node = target.served.schema
+    node = target.resource.schema
     _refuse_unknown(target, wanted)
-    there = writer.collection(target.served).entries.get((target.namespace, target.name))
+    there = writer.collection(target.resource).entries.get((target.namespace, target.name))
     managed = FieldManager(
         target, options.manager, [] if there is None else there.metadata.get("managedFields", [])
     )
@@ -65,10 +65,10 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
 
 def _refuse_unknown(target: Target, wanted: Json) -> None:
     unknown: list[str] = []
-    shape(target.served.schema, wanted, unknown)
+    shape(target.resource.schema, wanted, unknown)
     if unknown:
-        served = target.served
-        about = f"{target.namespace}/{target.name}; {served.api_version}, Kind={served.kind}"
+        resource = target.resource
+        about = f"{target.namespace}/{target.name}; {resource.api_version}, Kind={resource.kind}"
         listed = "; ".join(f".{path}: field not declared in schema" for path in sorted(unknown))
         raise StatusError(500, "", f"failed to create typed patch object ({about}): {listed}")
 
@@ -98,7 +98,7 @@ class FieldManager:
         made = {
             "manager": self._manager,
             "operation": "Apply",
-            "apiVersion": self._target.served.api_version,
+            "apiVersion": self._target.resource.api_version,
             "time": now,
             "fieldsType": "FieldsV1",
             "fieldsV1": own,

@@ -48,7 +48,7 @@ class ListOptions:
         """
         predicate = selectors.both(
             selectors.labels(query.get("labelSelector", "")),
-            selectors.fields(query.get("fieldSelector", ""), target.served.selectable),
+            selectors.fields(query.get("fieldSelector", ""), target.resource.selectable_fields),
         )
         if target.name:
             name = target.name

@@ -10,7 +10,7 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, User
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Entry
 
 
@@ -18,14 +18,14 @@ from rallypoint.local.apiserver.storage.store import Entry
 class Target:
     """A collection (no name), an object, or a subresource of one."""
 
-    served: Served
+    resource: Resource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
 
     @property
     def missing(self) -> StatusError:
-        return errors.not_found(self.served.group, self.served.plural, self.name)
+        return errors.not_found(self.resource.group, self.resource.plural, self.name)
 
 
 @dataclass(slots=True)
@@ -60,15 +60,17 @@ def target(catalog: Catalog, path: str) -> Target:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
-    served = catalog.find(group, version, rest[0])
-    fits = served is not None and (bool(namespace) == served.namespaced or (not namespace and len(rest) == 1))
-    if served is None or not fits or len(rest) > 3:
+    resource = catalog.find(group, version, rest[0])
+    fits = resource is not None and (
+        bool(namespace) == resource.namespaced or (not namespace and len(rest) == 1)
+    )
+    if resource is None or not fits or len(rest) > 3:
         known = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
         custom = any(other.custom for other in catalog if other.group == group)
         raise PathNotFound(plain=known or custom)
-    found = Target(served, namespace, *rest[1:])
-    if found.subresource and found.subresource not in served.subresources:
-        raise found.missing if served.custom else PathNotFound(plain=False)
+    found = Target(resource, namespace, *rest[1:])
+    if found.subresource and found.subresource not in resource.subresources:
+        raise found.missing if resource.custom else PathNotFound(plain=False)
     return found
 
 

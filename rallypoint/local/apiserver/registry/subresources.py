@@ -55,7 +55,7 @@ def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, option
         kept = {key: given[key] for key in ("name", "namespace", "resourceVersion", "uid") if given.get(key)}
         return {**changed, "metadata": {**old["metadata"], **kept}}
 
-    main = Target(target.served, target.namespace, target.name)
+    main = Target(target.resource, target.namespace, target.name)
     answer = writer.patch(main, edited, options)
     return Answer(scale_of(answer.object, paths), answer.code, answer.warnings)
 
@@ -67,7 +67,7 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> An
     if not node or (kind and kind != "Node"):
         raise errors.StatusError(500, "", field_errors.required("target.name").text)
     entry = writer.find(target)
-    pod, subject = entry.object, f"{target.served.plural}/binding"
+    pod, subject = entry.object, f"{target.resource.plural}/binding"
     if pod["metadata"].get("deletionTimestamp"):
         why = f"pod {target.name} is being deleted, cannot be assigned to a host"
         raise errors.conflict("", subject, target.name, why)
@@ -75,7 +75,7 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> An
         why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
         raise errors.conflict("", subject, target.name, why)
     if not options.dry_run:
-        writer.put(target.served, _bound(writer, entry, node))
+        writer.put(target.resource, _bound(writer, entry, node))
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
     return Answer(status, 201)
 

@@ -21,7 +21,7 @@ from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOp
 from rallypoint.local.apiserver.resources import customresources
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.pods import priority
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Collection, Entry, Store
 
 PODS = "/pods"
@@ -29,7 +29,7 @@ PODS = "/pods"
 Edit = Callable[[Json], Json]
 """Makes the wanted object from the one that is there."""
 
-Decode = Callable[[Served, Any, WriteOptions, list[str]], Json]
+Decode = Callable[[Resource, Any, WriteOptions, list[str]], Json]
 
 
 class Writer:
@@ -53,8 +53,8 @@ class Writer:
         self._auto_namespaces = auto_namespaces
         self._notices = notices
 
-    def collection(self, served: Served) -> Collection:
-        return self.store.collection(served.collection)
+    def collection(self, resource: Resource) -> Collection:
+        return self.store.collection(resource.collection)
 
     def find(self, target: Target) -> Entry:
         """The object of a target.
@@ -62,7 +62,7 @@ class Writer:
         Raises:
             StatusError: 404.
         """
-        found = self.collection(target.served).entries.get((target.namespace, target.name))
+        found = self.collection(target.resource).entries.get((target.namespace, target.name))
         if found is None:
             raise target.missing
         return found
@@ -70,39 +70,39 @@ class Writer:
     def create(
         self, target: Target, body: Any, options: WriteOptions, managed_fields: Sequence[Json] = ()
     ) -> Answer:
-        served = target.served
-        warnings = [self._notices[served.collection]] if served.collection in self._notices else []
-        obj = admission.decode(served, body, options, warnings)
+        resource = target.resource
+        warnings = [self._notices[resource.collection]] if resource.collection in self._notices else []
+        obj = admission.decode(resource, body, options, warnings)
         given = obj["metadata"]
         self._check_place(target, given)
         if given.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_namespace(target, given.get("name", ""))
         obj["metadata"] = metadata.stamp(
-            given, target.namespace, self.clock(), self._rng, generation=served.rules.counts_generation
+            given, target.namespace, self.clock(), self._rng, generation=resource.strategy.counts_generation
         )
         if managed_fields:
             obj["metadata"]["managedFields"] = list(managed_fields)
-        if served.custom and "status" in served.subresources:
+        if resource.custom and "status" in resource.subresources:
             obj.pop("status", None)
-        obj = served.rules.prepare(obj)
-        if served.collection == PODS:
+        obj = resource.strategy.prepare_create(obj)
+        if resource.collection == PODS:
             classes = self.store.collection(priority.CLASSES).entries.values()
             obj = priority.with_priority(obj, (entry.object for entry in classes))
-        admission.check(served, obj)
+        admission.check(resource, obj)
         name = obj["metadata"]["name"]
-        there = self.collection(served).entries.get((target.namespace, name))
+        there = self.collection(resource).entries.get((target.namespace, name))
         if there is not None:
             deleting = bool(there.metadata.get("deletionTimestamp"))
-            raise errors.already_exists(served.group, served.plural, name, deleting=deleting)
-        return Answer(self._commit(served, obj, options), 201, warnings)
+            raise errors.already_exists(resource.group, resource.plural, name, deleting=deleting)
+        return Answer(self._commit(resource, obj, options), 201, warnings)
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
         """Put an object in the place of another, or where its resource allows that, of none."""
-        served = target.served
-        there = self.collection(served).entries.get((target.namespace, target.name))
+        resource = target.resource
+        there = self.collection(resource).entries.get((target.namespace, target.name))
         if there is None:
-            if served.rules.created_by_update and not target.subresource:
+            if resource.strategy.allows_create_on_update and not target.subresource:
                 return self.create(target, body, options)
             self._check_name(target, body)
             raise target.missing
@@ -111,10 +111,10 @@ class Writer:
         uid = there.metadata["uid"]
         if given.get("uid") and given["uid"] != uid:
             why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
-            raise errors.conflict(served.group, served.plural, target.name, why)
-        if served.rules.needs_version and not given.get("resourceVersion"):
+            raise errors.conflict(resource.group, resource.plural, target.name, why)
+        if resource.strategy.requires_version and not given.get("resourceVersion"):
             wrong = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise errors.invalid(served.group, served.plural, target.name, [wrong])
+            raise errors.invalid(resource.group, resource.plural, target.name, [wrong])
         return self.replace(target, lambda old: body, options, admission.decode)
 
     def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
@@ -133,59 +133,65 @@ class Writer:
         managed_fields: list[Json] | None = None,
     ) -> Answer:
         """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
-        served, entry = target.served, self.find(target)
+        resource, entry = target.resource, self.find(target)
         old = entry.object
         warnings: list[str] = []
-        new = decode(served, edit(self.shown(served, old)), options, warnings)
+        new = decode(resource, edit(self.shown(resource, old)), options, warnings)
         given = new["metadata"]
         self._check_name(target, new)
         self._check_place(target, given)
         if given.get("resourceVersion") and given["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise errors.modified(served.group, served.plural, target.name)
+            raise errors.modified(resource.group, resource.plural, target.name)
         if given.get("uid") and given["uid"] != old["metadata"]["uid"]:
             wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
-            raise errors.invalid(served.group, served.kind, target.name, wrong)
+            raise errors.invalid(resource.group, resource.kind, target.name, wrong)
         new = _isolated(target, new, old)
         if not target.subresource:
-            new = served.rules.settle(new)
+            new = resource.strategy.prepare_update(new)
         if managed_fields is not None:
             new = _managed(new, old, managed_fields)
         if new == old and not entry.stale:
             return Answer(entry, 200, warnings)
-        new = _counted(served, new, old)
-        admission.check(served, new, old, target.subresource)
-        return Answer(self._commit(served, new, options), 200, warnings)
+        new = _counted(resource, new, old)
+        admission.check(resource, new, old, target.subresource)
+        return Answer(self._commit(resource, new, options), 200, warnings)
 
-    def shown(self, served: Served, obj: Json) -> Json:
+    def shown(self, resource: Resource, obj: Json) -> Json:
         """A stored object as a version shows it."""
-        return obj if obj["apiVersion"] == served.api_version else {**obj, "apiVersion": served.api_version}
+        return (
+            obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}
+        )
 
-    def put(self, served: Served, obj: Json) -> Entry:
+    def put(self, resource: Resource, obj: Json) -> Entry:
         """Store an object that needs no more questions, or take it away when its end has come."""
-        if is_over(served, obj):
-            return self.remove(served, obj)
-        if served.group == customresources.GROUP:
-            return self._define(served, obj)
-        obj = obj if obj["apiVersion"] == served.stored_as else {**obj, "apiVersion": served.stored_as}
-        read = served.read_back(obj)
-        entry = self.store.put(self.collection(served), read)
+        if is_over(resource, obj):
+            return self.remove(resource, obj)
+        if resource.group == customresources.GROUP:
+            return self._define(resource, obj)
+        obj = (
+            obj
+            if obj["apiVersion"] == resource.storage_api_version
+            else {**obj, "apiVersion": resource.storage_api_version}
+        )
+        read = resource.read_back(obj)
+        entry = self.store.put(self.collection(resource), read)
         entry.stale = read is not obj
         return entry
 
-    def remove(self, served: Served, obj: Json) -> Entry:
-        entry = self.store.remove(self.collection(served), obj)
-        if served.group == customresources.GROUP:
+    def remove(self, resource: Resource, obj: Json) -> Entry:
+        entry = self.store.remove(self.collection(resource), obj)
+        if resource.group == customresources.GROUP:
             self._undefine(entry)
         return entry
 
-    def _commit(self, served: Served, obj: Json, options: WriteOptions) -> Entry | Json:
-        if served.group == authorization.GROUP:
-            self.authorizer.require_no_escalation(options.user, served.plural, obj)
-        return served.read_back(obj) if options.dry_run else self.put(served, obj)
+    def _commit(self, resource: Resource, obj: Json, options: WriteOptions) -> Entry | Json:
+        if resource.group == authorization.GROUP:
+            self.authorizer.require_no_escalation(options.user, resource.plural, obj)
+        return resource.read_back(obj) if options.dry_run else self.put(resource, obj)
 
-    def _define(self, served: Served, definition: Json) -> Entry:
+    def _define(self, resource: Resource, definition: Json) -> Entry:
         """Serve what a definition makes; a changed one changes how the objects that are there are read."""
-        definitions = self.collection(served)
+        definitions = self.collection(resource)
         before = definitions.entries.get(("", definition["metadata"]["name"]))
         entry = self.store.put(definitions, definition)
         self.catalog.define(entry.object)
@@ -197,7 +203,7 @@ class Writer:
         """Have the objects of a definition read as it says now, whatever it said when they were stored."""
         made = self.catalog.of_collection(customresources.collection(definition))
         if made is not None:
-            self.store.reread(self.collection(made), made.read, made.stored_as)
+            self.store.reread(self.collection(made), made.read, made.storage_api_version)
 
     def _undefine(self, entry: Entry) -> None:
         """What a definition has made goes with it."""
@@ -235,20 +241,20 @@ class Writer:
             )
             message = f"namespace {target.namespace} is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
-            raise errors.forbidden(target.served.group, target.served.plural, name, why, [cause])
+            raise errors.forbidden(target.resource.group, target.resource.plural, name, why, [cause])
 
     def add_namespace(self, name: str) -> None:
-        served = self.catalog.find("", "v1", "namespaces")
-        if served is not None:
-            self.create(Target(served), {"metadata": {"name": name}}, WriteOptions())
+        resource = self.catalog.find("", "v1", "namespaces")
+        if resource is not None:
+            self.create(Target(resource), {"metadata": {"name": name}}, WriteOptions())
 
 
-def is_over(served: Served, obj: Json) -> bool:
+def is_over(resource: Resource, obj: Json) -> bool:
     """Whether an object that is being deleted has nothing left to wait for."""
     given = obj["metadata"]
     if not given.get("deletionTimestamp") or given.get("finalizers"):
         return False
-    if served.rules.emptied_first:
+    if resource.strategy.emptied_first:
         return not (obj.get("spec") or {}).get("finalizers")
     return not given.get("deletionGracePeriodSeconds")
 
@@ -257,14 +263,14 @@ def _isolated(target: Target, new: Json, old: Json) -> Json:
     """The part of the wanted object that this kind of write may change, over the old one."""
     carried = metadata.carried(new["metadata"], old["metadata"])
     if target.subresource == "status":
-        if target.served.rules.status_owns_metadata:
+        if target.resource.strategy.status_owns_metadata:
             kept = metadata.carried({**carried, **_owned(old["metadata"])}, old["metadata"])
         else:
             kept = old["metadata"]
         result = {**old, "metadata": kept}
         return _with_status(result, new)
     result = {**new, "metadata": carried}
-    if "status" in target.served.subresources:
+    if "status" in target.resource.subresources:
         return _with_status(result, old)
     return result
 
@@ -289,11 +295,11 @@ def _with_status(obj: Json, source: Json) -> Json:
     return {**rest, "status": source["status"]} if "status" in source else rest
 
 
-def _counted(served: Served, new: Json, old: Json) -> Json:
+def _counted(resource: Resource, new: Json, old: Json) -> Json:
     """The object with its generation counted up when what it asks for has changed."""
-    if not served.rules.counts_generation:
+    if not resource.strategy.counts_generation:
         return new
-    ignored = {"apiVersion", "metadata", *({"status"} & {*served.subresources})}
+    ignored = {"apiVersion", "metadata", *({"status"} & {*resource.subresources})}
     wanted = {name: part for name, part in new.items() if name not in ignored}
     if wanted == {name: part for name, part in old.items() if name not in ignored}:
         return new

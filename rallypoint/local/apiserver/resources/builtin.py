@@ -17,7 +17,7 @@ from rallypoint.local.apiserver.auth.authorization import GROUP as RBAC
 from rallypoint.local.apiserver.resources import configuration, jobs, persistentvolumes, services
 from rallypoint.local.apiserver.resources.columns import BUILTIN as COLUMNS
 from rallypoint.local.apiserver.resources.pods import pods, priority
-from rallypoint.local.apiserver.resources.resource import Rules, Served
+from rallypoint.local.apiserver.resources.resource import Resource, Strategy
 from rallypoint.local.apiserver.schema.structural import Compiler, Node
 
 INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
@@ -138,10 +138,10 @@ def _binding(obj: Json) -> Json:
     return obj
 
 
-PLAIN = Rules()
+PLAIN = Strategy()
 
 
-def _served(
+def _resource(
     group: str,
     version: str,
     kind: str,
@@ -152,10 +152,10 @@ def _served(
     status: bool = False,
     more: tuple[str, ...] = (),
     category: str = "",
-    rules: Rules = PLAIN,
+    strategy: Strategy = PLAIN,
     fields: dict[str, FieldReader] | None = None,
-) -> Served:
-    return Served(
+) -> Resource:
+    return Resource(
         group=group,
         version=version,
         kind=kind,
@@ -165,55 +165,55 @@ def _served(
         short_names=tuple(filter(None, short.split(","))),
         categories=(category,) if category else (),
         schema=schemas().kind(group, kind),
-        rules=rules,
+        strategy=strategy,
         subresources=(*(("status",) if status else ()), *more),
         columns=COLUMNS.get(kind, ()),
         fields=fields or {},
     )
 
 
-def resources() -> list[Served]:
+def resources() -> list[Resource]:
     """All of them, made anew: the catalog of one server."""
-    versioned = Rules(needs_version=True, created_by_update=True)
-    event = Rules(default=_event, validate=_about_its_namespace, created_by_update=True)
+    versioned = Strategy(requires_version=True, allows_create_on_update=True)
+    event = Strategy(default=_event, validate=_about_its_namespace, allows_create_on_update=True)
     return [
-        _served(
-            "", "v1", "Pod", "pods", short="po", status=True, category="all", rules=pods.RULES, fields=pods.FIELDS,
+        _resource(
+            "", "v1", "Pod", "pods", short="po", status=True, category="all", strategy=pods.STRATEGY, fields=pods.FIELDS,
             more=("log", "binding", "exec", "attach", "eviction"),
         ),
-        _served("", "v1", "Service", "services", short="svc", status=True, category="all", rules=services.RULES,
+        _resource("", "v1", "Service", "services", short="svc", status=True, category="all", strategy=services.STRATEGY,
                 fields={path: path_reader(path) for path in ("spec.clusterIP", "spec.type")}),
-        _served("", "v1", "Event", "events", short="ev", rules=event, fields=EVENT_FIELDS),
-        _served("", "v1", "ConfigMap", "configmaps", short="cm", rules=configuration.CONFIG_MAPS),
-        _served("", "v1", "Secret", "secrets", fields={"type": path_reader("type")},
-                rules=configuration.SECRETS),
-        _served("", "v1", "Namespace", "namespaces", short="ns", namespaced=False, status=True, more=("finalize",),
-                rules=Rules(prepare=_namespace, check_name=names.label, shown_when_deleted=True,
+        _resource("", "v1", "Event", "events", short="ev", strategy=event, fields=EVENT_FIELDS),
+        _resource("", "v1", "ConfigMap", "configmaps", short="cm", strategy=configuration.CONFIG_MAPS),
+        _resource("", "v1", "Secret", "secrets", fields={"type": path_reader("type")},
+                strategy=configuration.SECRETS),
+        _resource("", "v1", "Namespace", "namespaces", short="ns", namespaced=False, status=True, more=("finalize",),
+                strategy=Strategy(prepare_create=_namespace, validate_name=names.label, returns_deleted_object=True,
                             emptied_first=True),
                 fields={"status.phase": path_reader("status.phase")}),
-        _served("", "v1", "Node", "nodes", short="no", namespaced=False, status=True, rules=Rules(prepare=_node),
+        _resource("", "v1", "Node", "nodes", short="no", namespaced=False, status=True, strategy=Strategy(prepare_create=_node),
                 fields={"spec.unschedulable": path_reader("spec.unschedulable")}),
-        _served("", "v1", "ServiceAccount", "serviceaccounts", short="sa", rules=Rules(shown_when_deleted=True)),
-        _served("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
-                rules=persistentvolumes.CLAIMS),
-        _served("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
-                rules=persistentvolumes.VOLUMES),
-        _served("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
-                rules=persistentvolumes.CLASSES),
-        _served("", "v1", "Endpoints", "endpoints", short="ep", rules=PLAIN),
-        _served("batch", "v1", "Job", "jobs", status=True, category="all", rules=jobs.RULES,
+        _resource("", "v1", "ServiceAccount", "serviceaccounts", short="sa", strategy=Strategy(returns_deleted_object=True)),
+        _resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
+                strategy=persistentvolumes.CLAIMS),
+        _resource("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
+                strategy=persistentvolumes.VOLUMES),
+        _resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
+                strategy=persistentvolumes.CLASSES),
+        _resource("", "v1", "Endpoints", "endpoints", short="ep", strategy=PLAIN),
+        _resource("batch", "v1", "Job", "jobs", status=True, category="all", strategy=jobs.STRATEGY,
                 fields={"status.successful": path_reader("status.succeeded")}),
-        _served("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short="hpa", status=True,
+        _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short="hpa", status=True,
                 category="all",
-                rules=Rules(default=_autoscaler, prepare=_new_autoscaler, validate=_autoscaler_bounds)),
-        _served("coordination.k8s.io", "v1", "Lease", "leases", rules=versioned),
-        _served(RBAC, "v1", "Role", "roles", rules=Rules(default=_role, check_name=names.path_segment)),
-        _served(RBAC, "v1", "RoleBinding", "rolebindings",
-                rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
-        _served(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
-                rules=Rules(default=_role, check_name=names.path_segment)),
-        _served(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
-                rules=Rules(default=_binding, validate_update=_same_role, check_name=names.path_segment)),
-        _served("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
-                rules=priority.RULES),
+                strategy=Strategy(default=_autoscaler, prepare_create=_new_autoscaler, validate=_autoscaler_bounds)),
+        _resource("coordination.k8s.io", "v1", "Lease", "leases", strategy=versioned),
+        _resource(RBAC, "v1", "Role", "roles", strategy=Strategy(default=_role, validate_name=names.path_segment)),
+        _resource(RBAC, "v1", "RoleBinding", "rolebindings",
+                strategy=Strategy(default=_binding, validate_update=_same_role, validate_name=names.path_segment)),
+        _resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
+                strategy=Strategy(default=_role, validate_name=names.path_segment)),
+        _resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+                strategy=Strategy(default=_binding, validate_update=_same_role, validate_name=names.path_segment)),
+        _resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
+                strategy=priority.STRATEGY),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin, customresources
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 
 VERSION = re.compile(r"v(?P<major>\d+)(?:(?P<stage>alpha|beta)(?P<minor>\d+))?")
 STAGES = ("", "beta", "alpha")
@@ -16,38 +16,39 @@ class Catalog:
 
     def __init__(self) -> None:
         self._metadata = builtin.schemas().metadata
-        definitions = customresources.resource(
+        definitions = customresources.definition_resource(
             builtin.schemas().kind(customresources.GROUP, "CustomResourceDefinition")
         )
-        self._builtin = {_place(served): served for served in [*builtin.resources(), definitions]}
-        self._custom: dict[str, list[Served]] = {}
+        self._builtin = {_place(resource): resource for resource in [*builtin.resources(), definitions]}
+        self._custom: dict[str, list[Resource]] = {}
         self._all = dict(self._builtin)
 
-    def find(self, group: str, version: str, plural: str) -> Served | None:
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
         return self._all.get((group, version, plural))
 
-    def __iter__(self) -> Iterator[Served]:
+    def __iter__(self) -> Iterator[Resource]:
         return iter(self._all.values())
 
     def group_versions(self) -> dict[str, list[str]]:
         """The versions of each group, the preferred one first."""
         groups: dict[str, list[str]] = {}
-        for served in self._all.values():
-            versions = groups.setdefault(served.group, [])
-            if served.version not in versions:
-                versions.append(served.version)
+        for resource in self._all.values():
+            versions = groups.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
         return {group: sorted(versions, key=_rank) for group, versions in groups.items()}
 
-    def of_kind(self, group: str, kind: str) -> Served | None:
+    def of_kind(self, group: str, kind: str) -> Resource | None:
         return next(
-            (served for served in self._all.values() if (served.group, served.kind) == (group, kind)), None
+            (resource for resource in self._all.values() if (resource.group, resource.kind) == (group, kind)),
+            None,
         )
 
-    def of_collection(self, name: str) -> Served | None:
+    def of_collection(self, name: str) -> Resource | None:
         """One version of the resource whose objects are in a collection: that of its stored form, if served."""
-        found = [served for served in self._all.values() if served.collection == name]
+        found = [resource for resource in self._all.values() if resource.collection == name]
         return next(
-            (served for served in found if served.api_version == served.stored_as),
+            (resource for resource in found if resource.api_version == resource.storage_api_version),
             found[0] if found else None,
         )
 
@@ -66,7 +67,7 @@ class Catalog:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        custom = {_place(served): served for made in self._custom.values() for served in made}
+        custom = {_place(resource): resource for made in self._custom.values() for resource in made}
         self._all = {**self._builtin, **custom}
 
 
@@ -81,5 +82,5 @@ def _rank(version: str) -> tuple[int, int, int, str]:
     return STAGES.index(found["stage"] or ""), -int(found["major"]), -int(found["minor"] or 0), ""
 
 
-def _place(served: Served) -> tuple[str, str, str]:
-    return served.group, served.version, served.plural
+def _place(resource: Resource) -> tuple[str, str, str]:
+    return resource.group, resource.version, resource.plural

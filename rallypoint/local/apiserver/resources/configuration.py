@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 LIMIT_BYTES = 2**20
 NEEDED = {
@@ -72,5 +72,5 @@ def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
         yield field_errors.forbidden("immutable", "field is immutable when `immutable` is set")
 
 
-CONFIG_MAPS = Rules(validate=_config_map_problems, validate_update=_fixed_when_immutable)
-SECRETS = Rules(default=_secret, validate=_secret_problems, validate_update=_fixed_when_immutable)
+CONFIG_MAPS = Strategy(validate=_config_map_problems, validate_update=_fixed_when_immutable)
+SECRETS = Strategy(default=_secret, validate=_secret_problems, validate_update=_fixed_when_immutable)

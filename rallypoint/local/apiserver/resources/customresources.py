@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError, quo
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.columns import BUILTIN, CREATED_AT, NAME
-from rallypoint.local.apiserver.resources.resource import Column, Rules, Scale, Served
+from rallypoint.local.apiserver.resources.resource import Column, Resource, Scale, Strategy
 from rallypoint.local.apiserver.schema.structural import Compiler, Node
 
 GROUP = "apiextensions.k8s.io"
@@ -126,19 +126,19 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.schema.openAPIV3Schema", "", str(error))
 
 
-RULES = Rules(
+STRATEGY = Strategy(
     default=default,
-    prepare=prepare,
-    settle=settle,
+    prepare_create=prepare,
+    prepare_update=settle,
     validate=validate,
     validate_update=validate_update,
     counts_generation=True,
 )
 
 
-def resource(schema: Node) -> Served:
+def definition_resource(schema: Node) -> Resource:
     """The resource of the definitions themselves."""
-    return Served(
+    return Resource(
         group=GROUP,
         version="v1",
         kind="CustomResourceDefinition",
@@ -148,13 +148,13 @@ def resource(schema: Node) -> Served:
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         schema=schema,
-        rules=RULES,
+        strategy=STRATEGY,
         subresources=("status",),
         columns=BUILTIN["CustomResourceDefinition"],
     )
 
 
-def resources(definition: Json, metadata: Node) -> list[Served]:
+def resources(definition: Json, metadata: Node) -> list[Resource]:
     """The resources that a definition makes, one per served version; ``metadata`` is the schema of ObjectMeta."""
     spec, names = definition["spec"], definition["spec"]["names"]
     schemas = {
@@ -168,9 +168,9 @@ def resources(definition: Json, metadata: Node) -> list[Served]:
     ]
 
 
-def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Mapping[str, Node]) -> Served:
+def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Mapping[str, Node]) -> Resource:
     subresources = version.get("subresources") or {}
-    return Served(
+    return Resource(
         group=spec["group"],
         version=version["name"],
         kind=names["kind"],
@@ -181,7 +181,7 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Map
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         schema=schemas[version["name"]],
-        rules=Rules(counts_generation=True, status_owns_metadata=False, needs_version=True),
+        strategy=Strategy(counts_generation=True, status_owns_metadata=False, requires_version=True),
         subresources=tuple(name for name in ("status", "scale") if name in subresources),
         scale=_scale(subresources.get("scale")),
         columns=_columns(version.get("additionalPrinterColumns")),

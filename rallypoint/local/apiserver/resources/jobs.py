@@ -9,7 +9,7 @@ from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import pods
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 PREFIX = "batch.kubernetes.io/"
 
@@ -77,9 +77,9 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
         yield field_errors.invalid("spec.template", new["spec"]["template"], "field is immutable")
 
 
-RULES = Rules(
+STRATEGY = Strategy(
     default=default,
-    prepare=prepare,
+    prepare_create=prepare,
     validate=validate,
     validate_update=validate_update,
     counts_generation=True,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER = "kubernetes.io/pv-protection"
@@ -86,6 +86,10 @@ def _class_problems(storage_class: Json) -> Iterator[FieldError]:
         yield field_errors.required("provisioner", storage_class.get("provisioner") or "")
 
 
-CLAIMS = Rules(default=_claim, prepare=_new_claim, validate=_claim_problems, shown_when_deleted=True)
-VOLUMES = Rules(default=_volume, prepare=_new_volume, validate=_volume_problems, shown_when_deleted=True)
-CLASSES = Rules(default=_class, validate=_class_problems, shown_when_deleted=True)
+CLAIMS = Strategy(
+    default=_claim, prepare_create=_new_claim, validate=_claim_problems, returns_deleted_object=True
+)
+VOLUMES = Strategy(
+    default=_volume, prepare_create=_new_volume, validate=_volume_problems, returns_deleted_object=True
+)
+CLASSES = Strategy(default=_class, validate=_class_problems, returns_deleted_object=True)

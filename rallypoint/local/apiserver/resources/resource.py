@@ -28,29 +28,29 @@ def _no_change(new: Json, old: Json) -> Iterable[FieldError]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Strategy:
     """What a kind does differently from the others when it is written."""
 
     default: Callable[[Json], Json] = _as_it_is
     """Fills in what was left out; runs on every write, after the schema."""
-    prepare: Callable[[Json], Json] = _as_it_is
+    prepare_create: Callable[[Json], Json] = _as_it_is
     """Makes a new object ready: first status, what admission adds."""
     validate: Callable[[Json], Iterable[FieldError]] = _nothing
     validate_update: Callable[[Json, Json], Iterable[FieldError]] = _no_change
     """Of the new and the old object; besides ``validate`` of the new one."""
-    check_name: Callable[[str], str] = subdomain
+    validate_name: Callable[[str], str] = subdomain
     """What is wrong with a name; "" when nothing is."""
     counts_generation: bool = False
     """Whether ``metadata.generation`` counts the changes of the spec."""
     status_owns_metadata: bool = True
     """Whether a write of the status subresource may change labels and annotations as well."""
-    needs_version: bool = False
+    requires_version: bool = False
     """Whether a PUT must say which version it replaces."""
-    created_by_update: bool = False
+    allows_create_on_update: bool = False
     """Whether a PUT of a missing object creates it."""
-    settle: Callable[[Json], Json] = _as_it_is
+    prepare_update: Callable[[Json], Json] = _as_it_is
     """The last word on what takes the place of another object, once what it may not change is as it was."""
-    shown_when_deleted: bool = False
+    returns_deleted_object: bool = False
     """Whether a deletion answers with the object instead of a Status."""
     graceful: bool = False
     """Whether a deletion waits for the node, as for pods."""
@@ -95,7 +95,7 @@ def read_path(obj: Any, path: tuple[str, ...]) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Served:
+class Resource:
     """One resource in one API version."""
 
     group: str
@@ -108,7 +108,7 @@ class Served:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     schema: Node
-    rules: Rules = Rules()
+    strategy: Strategy = Strategy()
     subresources: tuple[str, ...] = ()
     scale: Scale | None = None
     columns: tuple[Column, ...] = ()
@@ -126,7 +126,7 @@ class Served:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def stored_as(self) -> str:
+    def storage_api_version(self) -> str:
         """The API version of the stored objects; the same for all versions of a resource."""
         version = self.storage_version or self.version
         return f"{self.group}/{version}" if self.group else version
@@ -138,7 +138,7 @@ class Served:
 
     def read_back(self, obj: Json) -> Json:
         """An object that has come through this version, once it is stored."""
-        return obj if self.api_version == self.stored_as else self.read(obj)
+        return obj if self.api_version == self.storage_api_version else self.read(obj)
 
     @property
     def collection(self) -> str:
@@ -147,14 +147,14 @@ class Served:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        return tuple(verb for verb in VERBS if verb != "deletecollection" or not self.rules.emptied_first)
+        return tuple(verb for verb in VERBS if verb != "deletecollection" or not self.strategy.emptied_first)
 
     @property
     def lists_as(self) -> str:
         return self.list_kind or f"{self.kind}List"
 
     @property
-    def selectable(self) -> Mapping[str, FieldReader]:
+    def selectable_fields(self) -> Mapping[str, FieldReader]:
         return {**METADATA_FIELDS, **self.fields} if self.namespaced else {**NAME_FIELD, **self.fields}
 
 

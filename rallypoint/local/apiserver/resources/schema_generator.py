@@ -88,9 +88,9 @@ def collect(documents: list[Json]) -> Json:
         every |= document["components"]["schemas"]
     kinds: dict[str, str] = {}
     for name, schema in every.items():
-        for served in schema.get("x-kubernetes-group-version-kind", ()):
-            group, kind = served["group"], served["kind"]
-            if kind in ROOTS.get(group, ()) and served["version"] == VERSIONS.get((group, kind), "v1"):
+        for gvk in schema.get("x-kubernetes-group-version-kind", ()):
+            group, kind = gvk["group"], gvk["kind"]
+            if kind in ROOTS.get(group, ()) and gvk["version"] == VERSIONS.get((group, kind), "v1"):
                 kinds[f"{group}/{kind}"] = name
     waiting, definitions = sorted(kinds.values()), dict[str, Json]()
     while waiting:

@@ -10,7 +10,7 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 HEADLESS = "None"
 
@@ -108,11 +108,11 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
         yield field_errors.invalid("spec.clusterIPs[0]", after, "may not change once set")
 
 
-RULES = Rules(
+STRATEGY = Strategy(
     default=default,
-    prepare=prepare,
+    prepare_create=prepare,
     validate=validate,
     validate_update=validate_update,
-    check_name=names.label,
-    shown_when_deleted=True,
+    validate_name=names.label,
+    returns_deleted_object=True,
 )

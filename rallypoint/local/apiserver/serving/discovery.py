@@ -5,7 +5,7 @@ The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what curr
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 
 VERSION = {
     "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
@@ -57,35 +57,35 @@ def one_group(catalog: Catalog, name: str) -> Json | None:
 
 def resources(catalog: Catalog, group_name: str, version: str) -> Json | None:
     """The document of one group version; None when it is not served."""
-    found = [served for served in catalog if (served.group, served.version) == (group_name, version)]
+    found = [resource for resource in catalog if (resource.group, resource.version) == (group_name, version)]
     if not found:
         return None
-    listed = [entry for served in sorted(found, key=lambda s: s.plural) for entry in _entries(served)]
+    listed = [entry for resource in sorted(found, key=lambda s: s.plural) for entry in _entries(resource)]
     version_name = f"{group_name}/{version}" if group_name else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version_name, "resources": listed}
 
 
-def _entries(served: Served) -> list[Json]:
+def _entries(resource: Resource) -> list[Json]:
     own: Json = {
-        "name": served.plural,
-        "singularName": served.singular,
-        "namespaced": served.namespaced,
-        "kind": served.kind,
-        "verbs": list(served.verbs),
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": list(resource.verbs),
     }
-    if served.short_names:
-        own["shortNames"] = list(served.short_names)
-    if served.categories:
-        own["categories"] = list(served.categories)
-    return [own, *(_subresource(served, name) for name in sorted(served.subresources))]
+    if resource.short_names:
+        own["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        own["categories"] = list(resource.categories)
+    return [own, *(_subresource(resource, name) for name in sorted(resource.subresources))]
 
 
-def _subresource(served: Served, name: str) -> Json:
-    group_name, version, kind = SUBRESOURCE_KINDS.get(name, ("", "", served.kind))
+def _subresource(resource: Resource, name: str) -> Json:
+    group_name, version, kind = SUBRESOURCE_KINDS.get(name, ("", "", resource.kind))
     entry: Json = {
-        "name": f"{served.plural}/{name}",
+        "name": f"{resource.plural}/{name}",
         "singularName": "",
-        "namespaced": served.namespaced,
+        "namespaced": resource.namespaced,
         "kind": kind,
         "verbs": SUBRESOURCE_VERBS[name],
     }
@@ -112,31 +112,31 @@ def aggregated(catalog: Catalog, *, core: bool) -> Json:
 
 
 def _aggregated_version(catalog: Catalog, name: str, version: str) -> Json:
-    found = [served for served in catalog if (served.group, served.version) == (name, version)]
-    listed = [_aggregated_resource(served) for served in sorted(found, key=lambda s: s.plural)]
+    found = [resource for resource in catalog if (resource.group, resource.version) == (name, version)]
+    listed = [_aggregated_resource(resource) for resource in sorted(found, key=lambda s: s.plural)]
     return {"version": version, "resources": listed, "freshness": "Current"}
 
 
-def _aggregated_resource(served: Served) -> Json:
+def _aggregated_resource(resource: Resource) -> Json:
     entry: Json = {
-        "resource": served.plural,
-        "responseKind": {"group": served.group, "version": served.version, "kind": served.kind},
-        "scope": "Namespaced" if served.namespaced else "Cluster",
-        "singularResource": served.singular,
-        "verbs": list(served.verbs),
+        "resource": resource.plural,
+        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": list(resource.verbs),
     }
-    if served.short_names:
-        entry["shortNames"] = list(served.short_names)
-    if served.categories:
-        entry["categories"] = list(served.categories)
-    if served.subresources:
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    if resource.subresources:
         entry["subresources"] = [
-            _aggregated_subresource(served, name) for name in sorted(served.subresources)
+            _aggregated_subresource(resource, name) for name in sorted(resource.subresources)
         ]
     return entry
 
 
-def _aggregated_subresource(served: Served, name: str) -> Json:
-    group_name, version, kind = SUBRESOURCE_KINDS.get(name, (served.group, served.version, served.kind))
+def _aggregated_subresource(resource: Resource, name: str) -> Json:
+    group_name, version, kind = SUBRESOURCE_KINDS.get(name, (resource.group, resource.version, resource.kind))
     shown = {"group": group_name, "version": version, "kind": kind}
     return {"subresource": name, "responseKind": shown, "verbs": SUBRESOURCE_VERBS[name]}

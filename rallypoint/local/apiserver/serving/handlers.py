@@ -160,8 +160,8 @@ class Handlers:
         attributes = _attributes(request, found)
         self._writer.authorizer.require(user, attributes)
         is_apply = request.method == "PATCH" and request.content_type == APPLY_PATCH
-        creates = is_apply or (request.method == "PUT" and found.served.rules.created_by_update)
-        there = self._writer.collection(found.served).entries.get((found.namespace, found.name))
+        creates = is_apply or (request.method == "PUT" and found.resource.strategy.allows_create_on_update)
+        there = self._writer.collection(found.resource).entries.get((found.namespace, found.name))
         if creates and there is None and not found.subresource:
             self._writer.authorizer.require(user, replace(attributes, verb="create"))
 
@@ -181,7 +181,7 @@ class Handlers:
         return body
 
     async def _serve(self, request: web.Request, user: User, found: Target, call: Call) -> web.StreamResponse:
-        match call.verb if found.subresource or call.verb in found.served.verbs else "":
+        match call.verb if found.subresource or call.verb in found.resource.verbs else "":
             case "list":
                 return self._list(request, found)
             case "watch":
@@ -203,18 +203,18 @@ class Handlers:
 
     def _view(self, request: web.Request, found: Target) -> views.View:
         accept = request.headers.get("Accept", "")
-        return views.choose(accept, found.served, self._clock, request.query.get("includeObject", ""))
+        return views.choose(accept, found.resource, self._clock, request.query.get("includeObject", ""))
 
     def _list(self, request: web.Request, found: Target) -> web.Response:
         options = ListOptions.read(found, request.query)
         view = self._view(request, found)
-        collection = self._writer.collection(found.served)
+        collection = self._writer.collection(found.resource)
         entries, metadata = listed(self._writer.store, collection, found.namespace, options)
         return web.Response(body=view.many(entries, metadata), content_type=JSON)
 
     async def _watch(self, request: web.Request, found: Target, call: Call) -> web.StreamResponse:
         options = ListOptions.read(found, request.query)
-        collection = self._writer.collection(found.served)
+        collection = self._writer.collection(found.resource)
         watch = Watch(self._writer.store, collection, found.namespace, options, self._view(request, found))
         sender = Sender(request, self._writer.store, self._front, call)
         first = watch.open(sender.give_up)
@@ -236,8 +236,8 @@ class Handlers:
         match found.subresource:
             case "" | "status":
                 return self._show(request, found, Answer(entry))
-            case "scale" if found.served.scale is not None:
-                return _json(subresources.scale_of(entry.object, found.served.scale))
+            case "scale" if found.resource.scale is not None:
+                return _json(subresources.scale_of(entry.object, found.resource.scale))
             case "log" | "exec" | "attach":
                 return await self._of_pod(request, found, entry)
             case _:
@@ -271,9 +271,9 @@ class Handlers:
     def _update(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "UpdateOptions", user)
         given = _decoded(request, found, body)
-        if found.subresource == "scale" and found.served.scale is not None:
+        if found.subresource == "scale" and found.resource.scale is not None:
             answer = subresources.write_scale(
-                self._writer, found, found.served.scale, lambda old: given, options
+                self._writer, found, found.resource.scale, lambda old: given, options
             )
             return self._show(request, found, answer)
         return self._show(request, found, self._writer.update(found, given, options))
@@ -283,8 +283,8 @@ class Handlers:
         if request.content_type == APPLY_PATCH:
             return self._show(request, found, fieldmanager.apply(self._writer, found, _parsed(body), options))
         edit = _edit(request.content_type, found, body)
-        if found.subresource == "scale" and found.served.scale is not None:
-            answer = subresources.write_scale(self._writer, found, found.served.scale, edit, options)
+        if found.subresource == "scale" and found.resource.scale is not None:
+            answer = subresources.write_scale(self._writer, found, found.resource.scale, edit, options)
         else:
             answer = self._writer.patch(found, edit, options)
         return self._show(request, found, answer)
@@ -296,17 +296,17 @@ class Handlers:
 
     def _delete_many(self, request: web.Request, found: Target, body: bytes) -> web.Response:
         options = DeleteOptions.read(request.query, _decoded(request, found, body) if body else None)
-        collection = self._writer.collection(found.served)
+        collection = self._writer.collection(found.resource)
         asked = ListOptions.read(found, request.query)
         entries, metadata = listed(self._writer.store, collection, found.namespace, asked)
         for entry in entries:
-            delete(self._writer, Target(found.served, *entry.key), options)
+            delete(self._writer, Target(found.resource, *entry.key), options)
         metadata["resourceVersion"] = str(self._writer.store.revision)
         return web.Response(body=self._view(request, found).many(entries, metadata), content_type=JSON)
 
     def _show(self, request: web.Request, found: Target, answer: Answer) -> web.Response:
         headers = [("Warning", f"299 - {json.dumps(text, ensure_ascii=False)}") for text in answer.warnings]
-        stored = answer.object.get("kind") == found.served.kind
+        stored = answer.object.get("kind") == found.resource.kind
         if stored:
             entry = answer.body if isinstance(answer.body, Entry) else Entry(_unversioned(answer.body), 0)
             body = self._view(request, found).one(entry)
@@ -373,7 +373,7 @@ def _verb(request: web.Request, found: Target) -> str:
             watching = request.query.get("watch", "false") not in ("false", "0") and not found.subresource
             return "watch" if watching else READS[named]
         case "POST":
-            in_place = found.namespace or not found.served.namespaced
+            in_place = found.namespace or not found.resource.namespaced
             return "create" if in_place and (not named or found.subresource) else ""
         case "PUT" | "PATCH":
             return WRITES[request.method] if named else ""
@@ -394,25 +394,25 @@ def _attributes(request: web.Request, found: Target) -> Attributes:
     Differs: commands in pods are granted by ``create`` whichever method opens the stream. With WebSockets that is GET,
     for which a cluster asks ``get`` as well, and kubectl goes on with a POST over SPDY, which is not served here.
     """
-    served, name = found.served, found.name
+    resource, name = found.resource, found.name
     verb = "create" if found.subresource in INTERACTIVE else _verb(request, found)
     if not name and verb in ("list", "watch", "deletecollection"):
         chosen = dict(terms(request.query.get("fieldSelector", "")))
         name = chosen.get("metadata.name", "")
-    resource = f"{served.plural}/{found.subresource}" if found.subresource else served.plural
-    is_namespace = (served.group, served.plural) == ("", "namespaces")
+    qualified = f"{resource.plural}/{found.subresource}" if found.subresource else resource.plural
+    is_namespace = (resource.group, resource.plural) == ("", "namespaces")
     namespace = found.name if is_namespace else found.namespace
-    return Attributes(verb or request.method.lower(), served.group, resource, namespace, name)
+    return Attributes(verb or request.method.lower(), resource.group, qualified, namespace, name)
 
 
 def _call(request: web.Request, found: Target, body: bytes) -> Call:
     agent = request.headers.get("User-Agent", "")
-    served = found.served
+    resource = found.resource
     return Call(
         _verb(request, found),
         request.method,
         request.path,
-        served.plural,
+        resource.plural,
         found.subresource,
         found.namespace,
         found.name,
@@ -428,14 +428,14 @@ def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
         StatusError: 415, it is of another media type; 400, it cannot be parsed.
     """
     media = request.content_type if "Content-Type" in request.headers else JSON
-    if media == PROTOBUF and not found.served.custom:
+    if media == PROTOBUF and not found.resource.custom:
         return _unpacked(found, body)
     if media not in (JSON, YAML, "*/*"):
         raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
     try:
         return yaml_document(body) if media == YAML else orjson.loads(body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
-        kind = found.served.kind
+        kind = found.resource.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
         raise errors.bad_request(message) from error
 
@@ -444,7 +444,7 @@ def _unpacked(found: Target, body: bytes) -> Json:
     try:
         return protobuf.decode(body)
     except protobuf.DecodeError as error:
-        kind = found.served.kind
+        kind = found.resource.kind
         message = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise errors.bad_request(message) from error
 
@@ -464,9 +464,9 @@ def _parsed(body: bytes) -> Any:
 def _edit(media: str, found: Target, body: bytes) -> Edit:
     """What a patch does to an object."""
     accepted = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
-    if media not in accepted and not found.served.custom:
+    if media not in accepted and not found.resource.custom:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    if media not in accepted or (media == STRATEGIC_PATCH and found.served.custom):
+    if media not in accepted or (media == STRATEGIC_PATCH and found.resource.custom):
         raise errors.unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     try:
         given = orjson.loads(body)
@@ -480,4 +480,4 @@ def _edit(media: str, found: Target, body: bytes) -> Edit:
         raise jsonpatch.wrong_form(json_type(given), "map[string]interface {}")
     if media == MERGE_PATCH:
         return lambda old: jsonpatch.merge(old, given)
-    return lambda old: strategic.merge(found.served.schema, old, given)
+    return lambda old: strategic.merge(found.resource.schema, old, given)

@@ -8,7 +8,7 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 from rallypoint.local.apiserver.resources.catalog import Catalog
-from rallypoint.local.apiserver.resources.resource import Served
+from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.resources.schema_generator import REF, references
 
 VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
@@ -30,35 +30,35 @@ def _place(group: str, version: str) -> str:
 
 def document(catalog: Catalog, group: str, version: str) -> Json | None:
     """The document of one group version; None when it is not served."""
-    found = [served for served in catalog if (served.group, served.version) == (group, version)]
+    found = [resource for resource in catalog if (resource.group, resource.version) == (group, version)]
     if not found:
         return None
     schemas: Json = {}
-    for served in found:
-        schemas |= _schemas(served)
+    for resource in found:
+        schemas |= _schemas(resource)
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.3"},
-        "paths": {_path(served): _item(served) for served in found},
+        "paths": {_path(resource): _item(resource) for resource in found},
         "components": {"schemas": schemas},
     }
 
 
-def _path(served: Served) -> str:
-    inside = "namespaces/{namespace}/" if served.namespaced else ""
-    return f"/{_place(served.group, served.version)}/{inside}{served.plural}/{{name}}"
+def _path(resource: Resource) -> str:
+    inside = "namespaces/{namespace}/" if resource.namespaced else ""
+    return f"/{_place(resource.group, resource.version)}/{inside}{resource.plural}/{{name}}"
 
 
-def _item(served: Served) -> Json:
-    kind = {"group": served.group, "version": served.version, "kind": served.kind}
-    name = _name(served)
+def _item(resource: Resource) -> Json:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    name = _name(resource)
     answer = {
         "200": {"content": {"application/json": {"schema": {"$ref": f"{REF}{name}"}}}, "description": "OK"}
     }
     item: Json = {}
     for method, action in ACTIONS.items():
         item[method] = {
-            "operationId": f"{method}{served.group}{served.version}{served.kind}",
+            "operationId": f"{method}{resource.group}{resource.version}{resource.kind}",
             "responses": answer,
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": kind,
@@ -68,18 +68,18 @@ def _item(served: Served) -> Json:
     return item
 
 
-def _name(served: Served) -> str:
+def _name(resource: Resource) -> str:
     """The name of a resource's schema: that of its definition, or its group turned round."""
-    if not served.custom:
-        return builtin.schemas().kinds[f"{served.group}/{served.kind}"]
-    return ".".join([*reversed(served.group.split(".")), served.version, served.kind])
+    if not resource.custom:
+        return builtin.schemas().kinds[f"{resource.group}/{resource.kind}"]
+    return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
 
 
-def _schemas(served: Served) -> Json:
-    name = _name(served)
-    kind = {"group": served.group, "version": served.version, "kind": served.kind}
-    if served.custom:
-        return {name: {**served.source, "x-kubernetes-group-version-kind": [kind]}}
+def _schemas(resource: Resource) -> Json:
+    name = _name(resource)
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    if resource.custom:
+        return {name: {**resource.source, "x-kubernetes-group-version-kind": [kind]}}
     definitions = builtin.schemas().definitions
     waiting, found = [name], dict[str, Any]()
     while waiting:

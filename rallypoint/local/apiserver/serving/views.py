@@ -10,7 +10,7 @@ import orjson
 from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Column, Served
+from rallypoint.local.apiserver.resources.resource import Column, Resource
 from rallypoint.local.apiserver.storage.store import Entry
 
 META = "meta.k8s.io/v1"
@@ -33,9 +33,9 @@ class View(Protocol):
 class Plain:
     """Objects as they are stored, from their cached bytes."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        prefix = {"kind": served.kind, "apiVersion": served.api_version}
+    def __init__(self, resource: Resource) -> None:
+        self._served = resource
+        prefix = {"kind": resource.kind, "apiVersion": resource.api_version}
         self._prefix = len(orjson.dumps(prefix)) - 1
 
     def one(self, entry: Entry) -> bytes:
@@ -44,14 +44,14 @@ class Plain:
     event = one
 
     def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
-        served = self._served
-        if served.custom:
+        resource = self._served
+        if resource.custom:
             list_metadata = {"continue": "", **list_metadata}
         head = orjson.dumps(
-            {"kind": served.lists_as, "apiVersion": served.api_version, "metadata": list_metadata}
+            {"kind": resource.lists_as, "apiVersion": resource.api_version, "metadata": list_metadata}
         )
         items = (self.one(entry) for entry in entries)
-        if not served.custom:  # built-in lists say the kind once, for all items
+        if not resource.custom:  # built-in lists say the kind once, for all items
             items = (b"{" + item[self._prefix + 1 :] for item in items)
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
@@ -90,11 +90,11 @@ def partial(obj: Json) -> Json:
 class Table:
     """Rows for people; ``include`` says what each row carries: Metadata, Object or None."""
 
-    def __init__(self, served: Served, clock: Callable[[], datetime], include: str) -> None:
-        self._served = served
+    def __init__(self, resource: Resource, clock: Callable[[], datetime], include: str) -> None:
+        self._served = resource
         self._clock = clock
         self._include = include
-        self._definitions: list[Json] | None = [_definition(column) for column in served.columns]
+        self._definitions: list[Json] | None = [_definition(column) for column in resource.columns]
 
     def one(self, entry: Entry) -> bytes:
         return self.many([entry], {"resourceVersion": entry.metadata["resourceVersion"]})
@@ -208,7 +208,7 @@ PARAMETER = re.compile(r"\s*;\s*")
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
-def choose(accept: str, served: Served, clock: Callable[[], datetime], query_include: str) -> View:
+def choose(accept: str, resource: Resource, clock: Callable[[], datetime], query_include: str) -> View:
     """The first form of an Accept header that there is.
 
     Raises:
@@ -223,10 +223,10 @@ def choose(accept: str, served: Served, clock: Callable[[], datetime], query_inc
         if form and (given.get("g") != "meta.k8s.io" or given.get("v") != "v1"):
             continue
         if form == "Table":
-            return Table(served, clock, query_include)
+            return Table(resource, clock, query_include)
         if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return MetadataOnly()
         if not form:
-            return Plain(served)
+            return Plain(resource)
     message = f"only the following media types are accepted: {ACCEPTED}"
     raise StatusError(406, "NotAcceptable", message)

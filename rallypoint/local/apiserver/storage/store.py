@@ -229,15 +229,17 @@ class Store:
         self._announce(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
         return entry
 
-    def reread(self, collection: Collection, read: Callable[[Json], Json], stored_as: str) -> None:
+    def reread(self, collection: Collection, read: Callable[[Json], Json], storage_api_version: str) -> None:
         """Show every object as ``read`` makes it, at the revision that it has; who watches has to begin anew.
 
-        Objects that are not in the API version ``stored_as`` stay as they are until they are written.
+        Objects that are not in the API version ``storage_api_version`` stay as they are until they are written.
         """
         for old in list(collection.entries.values()):
             entry = Entry(read(old.object), old.revision)
             entry.stale = (
-                old.stale or entry.object is not old.object or entry.object["apiVersion"] != stored_as
+                old.stale
+                or entry.object is not old.object
+                or entry.object["apiVersion"] != storage_api_version
             )
             collection.entries[old.key] = collection.namespaces[old.key[0]][old.key] = entry
         collection.compact()

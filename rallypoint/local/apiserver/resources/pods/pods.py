@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery.metadata import label_problems
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import containers, scheduling, volumes
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 FIELDS = {
     path: path_reader(path)
@@ -245,12 +245,12 @@ def _fixed_part(spec: Json, *, gated: bool) -> Json:
     return fixed
 
 
-RULES = Rules(
+STRATEGY = Strategy(
     default=default,
-    prepare=prepare,
+    prepare_create=prepare,
     validate=validate,
     validate_update=validate_update,
     counts_generation=True,
-    shown_when_deleted=True,
+    returns_deleted_object=True,
     graceful=True,
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.resources.resource import Rules
+from rallypoint.local.apiserver.resources.resource import Strategy
 
 SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Classes that every cluster has."""
@@ -54,4 +54,4 @@ def _problems(one: Json) -> Iterator[FieldError]:
         yield field_errors.forbidden("value", detail)
 
 
-RULES = Rules(validate=_problems)
+STRATEGY = Strategy(validate=_problems)
