@@ -19,7 +19,7 @@ from rich.table import Table
 from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
 from bench.figures import spread
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.up import COMMAND, Up, up
 from rallypoint.testing.wire import Step, Wire
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench.nccl import manifest, ship
 from bench.nccl.gathering import Gathering
 from bench.nccl.schema import Asked
-from rallypoint.local.node.launch import of_person
+from rallypoint.local.node.containers.launch import of_person
 
 
 async def measure(

@@ -14,7 +14,7 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.telemetry import logs
 from rallypoint.cli.here import SETTINGS, end_by_signal, run_folder
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.site import site
 
 

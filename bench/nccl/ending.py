@@ -19,8 +19,8 @@ from bench.nccl.schema import AnyRecord
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
 from rallypoint.cli.here import loop_factory
-from rallypoint.local.node.addresses import NoAddresses
-from rallypoint.local.node.keeping import NoNamespaces
+from rallypoint.local.node.network.addresses import NoAddresses
+from rallypoint.local.node.sandbox.keeping import NoNamespaces
 
 REFUSED, INTERRUPTED = 2, 130
 _BEFORE = (

@@ -21,11 +21,11 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local import private
 from rallypoint.local.apiserver.apimachinery import names
-from rallypoint.local.node.addresses import NoAddresses
-from rallypoint.local.node.choice import Wanted
-from rallypoint.local.node.gpus import NoSuchGpu
-from rallypoint.local.node.images import BadImage, Image, Images, named
-from rallypoint.local.node.keeping import NoNamespaces
+from rallypoint.local.node.containers.images import BadImage, Image, Images, named
+from rallypoint.local.node.devices.gpus import NoSuchGpu
+from rallypoint.local.node.network.addresses import NoAddresses
+from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.keeping import NoNamespaces
 from rallypoint.local.site import Door, Offer, Site, site
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)

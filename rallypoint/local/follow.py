@@ -9,8 +9,8 @@ from controller.kube.client import Client
 from controller.runtime.informer import Informer
 from rallypoint.local.lines import Lines
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node import waiting
-from rallypoint.local.node.logs import Logs
+from rallypoint.local.node.pods import waiting
+from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.progress import News, Progress, short_name
 from rallypoint.local.screen import Screen
 

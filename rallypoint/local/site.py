@@ -15,15 +15,17 @@ from controller.kube.connect import Connection
 from controller.runtime import clock
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.local.node import access, podexec, podgroups, podlog
-from rallypoint.local.node.access import Access
-from rallypoint.local.node.addresses import PRIVATE, Addresses
-from rallypoint.local.node.choice import Chosen, Wanted, choose
-from rallypoint.local.node.gpus import CUDA, found, nvml, usable
-from rallypoint.local.node.images import NO_IMAGES, Images
-from rallypoint.local.node.isolation import Isolation
+from rallypoint.local.node.containers.images import NO_IMAGES, Images
+from rallypoint.local.node.devices.gpus import CUDA, found, nvml, usable
 from rallypoint.local.node.machine import Machine, this_machine
+from rallypoint.local.node.network.addresses import PRIVATE, Addresses
 from rallypoint.local.node.node import Node
+from rallypoint.local.node.sandbox.choice import Chosen, Wanted, choose
+from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.scheduler import podgroups
+from rallypoint.local.node.streams import podexec, podlog
+from rallypoint.local.node.volumes import access
+from rallypoint.local.node.volumes.access import Access
 
 if TYPE_CHECKING:
     from rallypoint.local.apiserver.serving.certificates import Identity

@@ -11,7 +11,7 @@ import orjson
 from api.meta import PODS, Resource
 from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.site import Site, site
 
 PATIENCE_SECONDS = 60.0

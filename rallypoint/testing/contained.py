@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rallypoint.local.node.keeper import system
-from rallypoint.local.node.keeper.view import Mount, View
+from rallypoint.local.node.sandbox.keeper import system
+from rallypoint.local.node.sandbox.keeper.view import Mount, View
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

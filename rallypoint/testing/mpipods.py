@@ -13,7 +13,7 @@ import orjson
 
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.site import Site, site
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")

@@ -24,8 +24,8 @@ def named(uid: int) -> str:
 _BECOME = f"""
 import os, sys
 from pathlib import Path
-from rallypoint.local.node.keeper import system
-from rallypoint.local.node.keeper.view import View
+from rallypoint.local.node.sandbox.keeper import system
+from rallypoint.local.node.sandbox.keeper.view import View
 
 home, uid, has_account, *command = sys.argv[1:]
 system.unshare(system.NEW_MOUNT)

@@ -21,7 +21,7 @@ from controller.runtime import clock
 from controller.runtime.informer import Informer
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.scheduler import NODES, PRIORITY_CLASSES, Scheduler
+from rallypoint.local.node.scheduler.scheduler import NODES, PRIORITY_CLASSES, Scheduler
 from rallypoint.testing.controlplane import ControlPlane
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 
 MARK = "RALLYPOINT_TEST"
 """Whoever a test starts passes it on: to its own helpers, and to the pods as part of the person's environment."""

@@ -16,7 +16,7 @@ import orjson
 from api.meta import EVENTS
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
-from rallypoint.local.node.status import timestamp
+from rallypoint.local.node.pods.status import timestamp
 
 MOST_WAITING = 1000
 MOST_REMEMBERED = 1000

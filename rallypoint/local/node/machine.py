@@ -13,8 +13,8 @@ import psutil
 
 from api import quantity
 from rallypoint.local.node.capacity import Amounts
-from rallypoint.local.node.gpus import RESOURCE
-from rallypoint.local.node.status import timestamp
+from rallypoint.local.node.devices.gpus import RESOURCE
+from rallypoint.local.node.pods.status import timestamp
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 

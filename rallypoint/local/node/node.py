@@ -21,26 +21,26 @@ from controller.kube.errors import AlreadyExists
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, containers, decode
-from rallypoint.local.node.access import Access
 from rallypoint.local.node.admission import Rejection, rejection
-from rallypoint.local.node.allotment import Allotment
+from rallypoint.local.node.containers.images import NO_IMAGES, Images
+from rallypoint.local.node.containers.launch import of_person
+from rallypoint.local.node.containers.process import Process, Streams
+from rallypoint.local.node.containers.program import CannotStart
+from rallypoint.local.node.devices.allotment import Allotment
 from rallypoint.local.node.events import Events
-from rallypoint.local.node.images import NO_IMAGES, Images
-from rallypoint.local.node.isolation import Isolation
-from rallypoint.local.node.launch import of_person
-from rallypoint.local.node.logs import Logs
 from rallypoint.local.node.machine import Machine, node
-from rallypoint.local.node.objects import Unresolved
-from rallypoint.local.node.pace import Pace
-from rallypoint.local.node.pod import PodTask
-from rallypoint.local.node.podexec import NotRunning
-from rallypoint.local.node.process import Process, Streams
-from rallypoint.local.node.program import CannotStart
+from rallypoint.local.node.pods.pace import Pace
+from rallypoint.local.node.pods.pod import PodTask
+from rallypoint.local.node.pods.workplace import Workplace
 from rallypoint.local.node.remote.service import Service
 from rallypoint.local.node.remote.tools import Tools
-from rallypoint.local.node.scheduler import NODES, Scheduler
-from rallypoint.local.node.scheduling import takes_room
-from rallypoint.local.node.workplace import Workplace
+from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.scheduler.scheduler import NODES, Scheduler
+from rallypoint.local.node.scheduler.scheduling import takes_room
+from rallypoint.local.node.streams.logs import Logs
+from rallypoint.local.node.streams.podexec import NotRunning
+from rallypoint.local.node.volumes.access import Access
+from rallypoint.local.node.volumes.objects import Unresolved
 from rallypoint.local.storage.storage import Storage
 
 STOP_GRACE_SECONDS = 5.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from api import quantity
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.status import timestamp
+from rallypoint.local.node.pods.status import timestamp
 
 DEFAULT_CLASS = "standard"
 PROVISIONER = "rallypoint/folder"

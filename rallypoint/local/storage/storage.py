@@ -23,11 +23,11 @@ from controller.runtime.workers import Outcome, Workers
 from rallypoint.local import private
 from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.clearing import clear
 from rallypoint.local.node.events import Events
-from rallypoint.local.node.hostpath import host_path
-from rallypoint.local.node.objects import Unresolved
-from rallypoint.local.node.volumes import Volume
+from rallypoint.local.node.volumes.clearing import clear
+from rallypoint.local.node.volumes.hostpath import host_path
+from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.volumes import Volume
 from rallypoint.local.storage import binding, using
 from rallypoint.local.storage.using import Key
 

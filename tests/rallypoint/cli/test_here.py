@@ -7,7 +7,7 @@ import pytest
 
 from rallypoint.cli import main
 from rallypoint.cli.here import add_flags, labels, offer_of, settings_of
-from rallypoint.local.node.images import Image
+from rallypoint.local.node.containers.images import Image
 from rallypoint.local.site import Offer
 
 

@@ -18,7 +18,7 @@ import yaml
 from rallypoint.cli import main
 from rallypoint.cli.here import run_folder
 from rallypoint.cli.run import seconds
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)

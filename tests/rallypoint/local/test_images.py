@@ -12,7 +12,7 @@ from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.crds import all_crds
 from rallypoint.cli.here import SETTINGS
-from rallypoint.local.node.images import Image, Images
+from rallypoint.local.node.containers.images import Image, Images
 from rallypoint.local.site import site
 
 pytestmark = pytest.mark.looptime(False)

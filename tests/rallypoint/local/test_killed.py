@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.up import RALLYPOINT, Up, has, up
 from rallypoint.testing.wire import MERGE, Step, Wire
 

@@ -10,7 +10,7 @@ import pytest
 
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)

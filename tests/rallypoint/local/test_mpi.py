@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from api.meta import PODS
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.site import Site, site
 from rallypoint.testing.mpicc import mpicc
 from rallypoint.testing.mpipods import (

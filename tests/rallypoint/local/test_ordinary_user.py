@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.rootfs import build
 from rallypoint.testing.unprivileged_user import ACTING, ROOT, give, named, start
 

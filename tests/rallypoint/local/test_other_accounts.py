@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.testing.unprivileged_user import ROOT, UIDS, named, start
 from rallypoint.testing.up import up
 from rallypoint.testing.wire import Step

@@ -10,7 +10,7 @@ import pytest
 from rallypoint.cli import main
 from rallypoint.local import private
 from rallypoint.local.apiserver.storage.journal import Journal, Unusable
-from rallypoint.local.node.namespaces import Namespaces
+from rallypoint.local.node.sandbox.namespaces import Namespaces
 
 OTHER = 1001
 ROOT_ALONE = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second account")

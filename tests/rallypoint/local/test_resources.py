@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from api.meta import EVENTS, PODS
-from rallypoint.local.node.scheduler import NODES, PRIORITY_CLASSES
+from rallypoint.local.node.scheduler.scheduler import NODES, PRIORITY_CLASSES
 from rallypoint.local.site import Offer
 from rallypoint.testing.bench import Bench, opened, phase
 from rallypoint.testing.nvml import Nvml

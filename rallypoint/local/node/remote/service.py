@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.network import Network
-from rallypoint.local.node.podexec import NotRunning
-from rallypoint.local.node.process import Process, Streams
-from rallypoint.local.node.program import CannotStart
+from rallypoint.local.node.containers.process import Process, Streams
+from rallypoint.local.node.containers.program import CannotStart
+from rallypoint.local.node.network.network import Network
 from rallypoint.local.node.remote.command import FAILED, READERS, Call, Unusable
 from rallypoint.local.node.remote.reach import NotStarted, NotUp, Unknown, Unreachable, find, spelled
 from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
+from rallypoint.local.node.streams.podexec import NotRunning
 
 STREAMS = 3
 BACKLOG = 1024

@@ -10,7 +10,7 @@ import pytest
 
 from api.meta import PODS, Resource
 from controller.kube.errors import NotFound
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.storage.storage import CLAIMS, VOLUMES
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.addresses import Addresses
-from rallypoint.local.node.network import Network
+from rallypoint.local.node.network.addresses import Addresses
+from rallypoint.local.node.network.network import Network
 from rallypoint.local.node.remote.command import Call
 from rallypoint.local.node.remote.reach import (
     Foreign,

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from api.meta import PODS
-from rallypoint.local.node.choice import Wanted
+from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.site import Site, site
 
 pytestmark = pytest.mark.looptime(False)

@@ -1,0 +1,143 @@
+"""The variables of a container, by the kubelet's rules. Pure.
+
+What ConfigMaps and Secrets hold is an argument (``Sources``); ``references`` says which ones are needed. What the
+person's own environment adds underneath belongs to ``launch``.
+
+Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from rallypoint.local.node.containers.expansion import expand
+from rallypoint.local.node.volumes.downward import Place, field, resource
+from rallypoint.local.node.volumes.objects import KINDS, Reference, Unresolved
+
+_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_NO_LINKS: Mapping[str, str] = {}
+
+Sources: TypeAlias = Mapping[Reference, Mapping[str, str] | None]
+"""The data of each reference; None where the object does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    value: str
+    written: bool = True
+    """Whether the manifest (or an object it names) spells the value. The pod's own name, address and amounts do not:
+    they are facts, and stay what they are where isolation rewrites names."""
+
+
+def references(container: Mapping[str, Any]) -> Iterator[Reference]:
+    for source in container.get("envFrom") or ():
+        for kind, short in KINDS.items():
+            if chosen := source.get(f"{kind}Ref"):
+                yield Reference(short, chosen.get("name", ""))
+    for entry in container.get("env") or ():
+        for kind, short in KINDS.items():
+            if chosen := (entry.get("valueFrom") or {}).get(f"{kind}KeyRef"):
+                yield Reference(short, chosen.get("name", ""))
+
+
+def variables(
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    place: Place,
+    sources: Sources,
+    links: Mapping[str, str] = _NO_LINKS,
+) -> dict[str, Variable]:
+    """The container's variables; a later entry of the same name wins, and each sees those before it.
+
+    ``links`` are what Services say; they can be referred to, and everything else goes before them.
+
+    Raises:
+        Unresolved: an object, a key or a field that is needed does not exist.
+    """
+    found = {name: Variable(name, value, written=False) for name, value in links.items()}
+    values = dict(links)
+    for entry in container.get("envFrom") or ():
+        for name, value in _all_of(entry, pod, sources).items():
+            if _is_name(name):
+                found[name], values[name] = Variable(name, value), value
+    for entry in container.get("env") or ():
+        variable = _variable(entry, pod, container, place, sources, values)
+        if variable is not None:
+            found[variable.name], values[variable.name] = variable, variable.value
+    return found
+
+
+def skipped(pod: Mapping[str, Any], container: Mapping[str, Any], sources: Sources) -> Iterator[str]:
+    """A message for each ``envFrom`` that has keys which are no names of variables.
+
+    Raises:
+        Unresolved: an object that is needed does not exist.
+    """
+    for entry in container.get("envFrom") or ():
+        bad = sorted(name for name in _all_of(entry, pod, sources) if not _is_name(name))
+        kind = next((kind for kind in KINDS if entry.get(f"{kind}Ref")), "")
+        if bad:
+            yield (
+                f"Keys [{', '.join(bad)}] from the EnvFrom {kind} {pod['metadata']['namespace']}/"
+                f"{entry[f'{kind}Ref']['name']} were skipped since they are considered invalid environment variable names."
+            )
+
+
+def _is_name(word: str) -> bool:
+    """Source: apimachinery, pkg/util/validation/validation.go, IsEnvVarName."""
+    return _NAME.fullmatch(word) is not None and word != "." and not word.startswith("..")
+
+
+def _variable(
+    entry: Mapping[str, Any],
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    place: Place,
+    sources: Sources,
+    known: Mapping[str, str],
+) -> Variable | None:
+    """None when the entry is optional and its source has nothing."""
+    name, source = entry["name"], entry.get("valueFrom")
+    if entry.get("value") or not source:
+        return Variable(name, expand(entry.get("value") or "", known))
+    if chosen := source.get("fieldRef"):
+        return Variable(name, field(pod, place, chosen["fieldPath"]), written=False)
+    if chosen := source.get("resourceFieldRef"):
+        return Variable(name, resource(pod, container, place, chosen), written=False)
+    for kind, short in KINDS.items():
+        if chosen := source.get(f"{kind}KeyRef"):
+            value = _key(short, chosen, pod, sources)
+            return None if value is None else Variable(name, value)
+    raise Unresolved(f"variable {name}: its valueFrom is of no known kind")
+
+
+def _all_of(entry: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> dict[str, str]:
+    prefix = entry.get("prefix") or ""
+    for kind, short in KINDS.items():
+        if chosen := entry.get(f"{kind}Ref"):
+            data = _data(short, chosen, pod, sources) or {}
+            return {prefix + key: value for key, value in data.items()}
+    return {}
+
+
+def _key(short: str, chosen: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> str | None:
+    data = _data(short, chosen, pod, sources)
+    if data is None or chosen["key"] in data:
+        return None if data is None else data[chosen["key"]]
+    if chosen.get("optional"):
+        return None
+    kind = {"configmap": "ConfigMap", "secret": "Secret"}[short]
+    raise Unresolved(
+        f"couldn't find key {chosen['key']} in {kind} {pod['metadata']['namespace']}/{chosen['name']}"
+    )
+
+
+def _data(
+    short: str, chosen: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources
+) -> Mapping[str, str] | None:
+    data = sources.get(Reference(short, chosen.get("name", "")))
+    if data is None and not chosen.get("optional"):
+        raise Unresolved(f'{short} "{chosen.get("name", "")}" not found')
+    return data

@@ -1,0 +1,117 @@
+"""The ``/etc/hosts`` of each pod: all names of the pod network, as cluster DNS would answer them, kept up to date.
+
+A file keeps its identity while its text changes, because pods have it mounted.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.containers.launch import host_name
+from rallypoint.local.node.network.names import CLUSTER_DOMAIN
+from rallypoint.local.node.network.network import Network, searched
+
+ITSELF = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+SHARE = 10
+"""After a round of writing, this many times its duration passes before the next one: many pods that start together
+cost a tenth of a core at most."""
+PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    namespace: str
+    own: str
+    searched: tuple[str, ...]
+    """Domains whose names have a short form here."""
+
+
+class Hosts:
+    """The files of one node's pods."""
+
+    def __init__(self, network: Network, fixed: str = "") -> None:
+        """``fixed`` is in all files."""
+        self._network = network
+        self._fixed = fixed
+        self._files: dict[str, _File] = {}
+        self._names: dict[tuple[str, tuple[str, ...]], str] = {}
+        """What the network says to a namespace with its searched domains; made anew when it is asked for after a
+        change."""
+        self._next: asyncio.TimerHandle | None = None
+        self._pause_seconds = PAUSE_SECONDS
+        network.listen(self._changed)
+
+    def add(self, pod: Manifest, address: str, path: Path) -> None:
+        """Write the file of a pod from now on."""
+        own = ITSELF + self._fixed + f"{address}\t{_itself(pod)}\n"
+        file = _File(path, pod["metadata"]["namespace"], own, tuple(searched(pod)))
+        self._files[pod["metadata"]["uid"]] = file
+        self._write(file)
+
+    def refresh(self, pod: Manifest) -> None:
+        """Have what is known now in the pod's file, before something in it starts that may ask."""
+        if pod["metadata"]["uid"] in self._files:
+            self._write(self._files[pod["metadata"]["uid"]])
+
+    def drop(self, pod: Manifest) -> None:
+        self._files.pop(pod["metadata"]["uid"], None)
+
+    def close(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+
+    def _changed(self) -> None:
+        self._names.clear()
+        if self._next is None and self._files:
+            self._next = asyncio.get_running_loop().call_later(self._pause_seconds, self._write_all)
+
+    def _write_all(self) -> None:
+        self._next = None
+        began = time.monotonic()
+        for file in self._files.values():
+            self._write(file)
+        self._pause_seconds = max(PAUSE_SECONDS, SHARE * (time.monotonic() - began))
+
+    def _write(self, file: _File) -> None:
+        text = file.own + self._of(file.namespace, file.searched)
+        descriptor = os.open(file.path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, text.encode(), 0)
+            os.ftruncate(descriptor, len(text.encode()))
+        finally:
+            os.close(descriptor)
+
+    def _of(self, namespace: str, domains: tuple[str, ...]) -> str:
+        key = namespace, domains
+        if key not in self._names:
+            self._names[key] = spell(self._network.records(), namespace, domains)
+        return self._names[key]
+
+
+def spell(records: Mapping[tuple[str, str], list[str]], namespace: str, domains: Sequence[str] = ()) -> str:
+    """Lines for (namespace, name) → addresses; the short name only of what is in the same namespace or searched for."""
+    lines: list[str] = []
+    for (owner, name), addresses in records.items():
+        full = f"{name}.{owner}.svc.{CLUSTER_DOMAIN}"
+        names = [full, f"{name}.{owner}.svc", f"{name}.{owner}"]
+        if owner == namespace:
+            names.append(name)
+        names.extend(full.removesuffix(f".{domain}") for domain in domains if full.endswith(f".{domain}"))
+        lines.extend(f"{address}\t{' '.join(names)}\n" for address in addresses)
+    return "".join(lines)
+
+
+def _itself(pod: Manifest) -> str:
+    """What the pod calls itself.
+
+    Source: Kubernetes, pkg/kubelet/kubelet_pods.go, managedHostsFileContent.
+    """
+    name, subdomain = host_name(pod), pod["spec"].get("subdomain")
+    if not subdomain:
+        return name
+    return f"{name}.{subdomain}.{pod['metadata']['namespace']}.svc.{CLUSTER_DOMAIN} {name}"

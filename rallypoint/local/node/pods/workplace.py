@@ -1,0 +1,267 @@
+"""What the node gives to each pod: volumes, processes, reports to the API server. The ``Surroundings`` of ``pod``."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import structlog
+
+from api.meta import PODS
+from controller.kube.client import Client
+from controller.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.capacity import Amounts
+from rallypoint.local.node.containers import environment
+from rallypoint.local.node.containers.environment import Variable
+from rallypoint.local.node.containers.images import Images
+from rallypoint.local.node.containers.launch import Ground, beside, launch, of_image, refusal
+from rallypoint.local.node.containers.process import Captured, Launch, Process, Streams
+from rallypoint.local.node.containers.program import CannotStart, is_about_folder
+from rallypoint.local.node.containers.servicelinks import service_links
+from rallypoint.local.node.devices.allotment import Allotment
+from rallypoint.local.node.events import Events
+from rallypoint.local.node.pods import lastwords, waiting
+from rallypoint.local.node.pods.containers import Container
+from rallypoint.local.node.pods.waiting import NameWait
+from rallypoint.local.node.remote.reach import is_equipped
+from rallypoint.local.node.remote.tools import Tools
+from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.streams.logs import Logs
+from rallypoint.local.node.volumes import access
+from rallypoint.local.node.volumes.access import Access
+from rallypoint.local.node.volumes.downward import Place
+from rallypoint.local.node.volumes.following import RESOURCES
+from rallypoint.local.node.volumes.objects import Contents, Reference, Uncreated, decoded
+from rallypoint.local.node.volumes.provisions import Provisions
+from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.storage.storage import Storage
+
+BY_SCHEMA = "application/strategic-merge-patch+json"
+RETRY_SECONDS = 1.0
+"""Between two tries of a write that must arrive."""
+
+log = structlog.get_logger()
+
+
+class Workplace:
+    """One node's means, shared by its pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        folder: Path,
+        isolation: Isolation,
+        images: Images,
+        tools: Tools,
+        storage: Storage,
+        access: Access,
+        logs: Logs,
+        events: Events,
+        allocatable: Amounts,
+        gpus: Allotment,
+        person: Mapping[str, str],
+        now: Callable[[], datetime],
+    ) -> None:
+        self.isolation = isolation
+        self.logs = logs
+        self.now = now
+        self._client = client
+        self._name = name
+        self._tools = tools
+        self._images = images
+        self._access = access
+        self._provisions = Provisions(
+            client,
+            folder,
+            isolation=isolation,
+            storage=storage,
+            access=access,
+            fetch=self._contents,
+            place=self._place,
+            failed=lambda pod, why: self.tell(pod, "FailedMount", why, warning=True),
+        )
+        self._events = events
+        self._allocatable = allocatable
+        self._gpus = gpus
+        self._machine = Ground(person, str(Path.cwd()))
+        self._launches: dict[tuple[str, str], Launch] = {}
+        """What each container that was started runs with: what enters it gets the same."""
+        self._silent = False
+
+    def fall_silent(self) -> None:
+        """Report nothing of pods any more: they end because the node does."""
+        self._silent = True
+
+    async def run(self) -> None:
+        """Keep up to date what pods have mounted, until cancelled."""
+        await self._provisions.run()
+
+    def see_pod(self, pod: Manifest) -> None:
+        """A pod has changed."""
+        self._provisions.see_pod(pod)
+
+    def refusal(self, pod: Manifest) -> str:
+        return refusal(pod, self._images.get) or self.isolation.refusal(pod)
+
+    async def prepare(self, pod: Manifest) -> None:
+        self._tools.equip(pod)
+        await self._provisions.prepare(self._latest(pod))
+        self._tools.protect(pod, self._provisions.folder(pod))
+
+    async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
+        wait = waiting.of(container.spec) if container.is_init else None
+        if wait is not None:
+            namespace, network = pod["metadata"]["namespace"], self.isolation.network
+            return NameWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
+        lastwords.clear(container.spec, self._provisions.folder(pod))
+        launch = await self._launch(pod, self._tools.in_place_of(pod, container.spec))
+        self._launches[pod["metadata"]["uid"], container.name] = launch
+        try:
+            return await Captured.start(
+                lambda streams: self.isolation.start(pod, container.name, launch, streams), output
+            )
+        except CannotStart as error:
+            if is_about_folder(error):
+                raise Uncreated(str(error)) from error
+            raise
+
+    async def enter(
+        self,
+        pod: Manifest,
+        container: Manifest,
+        command: Sequence[str],
+        streams: Streams,
+        *,
+        verbatim: bool = False,
+    ) -> Process:
+        """Run ``command`` in a container that runs, with its environment.
+
+        ``verbatim``: the command comes from another pod's program, which knows names and paths as they are here; a
+        person's has those of the manifest.
+
+        Raises:
+            CannotStart: it does not begin.
+        """
+        begun = self._launches.get((pod["metadata"]["uid"], container["name"]))
+        if begun is None:
+            raise CannotStart(
+                f"container {container['name']} is answered for by the node: nothing runs in it"
+            )
+        launch = beside(pod, begun, command, self.isolation)
+        if verbatim:
+            launch = replace(launch, argv=list(command))
+        return await self.isolation.enter(pod, container["name"], launch, streams)
+
+    def last_words(self, pod: Manifest, container: Manifest) -> str:
+        return lastwords.read(container, self._provisions.folder(pod))
+
+    async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
+        if self._silent:
+            return
+        meta = pod["metadata"]
+        # Conditions are merged one by one: others write theirs, and those stay.
+        conditions = [{"reason": None, "message": None, **one} for one in pod_status.get("conditions") or ()]
+        status = {**pod_status, "conditions": conditions}
+        body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
+        await self._until_answered(
+            lambda: self._client.patch(
+                PODS, meta["namespace"], meta["name"], body, content_type=BY_SCHEMA, subresource="status"
+            )
+        )
+
+    async def finish_deletion(self, pod: Manifest) -> None:
+        """The last step of a pod's deletion, the node's to take: nothing of it runs any more."""
+        meta = pod["metadata"]
+        await self._until_answered(
+            lambda: self._client.delete(
+                PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_period_seconds=0
+            )
+        )
+
+    def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
+        if not self._silent:
+            self._events.tell(pod, reason, message, warning=warning)
+
+    def forget(self, pod: Manifest) -> None:
+        uid = pod["metadata"]["uid"]
+        for key in [key for key in self._launches if key[0] == uid]:
+            del self._launches[key]
+        self.isolation.release(pod)
+        self._tools.release(pod)
+        self._provisions.forget(pod)
+
+    async def _until_answered(self, call: Callable[[], Any]) -> None:
+        """Make a call until the API server has answered it; that the pod is gone or another one is an answer."""
+        while True:
+            try:
+                await call()
+            except (NotFound, Conflict):
+                return
+            except (aiohttp.ClientError, TimeoutError, ServerError, TooManyRequests) as error:
+                log.warning("the API server did not take a write of the node", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _launch(self, pod: Manifest, container: Manifest) -> Launch:
+        latest = self._latest(pod)
+        contents = await self._contents(pod, environment.references(container))
+        sources = {reference: _texts(files) for reference, files in contents.items()}
+        for message in environment.skipped(pod, container, sources):
+            self.tell(pod, "InvalidEnvironmentVariableNames", message, warning=True)
+        links = service_links(pod, self.isolation.network.services.values()) | self._access.variables()
+        found = environment.variables(latest, container, self._place(pod), sources, links)
+        launched = launch(
+            pod,
+            container,
+            found,
+            self._mounts(pod, container, found),
+            ground=self._ground(container),
+            gpus=self._gpus.of(pod, container["name"]),
+            isolation=self.isolation,
+        )
+        return replace(launched, env=self._tools.on_path(pod, launched.env))
+
+    def _ground(self, container: Manifest) -> Ground:
+        image = self._images.get(container.get("image", ""))
+        return self._machine if image is None else of_image(image, os.geteuid(), self._machine)
+
+    def _mounts(self, pod: Manifest, container: Manifest, found: Mapping[str, Variable]) -> list[Mount]:
+        mounts = [*self._provisions.mounts(pod, container, found), *self._tools.mounts(pod)]
+        image = self._images.get(container.get("image", ""))
+        if is_equipped(pod) and image is not None and image.folder is not None:
+            mounts.append(Mount("", str(self._tools.folder), self._tools.folder))
+        return mounts
+
+    def _place(self, pod: Manifest) -> Place:
+        address = self.isolation.pod_address(pod)
+        return Place(self._name, self.isolation.node_address, address, self._allocatable)
+
+    def _latest(self, pod: Manifest) -> Manifest:
+        """The pod as it is now: its labels and annotations may have changed."""
+        meta = pod["metadata"]
+        now = self.isolation.network.pods.get((meta["namespace"], meta["name"]))
+        return now if now is not None and now["metadata"]["uid"] == meta["uid"] else pod
+
+    async def _contents(self, pod: Manifest, references: Iterable[Reference]) -> Contents:
+        namespace = pod["metadata"]["namespace"]
+        return {reference: await self._files(namespace, reference) for reference in set(references)}
+
+    async def _files(self, namespace: str, reference: Reference) -> dict[str, bytes] | None:
+        try:
+            found = await self._client.get(RESOURCES[reference.kind], namespace, reference.name)
+        except NotFound:
+            return {"ca.crt": self._access.authority} if reference == access.ROOT_CA else None
+        return decoded(reference, orjson.loads(found))
+
+
+def _texts(files: Mapping[str, bytes] | None) -> dict[str, str] | None:
+    return None if files is None else {name: data.decode(errors="replace") for name, data in files.items()}

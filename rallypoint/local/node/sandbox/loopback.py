@@ -1,0 +1,309 @@
+"""Isolation with plain processes: an address of 127.0.0.0/8 for each pod, names and mount paths replaced in the manifest.
+
+A process sees the whole machine. Where a port is already taken, by another pod or by anything else, another one is
+written in its place (``ports``); what programs do not read from the manifest but have built in, such as a port to
+listen on with all addresses, they cannot share, and the second one is told so by the kernel. Where a volume's path is
+not spelled in the manifest it cannot be provided, and the pod is refused.
+"""
+
+import asyncio
+import signal
+import socket
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from rallypoint.local.manifest import Manifest, containers
+from rallypoint.local.node.containers import guard
+from rallypoint.local.node.containers.environment import Variable
+from rallypoint.local.node.containers.process import Group, Guard, Launch, Process, Streams
+from rallypoint.local.node.network import names
+from rallypoint.local.node.network.addresses import Addresses
+from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.ports import Ports
+from rallypoint.local.node.remote.reach import is_equipped
+from rallypoint.local.node.volumes import volumes
+from rallypoint.local.node.volumes.volumes import Mount
+
+HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
+"""How variables end that hold the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
+
+NEEDS_LOCALHOST = ("PADDLE_MASTER",)
+"""Variables whose host must be 127.0.0.1 where it is the pod itself.
+
+Paddle's launcher serves only at an address that it takes for its own: that one, or what the machine's name resolves to.
+It listens on all addresses, so that the others find it at the pod's.
+"""
+
+OPEN_MPI = {
+    "OMPI_MCA_btl": "^vader",
+    "PMIX_MCA_gds": "hash",
+    "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",  # A daemon's folder is its own, not the launcher's.
+}
+FIRST_PORT = 1024
+"""Below that, what stands behind a host in the files of MPI is its number of slots."""
+INJECTED = ("ssh-auth", "mpi-job-config", "mpi-job-kubectl")
+"""Volumes that MPI's operators add. What reads them is told where by variables and files, which name the real places, or
+is not needed here."""
+
+
+class Loopback:
+    name = "loopback"
+    has_network = False
+
+    def __init__(self, addresses: Addresses, guard: Guard, folder: Path) -> None:
+        self.folder = folder
+        self._addresses = addresses
+        self._guard = guard
+        self.ports = Ports()
+        self._interface = loopback_interface()
+        self.network = Network(addresses)
+        self._visited: set[str] = set()
+        """The marks of containers that something was started in beside their own process."""
+
+    @classmethod
+    async def open(cls, folder: Path) -> Self:
+        """Raises:
+        NoAddresses: this machine has no addresses for pods.
+        """
+        addresses = Addresses.claim()
+        try:
+            return cls(addresses, await Guard.start(uuid.uuid4().hex, folder), folder)
+        except BaseException:
+            addresses.close()
+            raise
+
+    @property
+    def node_address(self) -> str:
+        return self._addresses.node
+
+    def pod_address(self, pod: Manifest) -> str:
+        return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    def refusal(self, pod: Manifest) -> str:
+        return volumes.unknown(pod) or next(
+            (reason for container in containers(pod) if (reason := self._unseen(pod, container))), ""
+        )
+
+    def rewrite(self, pod: Manifest, text: str) -> str:
+        return self._rewrite(pod, self.paths(text, _mounts_of_all(pod, self.folder)))
+
+    def _rewrite(self, pod: Manifest, text: str) -> str:
+        return names.replace(text, lambda name, port: self._find(pod, name, port))
+
+    def variables(
+        self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
+    ) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for name, variable in found.items():
+            if not variable.written:
+                values[name] = variable.value
+            elif port := self._port_variable(pod, variable, found):
+                values[name] = str(port)
+            else:
+                values[name] = self._rewrite(pod, self.paths(variable.value, mounts))
+                if name in NEEDS_LOCALHOST:
+                    values[name] = values[name].replace(f"{self.pod_address(pod)}:", "127.0.0.1:")
+        return values
+
+    def paths(self, text: str, mounts: Sequence[Mount]) -> str:
+        moved = {mount.path: str(mount.place) for mount in mounts if not _is_there(mount)}
+        return names.replace_paths(text, moved)
+
+    def place(self, pod: Manifest, launch: Launch) -> Launch:
+        return replace(
+            launch,
+            argv=[self._rewrite(pod, part) for part in launch.argv],
+            env={**self._hints(pod), **launch.env},
+        )
+
+    def port(self, pod: Manifest, port: int) -> int:
+        return self.ports.known(_job(pod), self.pod_address(pod), port)
+
+    async def socket(self) -> socket.socket:
+        own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        own.setblocking(False)
+        return own
+
+    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+        """Containers share nothing but what they are told."""
+        if is_equipped(pod):
+            _scratch(pod, self.folder).mkdir(parents=True, exist_ok=True)
+
+    async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        mark = _mark(pod, container)
+        _provide(launch)
+        if is_equipped(pod):
+            self._visited.add(mark)
+        return _Host(await Group.start(_marked(launch, mark), self._guard, streams), mark, self._visited)
+
+    async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
+        mark = _mark(pod, container)
+        self._visited.add(mark)
+        return await Group.start(_marked(launch, mark), self._guard, streams, is_guest=True)
+
+    def release(self, pod: Manifest) -> None:
+        """Nothing is held for it."""
+
+    def forget(self, pod: Manifest) -> None:
+        """Ports are given back with a job's last pod: as long as one is left, it knows the others by them."""
+        self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if any(_job(other) == _job(pod) for other in self.network.pods.values()):
+            return
+        self.ports.release(_job(pod))
+
+    def _find(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
+        """What others call the pod itself by, its own address in a manifest means, too: ``$(POD_IP):8080``."""
+        is_itself = name == self.pod_address(pod)
+        address = name if is_itself else self.network.address_of(pod, name)
+        if address is None:
+            return None
+        is_port = port is not None and not (port < FIRST_PORT and is_equipped(pod))
+        if port is not None and is_port and (is_itself or self.network.is_sibling(pod, name)):
+            port = self.ports.of(_job(pod), address, port)
+        return address, port
+
+    def _port_variable(self, pod: Manifest, variable: Variable, found: Mapping[str, Variable]) -> int | None:
+        """The port for a variable such as MASTER_PORT, which belongs to the host that MASTER_ADDR names."""
+        stem, _, word = variable.name.rpartition("_")
+        if word != "PORT" or not variable.value.isdigit():
+            return None
+        for suffix in HOST_SUFFIXES:
+            host = found.get(f"{stem}_{suffix}")
+            if host is not None and (place := self._find(pod, host.value, int(variable.value))):
+                return place[1]
+        return None
+
+    async def close(self) -> None:
+        await self._guard.stop()
+        self.ports.close()
+        self._addresses.close()
+
+    def _hints(self, pod: Manifest) -> dict[str, str]:
+        """What torch and MPI need to stay on the loopback interface; what the person or the manifest sets goes before it.
+
+        gloo and TensorPipe otherwise look up the machine's host name, which need not resolve, and NCCL leaves the
+        loopback interface out; torchrun publishes its host name unless it is given an address. Open MPI names its
+        shared memory and files after the host and the rank on it, and here is one host for all pods; it leaves the
+        loopback interface out, too.
+        """
+        interfaces = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+        mpi: dict[str, str] = {}
+        if is_equipped(pod):
+            interfaces += ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"]
+            mpi = {**OPEN_MPI, "OMPI_MCA_orte_tmpdir_base": str(_scratch(pod, self.folder))}
+        return {**dict.fromkeys(interfaces, self._interface), "PET_LOCAL_ADDR": self.pod_address(pod), **mpi}
+
+    def _unseen(self, pod: Manifest, container: Manifest) -> str:
+        """Why a mount of ``container`` cannot be seen by a process that shares the machine's file system."""
+        kinds = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
+        texts = list(_texts(container))
+        for mount in container.get("volumeMounts") or ():
+            name, path = mount["name"], mount["mountPath"]
+            if name in INJECTED and is_equipped(pod):
+                continue
+            if _is_shown(kinds[name], mount) or any(names.mentions_path(text, path) for text in texts):
+                continue
+            return (
+                f'volume "{name}" cannot be shown to container "{container["name"]}" at {path}: without a mount '
+                "namespace a path is replaced where command, args, env or workingDir spell it, and none of them does"
+            )
+        return ""
+
+
+class _Host:
+    """The process of a container, and what others have started beside it, in groups of their own; a ``Process``."""
+
+    def __init__(self, group: Group, mark: str, visited: set[str]) -> None:
+        self._group = group
+        self._mark = mark
+        self._visited = visited
+
+    async def wait(self) -> int:
+        try:
+            return await self._group.wait()
+        finally:
+            if self._mark in self._visited:
+                self._visited.discard(self._mark)
+                await asyncio.to_thread(guard.sweep, guard.CONTAINER, self._mark)
+
+    def send(self, number: signal.Signals) -> None:
+        self._group.send(number)
+
+
+def _provide(launch: Launch) -> None:
+    """Make a working directory that is missing, where that is in a volume of the pod's own."""
+    folder = Path(launch.folder)
+    if any(
+        folder.is_relative_to(one.place) and not one.read_only for one in launch.mounts if one.place.is_dir()
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _scratch(pod: Manifest, folder: Path) -> Path:
+    """Where Open MPI keeps its files, which it names after the host: there is one host for all pods."""
+    return folder / str(pod["metadata"]["uid"]) / ".mpi"
+
+
+def _mark(pod: Manifest, container: str) -> str:
+    return f"{pod['metadata']['uid']}/{container}"
+
+
+def _marked(launch: Launch, mark: str) -> Launch:
+    return replace(launch, env={**launch.env, guard.CONTAINER: mark})
+
+
+def loopback_interface() -> str:
+    """The name of the interface that has 127.0.0.1: ``lo``, ``lo0``."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(a.family == socket.AF_INET and a.address.startswith("127.") for a in addresses):
+            return name
+    return "lo"
+
+
+def _is_shown(volume: Manifest, mount: Manifest) -> bool:
+    """Whether the machine has these files at this very path."""
+    path, inside = mount["mountPath"], mount.get("subPath") or ""
+    if host := volume.get("hostPath"):
+        return Path(host["path"], inside).resolve() == Path(path).resolve()
+    return path == "/dev/shm" and (volume.get("emptyDir") or {}).get("medium") == "Memory"
+
+
+def _is_there(mount: Mount) -> bool:
+    """A mount that needs no replacing: it is in its place, or it is the machine's shared memory."""
+    return mount.path == "/dev/shm" or mount.place.resolve() == Path(mount.path).resolve()
+
+
+def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
+    """The mounts of a pod's own volumes that mean the same in each of its containers: what a file in one may name."""
+    kept = {
+        volume["name"]
+        for volume in pod["spec"].get("volumes") or ()
+        if not any(kind in volume for kind in ("hostPath", *volumes.CLAIMED))
+    }
+    found: dict[str, set[Mount]] = defaultdict(set)
+    for container in containers(pod):
+        for mount in container.get("volumeMounts") or ():
+            name, path = mount["name"], mount["mountPath"]
+            if name in kept and not mount.get("subPathExpr"):
+                place = folder / pod["metadata"]["uid"] / name / (mount.get("subPath") or "")
+                found[path].add(Mount(name, path, place))
+    return [next(iter(mounts)) for mounts in found.values() if len(mounts) == 1]
+
+
+def _texts(container: Manifest) -> Iterable[str]:
+    yield from container.get("command") or ()
+    yield from container.get("args") or ()
+    yield from (entry.get("value") or "" for entry in container.get("env") or ())
+    yield container.get("workingDir") or ""
+
+
+def _job(pod: Manifest) -> str:
+    """The uid of what a pod belongs to; its own when it stands alone."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return str(next((o["uid"] for o in owners if o.get("controller")), pod["metadata"]["uid"]))

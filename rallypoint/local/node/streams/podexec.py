@@ -1,0 +1,153 @@
+"""``GET …/pods/NAME/exec`` over WebSockets: what the API server hands to the node.
+
+Each message begins with the number of its channel. Source: Kubernetes, apimachinery pkg/util/remotecommand
+(constants.go), kubelet pkg/kubelet/cri/streaming/remotecommand (websocket.go, exec.go).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+from aiohttp import WSMessage, WSMsgType, web
+
+from rallypoint.local.apiserver.apimachinery import errors
+from rallypoint.local.apiserver.apimachinery.errors import StatusError
+from rallypoint.local.apiserver.apimachinery.unstructured import Json
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.containers.process import Process, Streams
+from rallypoint.local.node.containers.program import CannotStart
+from rallypoint.local.node.streams.ends import Ends
+from rallypoint.local.node.streams.podlog import container_of, flag
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+"""The newer one can say that standard input is at its end."""
+STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+PING_SECONDS = 30.0
+DRAIN_SECONDS = 2.0
+"""How long output is awaited after the process has ended; only a process that left its group can hold it open."""
+
+Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
+"""Starts a command in a container of a pod. Raises CannotStart, or NotRunning when the container does not run."""
+
+
+class NotRunning(Exception):
+    """There is no process to be beside."""
+
+
+async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> web.StreamResponse:
+    """Run the command that the query asks for and pass on what goes in and out.
+
+    Raises:
+        StatusError: the query names no container or no command, the container does not run, or this is no WebSocket.
+    """
+    query = request.query
+    command = query.getall("command", [])
+    try:
+        container = container_of(pod, query.get("container", ""))
+    except ValueError as error:
+        raise errors.bad_request(str(error)) from error
+    if not command:
+        raise errors.bad_request("you must specify a command for the container")
+    socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=PING_SECONDS)
+    if not socket.can_prepare(request):
+        raise errors.bad_request("Upgrade request required")
+    ends = Ends(terminal=flag(query, "tty"))
+    try:
+        try:
+            process = await enter(pod, container, command, ends.its)
+        except NotRunning as error:
+            raise StatusError(404, "NotFound", f'container not found ("{container}")') from error
+        except CannotStart as error:
+            await socket.prepare(request)
+            await _end(socket, _internal(f"error executing command in container: {error}"))
+            return socket
+        ends.begun()
+        wanted = {name: flag(query, name) for name in ("stdin", "stdout", "stderr")}
+        await socket.prepare(request)
+        await _talk(socket, process, ends, wanted)
+    finally:
+        ends.close()
+    return socket
+
+
+async def _talk(
+    socket: web.WebSocketResponse, process: Process, ends: Ends, wanted: Mapping[str, bool]
+) -> None:
+    """Until the process ends, or the client goes away, which ends the process."""
+    outputs = [
+        asyncio.create_task(_pass_on(socket, ends, number, wanted=wanted[name]))
+        for number, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
+    ]
+    heard = asyncio.create_task(_listen(socket, ends, wanted=wanted["stdin"]))
+    ended = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait((heard, ended), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            await asyncio.wait(outputs, timeout=DRAIN_SECONDS)
+            await _end(socket, _status(ended.result()))
+    finally:
+        for task in (heard, ended, *outputs):
+            task.cancel()
+        await asyncio.gather(heard, ended, *outputs, return_exceptions=True)
+
+
+async def _pass_on(socket: web.WebSocketResponse, ends: Ends, number: int, *, wanted: bool) -> None:
+    async for data in ends.output(number):
+        if wanted and not socket.closed:
+            await socket.send_bytes(bytes((number,)) + data)
+
+
+async def _listen(socket: web.WebSocketResponse, ends: Ends, *, wanted: bool) -> None:
+    """Returns when the client has gone. An answer that is not listened to would miss that it has."""
+    if not wanted:
+        await ends.end_input()
+    async for message in socket:
+        channel, data = _parts(message)
+        if channel == STDIN and wanted:
+            await ends.write(data)
+        elif channel == RESIZE:
+            with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
+                size = orjson.loads(data)
+                ends.resize(size["Width"], size["Height"])
+        elif channel == CLOSE and data == bytes((STDIN,)):
+            await ends.end_input()
+
+
+def _parts(message: WSMessage) -> tuple[int, bytes]:
+    data: Any = message.data
+    if message.type is WSMsgType.TEXT:
+        data = str(data).encode()
+    return (data[0], data[1:]) if data else (STDIN, b"")
+
+
+async def _end(socket: web.WebSocketResponse, status: Json) -> None:
+    if not socket.closed:
+        with contextlib.suppress(ConnectionError):
+            await socket.send_bytes(bytes((ERROR,)) + orjson.dumps(status))
+            await socket.close()
+
+
+def _status(code: int) -> Json:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: command terminated with exit code {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
+
+
+def _internal(message: str) -> Json:
+    cause = {"message": message}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"Internal error occurred: {message}",
+        "reason": "InternalError",
+        "details": {"causes": [cause]},
+        "code": 500,
+    }

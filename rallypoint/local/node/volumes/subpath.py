@@ -1,0 +1,76 @@
+"""The mounts of a container: which part of which volume, at which path.
+
+Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeMounts; pkg/kubelet/container/helpers.go, ExpandContainerVolumeMounts.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rallypoint.local.node.containers.expansion import expand
+from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.volumes import Mount, Places
+
+
+def mounts(
+    container: Mapping[str, Any], places: Places, values: Mapping[str, str], pinned: Path
+) -> list[Mount]:
+    """``values`` are the container's variables, which ``subPathExpr`` names; ``pinned`` is a folder for copies.
+
+    A part of a filled volume is copied: it stays what it was when the container began, whatever becomes of the volume.
+
+    Raises:
+        Unresolved: a part cannot be had.
+    """
+    shutil.rmtree(pinned, ignore_errors=True)
+    found: list[Mount] = []
+    for number, mount in enumerate(container.get("volumeMounts") or ()):
+        volume = places[mount["name"]]
+        inside = _inside(container, mount, values)
+        place, within = volume.path / inside, volume.path
+        if inside and not volume.in_memory:
+            _make(container, mount, volume.path, place)
+        if inside and volume.is_filled:
+            place = within = _copied(place, pinned / str(number))
+        read_only = bool(mount.get("readOnly")) or volume.read_only
+        found.append(Mount(mount["name"], mount["mountPath"], place, read_only, within))
+    return found
+
+
+def _inside(container: Mapping[str, Any], mount: Mapping[str, Any], values: Mapping[str, str]) -> str:
+    path = str(mount.get("subPath") or "")
+    if written := mount.get("subPathExpr"):
+        try:
+            path = expand(written, values, strict=True)
+        except KeyError as error:
+            why = f'missing value for "{error.args[0]}"'
+            raise Unresolved(f"failed to expand subPath for {_about(container, mount)}: {why}") from error
+    if path.startswith("/") or ".." in PurePosixPath(path).parts:
+        raise Unresolved(f"subPath {path} of {_about(container, mount)} leaves its volume")
+    return path
+
+
+def _make(container: Mapping[str, Any], mount: Mapping[str, Any], volume: Path, place: Path) -> None:
+    """Make a folder where nothing is; nothing may lead out of the volume."""
+    try:
+        if place.resolve().is_relative_to(volume.resolve()):
+            if not place.exists():
+                place.mkdir(parents=True)
+            return
+    except (OSError, RuntimeError):  # RuntimeError: links that lead to each other.
+        pass
+    raise Unresolved(f"failed to prepare subPath for {_about(container, mount)}")
+
+
+def _copied(place: Path, copy: Path) -> Path:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir():
+        shutil.copytree(place, copy)
+    else:
+        shutil.copy2(place, copy)
+    return copy
+
+
+def _about(container: Mapping[str, Any], mount: Mapping[str, Any]) -> str:
+    return f'volumeMount "{mount["name"]}" of container "{container["name"]}"'

@@ -1,0 +1,205 @@
+"""A container's variables: the kubelet's rules, case by case."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from rallypoint.local.node.containers.environment import references, skipped, variables
+from rallypoint.local.node.volumes.downward import Place
+from rallypoint.local.node.volumes.objects import Reference, Unresolved
+
+PLACE = Place("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
+POD: dict[str, Any] = {
+    "metadata": {
+        "name": "job-worker-0",
+        "namespace": "team",
+        "uid": "u-1",
+        "labels": {"app": "x"},
+        "annotations": {"note/a": "y"},
+    },
+    "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}]},
+}
+SOURCES: dict[Reference, dict[str, str] | None] = {
+    Reference("configmap", "settings"): {"LR": "0.1", "EPOCHS": "3"},
+    Reference("secret", "token"): {"key": "s3cret"},
+    Reference("configmap", "absent"): None,
+}
+
+
+def values(*env: dict[str, Any], env_from: list[dict[str, Any]] | None = None) -> dict[str, str]:
+    container = {**POD["spec"]["containers"][0], "env": list(env), "envFrom": env_from or []}
+    return {name: variable.value for name, variable in variables(POD, container, PLACE, SOURCES).items()}
+
+
+def from_(**source: Any) -> dict[str, Any]:
+    return {"name": "X", "valueFrom": source}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        pytest.param([{"name": "A", "value": "1"}], {"A": "1"}, id="a value"),
+        pytest.param([{"name": "A"}], {"A": ""}, id="a name alone is empty"),
+        pytest.param(
+            [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2"}],
+            {"A": "1", "B": "12"},
+            id="an earlier one",
+        ),
+        pytest.param(
+            [{"name": "B", "value": "$(A)"}, {"name": "A", "value": "1"}],
+            {"A": "1", "B": "$(A)"},
+            id="a later one",
+        ),
+        pytest.param(
+            [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+            {"A": "2"},
+            id="the last of a name wins",
+        ),
+        pytest.param([{"name": "A", "value": "$$(B)"}], {"A": "$(B)"}, id="an escape"),
+    ],
+)
+def test_values(env: list[dict[str, Any]], expected: dict[str, str]) -> None:
+    assert values(*env) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "job-worker-0"),
+        ("metadata.namespace", "team"),
+        ("metadata.uid", "u-1"),
+        ("metadata.labels['app']", "x"),
+        ("metadata.labels['none']", ""),
+        ("metadata.annotations['note/a']", "y"),
+        ("spec.nodeName", "local"),
+        ("spec.serviceAccountName", "default"),
+        ("status.podIP", "127.9.1.3"),
+        ("status.podIPs", "127.9.1.3"),
+        ("status.hostIP", "127.9.0.1"),
+    ],
+)
+def test_field_references(path: str, value: str) -> None:
+    assert values(from_(fieldRef={"fieldPath": path})) == {"X": value}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "value"),
+    [
+        pytest.param({"resource": "limits.cpu"}, "2", id="cores are rounded up"),
+        pytest.param({"resource": "limits.cpu", "divisor": "1m"}, "1500", id="in millicores"),
+        pytest.param(
+            {"resource": "requests.memory", "divisor": "1Mi"}, "1024", id="a request is the limit if unset"
+        ),
+        pytest.param({"resource": "limits.memory", "containerName": "main"}, str(2**30), id="of a container"),
+    ],
+)
+def test_resource_references(chosen: dict[str, Any], value: str) -> None:
+    assert values(from_(resourceFieldRef=chosen)) == {"X": value}
+
+
+def test_a_limit_that_is_not_set_is_what_the_node_has() -> None:
+    bare = {"name": "main", "env": [from_(resourceFieldRef={"resource": "limits.cpu"})]}
+
+    assert variables(POD, bare, PLACE, SOURCES)["X"].value == "8"
+
+
+def test_keys_of_objects() -> None:
+    env = [
+        {"name": "LR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "LR"}}},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "token", "key": "key"}}},
+        {"name": "NONE", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k", "optional": True}}},
+    ]
+
+    assert values(*env) == {"LR": "0.1", "KEY": "s3cret"}
+
+
+def test_whole_objects_come_first_and_can_be_referred_to() -> None:
+    found = values(
+        {"name": "P_LR", "value": "mine"},
+        {"name": "TEXT", "value": "$(P_EPOCHS) epochs"},
+        env_from=[{"prefix": "P_", "configMapRef": {"name": "settings"}}],
+    )
+
+    assert found == {"P_LR": "mine", "P_EPOCHS": "3", "TEXT": "3 epochs"}
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        pytest.param(
+            {"configMapKeyRef": {"name": "absent", "key": "k"}},
+            'configmap "absent" not found',
+            id="no such object",
+        ),
+        pytest.param(
+            {"secretKeyRef": {"name": "token", "key": "k"}},
+            "couldn't find key k in Secret team/token",
+            id="no such key",
+        ),
+        pytest.param(
+            {"fieldRef": {"fieldPath": "spec.x"}}, "unsupported fieldPath: spec.x", id="no such field"
+        ),
+        pytest.param(
+            {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "z"}},
+            "container z not found",
+            id="no such container",
+        ),
+    ],
+)
+def test_what_cannot_be_resolved_is_named(source: dict[str, Any], words: str) -> None:
+    with pytest.raises(Unresolved) as raised:
+        values(from_(**source))
+
+    assert str(raised.value) == words
+
+
+def test_references_name_every_object() -> None:
+    container = {
+        "name": "main",
+        "envFrom": [{"secretRef": {"name": "s"}}],
+        "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
+    }
+
+    assert set(references(container)) == {Reference("secret", "s"), Reference("configmap", "c")}
+
+
+def test_facts_are_told_apart_from_what_is_written() -> None:
+    """Isolation replaces names in what the manifest spells, not in what a pod is told about itself."""
+    env = [
+        {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "A", "value": "a"},
+    ]
+    found = variables(POD, {"name": "main", "env": env}, PLACE, SOURCES)
+
+    assert (found["ME"].written, found["A"].written) == (False, True)
+
+
+def test_keys_that_are_no_names_are_left_out_and_told() -> None:
+    sources = {Reference("configmap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
+    container = {"name": "main", "envFrom": [{"configMapRef": {"name": "odd"}}]}
+
+    assert list(variables(POD, container, PLACE, sources)) == ["ok.key"]
+    (message,) = skipped(POD, container, sources)
+    assert message.startswith("Keys [.., 1st] from the EnvFrom configMap team/odd were skipped since")
+
+
+def test_a_prefix_makes_a_name() -> None:
+    sources = {Reference("secret", "odd"): {"1st": "1"}}
+    container = {"name": "main", "envFrom": [{"prefix": "_", "secretRef": {"name": "odd"}}]}
+
+    assert variables(POD, container, PLACE, sources)["_1st"].value == "1"
+    assert list(skipped(POD, container, sources)) == []
+
+
+def test_services_can_be_referred_to_and_give_way() -> None:
+    env = [{"name": "URL", "value": "http://$(DB_SERVICE_HOST)"}, {"name": "DB_PORT", "value": "mine"}]
+    links = {"DB_SERVICE_HOST": "10.0.0.7", "DB_PORT": "tcp://10.0.0.7:5"}
+    found = variables(POD, {"name": "main", "env": env}, PLACE, {}, links)
+
+    assert {name: variable.value for name, variable in found.items()} == {
+        "DB_SERVICE_HOST": "10.0.0.7",
+        "DB_PORT": "mine",
+        "URL": "http://10.0.0.7",
+    }
+    assert not found["DB_SERVICE_HOST"].written

@@ -1,0 +1,260 @@
+"""A folder in the place of an image: what a container sees, and what stays as it was."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.local.node.containers.images import BadImage, Image, Images, command_line, named
+from rallypoint.local.node.containers.launch import Ground, of_image
+from rallypoint.local.node.containers.process import Captured
+from rallypoint.local.node.sandbox.choice import Wanted, choose
+from rallypoint.local.node.sandbox.keeping import NoNamespaces
+from rallypoint.local.node.volumes.following import CONFIG_MAPS
+from rallypoint.testing.bench import Bench, opened, phase
+from rallypoint.testing.rootfs import build
+
+PERSON = {"A": "person"}
+MACHINE = Ground(PERSON, "/home/person")
+
+pytestmark = pytest.mark.looptime(False)
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    return build(tmp_path / "im,age:root")
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, image: Path, isolations: list[Wanted]) -> AsyncIterator[Bench]:
+    if "namespaces" not in isolations:
+        pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
+    async with opened(tmp_path, "namespaces", images=Images({"small": Image.read(image)})) as bench:
+        yield bench
+
+
+async def said(bench: Bench, script: str, name: str = "a", **container: Any) -> str:
+    await bench.pod(name, "sh", "-c", script, image="small", **container)
+    await bench.over(name)
+    return await bench.log(name)
+
+
+async def test_a_container_sees_the_image_and_the_machine_does_not_see_what_it_writes(
+    bench: Bench, image: Path
+) -> None:
+    script = "cat /etc/release; echo x > /etc/release; mkdir /new; cat /etc/release; ls /home /usr/bin/env 2>/dev/null; pwd"
+
+    assert await said(bench, script) == "small\nx\n/\n"
+    assert (image / "etc" / "release").read_text() == "small\n"
+    assert not (image / "new").exists()
+    assert await said(bench, "cat /etc/release", "b") == "small\n"
+
+
+async def test_nothing_of_the_persons_environment_is_in_it(bench: Bench) -> None:
+    told = dict(line.partition("=")[::2] for line in (await said(bench, "env")).splitlines())
+    given = ("KUBERNETES_", "CUDA_", "NVIDIA_")
+
+    assert told["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    assert told["HOSTNAME"] == "a"
+    assert {name for name in told if not name.startswith(given)} <= {
+        *("PATH", "HOME", "HOSTNAME"),
+        *("PWD", "OLDPWD", "SHLVL", "_"),  # A shell's own.
+    }
+
+
+async def test_what_every_container_has(bench: Bench) -> None:
+    script = (
+        "cat /etc/hostname; head -c 3 /dev/zero > /dev/shm/x && echo shm; [ -d /proc/self ] && echo proc; "
+        "[ -d /sys/kernel ] && echo sys; echo last > /dev/termination-log; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace"
+    )
+
+    assert await said(bench, script) == "a\nshm\nproc\nsys\ndefault"
+    pod = await bench.over("a")
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] == "last\n"
+    assert "kubernetes.default.svc" in await said(bench, "cat /etc/hosts", "b")
+
+
+async def test_volumes_are_at_their_paths(bench: Bench) -> None:
+    """Through a link of the image's own, which must not lead to the machine's."""
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "value"}})
+    volumes = [
+        {"name": "c", "configMap": {"name": "c"}},
+        {"name": "m", "emptyDir": {"medium": "Memory"}},
+    ]
+    mounts = [
+        {"name": "c", "mountPath": "/var/run/config"},
+        {"name": "m", "mountPath": "/new/deep/memory", "subPath": "part"},
+    ]
+    script = "cat /run/config/key; touch /run/config/x || echo ' ro'; echo m > /new/deep/memory/x; cat /new/deep/memory/x"
+    await bench.pod(
+        *("a", "sh", "-c", script),
+        image="small",
+        volumeMounts=mounts[:2] + mounts[3:],
+        spec={"volumes": volumes},
+    )
+    await bench.over("a")
+    lines = (await bench.log("a")).splitlines()
+
+    assert lines[0].startswith("value")
+    assert "Read-only file system" in "".join(lines)
+    assert lines[-1] == "m"
+
+
+async def test_a_working_directory_is_made(bench: Bench) -> None:
+    assert await said(bench, "pwd; touch x && echo mine", workingDir="/srv/deep") == "/srv/deep\nmine\n"
+
+
+async def test_a_container_starts_again_from_the_image_as_it_was(bench: Bench) -> None:
+    script = "[ -f /tmp/been ] && echo found; touch /tmp/been; exit 1"
+    await bench.pod("a", "sh", "-c", script, image="small:latest", spec={"restartPolicy": "OnFailure"})
+    await bench.until(
+        "a",
+        lambda pod: (
+            "CrashLoopBackOff" in str((pod["status"].get("containerStatuses") or [{}])[0].get("state"))
+        ),
+    )
+
+    assert await bench.log("a") == ""
+
+
+async def test_a_command_enters(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "echo inside > /tmp/x; echo up; exec sleep 1000", image="small")
+    await bench.wrote("a", "up")
+    written: list[bytes] = []
+    pod = await bench.until("a", phase)
+    command = ["sh", "-c", "cat /tmp/x; pwd"]
+    entered = await Captured.start(
+        lambda streams: bench.node.enter(pod, "main", command, streams), written.append
+    )
+
+    assert await entered.wait() == 0
+    assert b"".join(written) == b"inside\n/\n"
+
+
+async def test_other_images_are_as_before(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", "ls /usr/bin/env", image="other")
+    await bench.over("a")
+
+    assert await bench.log("a") == "/usr/bin/env\n"
+
+
+async def test_a_program_that_the_image_does_not_have(bench: Bench) -> None:
+    await bench.pod("a", "python3", image="small")
+    pod = await bench.over("a")
+
+    assert 'exec: "python3"' in pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+
+
+async def test_plain_processes_have_no_images(tmp_path: Path, image: Path) -> None:
+    with pytest.raises(NoNamespaces, match="needs --isolation namespaces"):
+        await choose("loopback", tmp_path, images=Images({"small": Image(image)}))
+
+
+async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
+    tmp_path: Path, isolations: list[Wanted]
+) -> None:
+    if "namespaces" not in isolations:
+        pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
+    with pytest.raises(NoNamespaces, match="/nosuch cannot be the file system of image small"):
+        await choose("namespaces", tmp_path, images=Images({"small": Image(Path("/nosuch"))}))
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("a", "a:latest"),
+        ("a:1", "a:1"),
+        ("h:5000/a", "h:5000/a:latest"),
+        ("a@sha256:0", "a@sha256:0"),
+    ],
+)
+def test_a_name_without_a_tag_is_the_latest(name: str, full: str) -> None:
+    assert named(name) == full
+
+
+def test_the_home_is_the_one_that_the_image_knows(image: Path, tmp_path: Path) -> None:
+    assert Image(image).environment(0, PERSON)["HOME"] == "/root"
+    assert Image(image).environment(7, PERSON)["HOME"] == "/"
+    assert Image(tmp_path).environment(0, PERSON)["HOME"] == "/"
+
+
+def test_a_config_without_a_folder_adds_to_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"Env": ["B=2"]}))
+    ground = of_image(Image.read(tmp_path / "config.json"), 0, MACHINE)
+
+    assert ground.env == {"A": "person", "B": "2"}
+    assert ground.folder == MACHINE.folder
+
+
+CONFIG = {"Entrypoint": ["/entry"], "Cmd": ["serve"], "Env": ["A=1", "PATH=/opt/bin"], "WorkingDir": "/work"}
+
+
+def with_config(folder: Path, config: Any) -> Image:
+    folder.mkdir()
+    folder.with_name(f"{folder.name}.json").write_text(json.dumps(config))
+    return Image.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("container", "expected"),
+    [
+        pytest.param({}, ["/entry", "serve"], id="neither command nor args"),
+        pytest.param({"args": ["x"]}, ["/entry", "x"], id="args replace those of the image"),
+        pytest.param({"command": ["c"]}, ["c"], id="a command drops those of the image"),
+        pytest.param({"command": ["c"], "args": ["x"]}, ["c", "x"], id="both"),
+    ],
+)
+def test_the_command_line_is_put_together_as_in_a_cluster(
+    tmp_path: Path, container: dict[str, Any], expected: list[str]
+) -> None:
+    assert command_line(container, with_config(tmp_path / "image", CONFIG)) == expected
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["the config alone", "a whole image configuration"])
+def test_variables_and_working_directory_come_from_the_config(tmp_path: Path, wrapped: bool) -> None:
+    image = with_config(tmp_path / "image", {"config": CONFIG} if wrapped else CONFIG)
+    ground = of_image(image, 0, MACHINE)
+
+    assert ground.env == {"PATH": "/opt/bin", "HOME": "/", "A": "1"}
+    assert ground.folder == "/work"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ([], "Expected `object`"),
+        ({"Entrypoint": "sh"}, r"\$.Entrypoint"),
+        ({"Env": ["A"]}, "Env: 'A' is not NAME=VALUE"),
+    ],
+    ids=["no object", "an entrypoint in one string", "a variable without a value"],
+)
+def test_a_config_that_is_none_is_refused_with_its_file_and_field(
+    tmp_path: Path, config: Any, why: str
+) -> None:
+    with pytest.raises(BadImage, match=rf"image\.json: .*{why}"):
+        with_config(tmp_path / "image", config)
+
+
+@pytest.mark.parametrize("config", [None, {}], ids=["unknown", "without one"])
+def test_arguments_alone_need_an_entrypoint_that_is_known(tmp_path: Path, config: Any) -> None:
+    known = with_config(tmp_path / "image", config) if config is not None else Image()
+
+    assert command_line({"args": ["x"]}, known) == (["x"] if config is not None else [])
+
+
+async def test_a_container_without_a_command_runs_that_of_its_image(
+    tmp_path: Path, isolations: list[Wanted]
+) -> None:
+    if "namespaces" not in isolations:
+        pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
+    folder = build(tmp_path / "image")
+    (folder / "work").mkdir()
+    config = {"Entrypoint": ["sh", "-c"], "Cmd": ["pwd; echo $A"], "Env": ["A=1"], "WorkingDir": "/work"}
+    folder.with_name("image.json").write_text(json.dumps(config))
+    async with opened(tmp_path / "run", "namespaces", images=Images({"small": Image.read(folder)})) as bench:
+        await bench.pod("a", image="small", command=None)
+        await bench.over("a")
+
+        assert await bench.log("a") == "/work\n1\n"

@@ -1,0 +1,147 @@
+"""Real processes: found, started, read, signalled, and gone with their children."""
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rallypoint.local.node.containers import guard
+from rallypoint.local.node.containers.process import Captured, Group, Guard, Launch, Streams
+from rallypoint.local.node.containers.program import CannotStart, find_program
+
+pytestmark = pytest.mark.looptime(False)
+
+
+@pytest.fixture
+async def watch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Guard]:
+    watch = await Guard.start(f"test-{os.getpid()}-{request.node.name}", tmp_path / "volumes")
+    yield watch
+    await watch.stop()
+
+
+def shell(text: str, folder: str = "/", **env: str) -> Launch:
+    return Launch(["sh", "-c", text], {"PATH": os.environ["PATH"], **env}, folder)
+
+
+async def ran(launch: Launch, watch: Guard) -> tuple[int, str]:
+    output: list[bytes] = []
+    process = await captured(launch, watch, output.append)
+    return await process.wait(), b"".join(output).decode()
+
+
+async def captured(launch: Launch, watch: Guard, output: Callable[[bytes], None]) -> Captured:
+    return await Captured.start(lambda streams: Group.start(launch, watch, streams), output)
+
+
+async def test_output_of_both_streams_and_exit_code(watch: Guard) -> None:
+    assert await ran(shell("echo out; echo err >&2; exit 3"), watch) == (3, "out\nerr\n")
+
+
+async def test_environment_and_folder(watch: Guard, tmp_path: Path) -> None:
+    assert await ran(shell("echo $X; pwd", str(tmp_path), X="1"), watch) == (0, f"1\n{tmp_path}\n")
+
+
+async def test_a_signal_is_an_exit_code_above_128(watch: Guard) -> None:
+    assert await ran(shell("kill -TERM $$"), watch) == (143, "")
+
+
+async def test_a_signal_reaches_the_whole_group(watch: Guard) -> None:
+    output: asyncio.Queue[bytes] = asyncio.Queue()
+    group = await captured(shell("sleep 1000 & echo $!; wait"), watch, output.put_nowait)
+    child = int(await output.get())
+    group.send(signal.SIGTERM)
+
+    assert await group.wait() == 143
+    assert await gone(child)
+
+
+async def test_children_end_with_the_first_process(watch: Guard) -> None:
+    """As in a container, which ends with its first process."""
+    code, output = await ran(shell("sleep 1000 & echo $!"), watch)
+
+    assert code == 0
+    assert await gone(int(output))
+
+
+async def test_a_cancelled_wait_leaves_nothing(watch: Guard) -> None:
+    group = await Group.start(shell("sleep 1000"), watch, Streams(0, 1, 2))
+    waiting = asyncio.create_task(group.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert await gone(group.pid)
+
+
+async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
+    """Also what has left the process group, and what was never told; and it takes the volumes away."""
+    volume = tmp_path / "volumes" / "v"
+    volume.mkdir(parents=True)
+    watch = await Guard.start(f"test-{os.getpid()}-killed", volume.parent)
+    marked = {"PATH": os.environ["PATH"], guard.MARK: watch.node}
+    in_group = await asyncio.create_subprocess_exec("sleep", "1000", env={}, start_new_session=True)
+    escaped = await asyncio.create_subprocess_exec("sleep", "1000", env=marked, start_new_session=True)
+    watch.began(in_group.pid)
+    await watch.stop()
+
+    assert await in_group.wait() == -signal.SIGKILL
+    assert await escaped.wait() == -signal.SIGKILL
+    assert not volume.parent.exists()
+
+
+async def test_a_terminal_controls_the_process_that_asks_for_it(watch: Guard) -> None:
+    ours, its = pty.openpty()
+    group = await Group.start(shell("tty < /dev/tty; exit 4"), watch, Streams(its, its, its, terminal=True))
+    os.close(its)
+
+    assert await group.wait() == 4
+    assert os.read(ours, 100).startswith(b"/dev/")
+    os.close(ours)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        pytest.param(["nosuch"], 'exec: "nosuch": executable file not found in $PATH', id="not on PATH"),
+        pytest.param(
+            ["/nosuch"], 'exec: "/nosuch": stat /nosuch: no such file or directory', id="no such file"
+        ),
+        pytest.param(["/etc/passwd"], 'exec: "/etc/passwd": permission denied', id="not executable"),
+    ],
+)
+def test_what_cannot_start_is_named(argv: list[str], words: str) -> None:
+    with pytest.raises(CannotStart) as raised:
+        find_program(argv[0], "/", os.environ["PATH"])
+
+    assert str(raised.value) == words
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="no such file or directory") as raised:
+        find_program("sh", str(tmp_path / "none"), os.environ["PATH"])
+
+    assert str(tmp_path / "none") in str(raised.value)
+
+
+def test_a_program_is_found_on_the_path_of_its_own_environment() -> None:
+    python = Path(sys.executable)
+
+    assert find_program(python.name, "/", str(python.parent)) == str(python)
+
+
+async def gone(pid: int) -> bool:
+    """Whether a process ends; whoever reaps it may be a moment late."""
+    for _ in range(500):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        await asyncio.sleep(0.01)
+    return False

@@ -1,0 +1,95 @@
+"""Whether a pod gets a place on the node, and what is said if not."""
+
+from typing import Any
+
+import pytest
+
+from rallypoint.local.node.capacity import requests
+from rallypoint.local.node.scheduler.scheduling import Room, is_waiting, place
+
+ALLOCATABLE = {"cpu": "2", "memory": "1Gi", "pods": "3"}
+
+
+def pod(name: str = "p", *, resources: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": resources or {}}], **spec},
+    }
+
+
+def asks(name: str = "p", **amounts: str) -> dict[str, Any]:
+    return pod(name, resources={"requests": amounts})
+
+
+def room(*taken: dict[str, Any], **spec: Any) -> Room:
+    node = {"metadata": {"name": "local"}, "spec": spec, "status": {"allocatable": ALLOCATABLE}}
+    return Room.beside(taken, node)
+
+
+def test_a_pod_without_requests_fits() -> None:
+    assert place(pod(), room(asks("other", cpu="2"))) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reasons"),
+    [
+        pytest.param(asks(cpu="2500m"), "1 Insufficient cpu", id="cpu"),
+        pytest.param(asks(memory="2Gi"), "1 Insufficient memory", id="memory"),
+        pytest.param(asks(memory="2Gi", cpu="3"), "1 Insufficient cpu, 1 Insufficient memory", id="both"),
+        pytest.param(
+            pod(resources={"limits": {"nvidia.com/gpu": 1}}), "1 Insufficient nvidia.com/gpu", id="none there"
+        ),
+        pytest.param(
+            asks(cpu="3", **{"rdma/hca": "1"}),
+            "1 Insufficient cpu, 1 Insufficient rdma/hca",
+            id="in the order of the alphabet",
+        ),
+        pytest.param(
+            {**asks(cpu="3"), "spec": {**asks(cpu="3")["spec"], "nodeSelector": {"a": "b"}}},
+            "1 node(s) didn't match Pod's node affinity/selector",
+            id="room is not asked for on a node that is not wanted",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
+    held = place(wanted, room())
+
+    assert held is not None
+    assert (held.reason, held.message) == ("Unschedulable", f"0/1 nodes are available: {reasons}.")
+
+
+def test_too_many_pods() -> None:
+    held = place(asks(cpu="1"), room(pod("a"), pod("b"), asks("c", cpu="2")))
+
+    assert held is not None
+    assert held.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
+
+
+def test_room_is_given_away_once() -> None:
+    left = room()
+
+    assert place(asks("a", cpu="1500m"), left) is None
+    assert place(asks("b", cpu="1500m"), left) is not None
+
+
+def test_the_largest_init_container_counts() -> None:
+    manifest = asks(cpu="1") | {
+        "spec": {
+            **asks(cpu="1")["spec"],
+            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "3"}}}],
+        }
+    }
+
+    assert requests(manifest) == {"cpu": 3, "pods": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "waits"),
+    [
+        pytest.param({}, True, id="a new pod"),
+        pytest.param({"nodeName": "local"}, False, id="bound"),
+        pytest.param({"schedulingGates": [{"name": "g"}]}, False, id="gated"),
+    ],
+)
+def test_is_waiting(change: dict[str, Any], waits: bool) -> None:
+    assert is_waiting(pod(**change)) is waits

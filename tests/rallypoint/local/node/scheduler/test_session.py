@@ -1,0 +1,299 @@
+"""One look of the scheduler: who is served first, and whose pods are whose."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.labels import GROUP_NAME, POD_GROUP
+from rallypoint.local.manifest import Manifest
+from rallypoint.local.node.scheduler.coscheduling import COSCHEDULING
+from rallypoint.local.node.scheduler.session import Schedule, View, decide
+from rallypoint.local.node.scheduler.volcano import VOLCANO
+
+NODE = {"metadata": {"name": "local"}, "status": {"allocatable": {"cpu": "4", "pods": "100"}}}
+
+
+def pod(
+    name: str, cpu: str = "1", *, age: int = 1, group: str = "", phase: str = "", **spec: Any
+) -> dict[str, Any]:
+    marks = {"annotations": {GROUP_NAME: group}, "labels": {POD_GROUP: group}} if group else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": name,
+            "creationTimestamp": f"{age:04}",
+            **marks,
+        },
+        "spec": {
+            "schedulerName": "gang" if group else "default-scheduler",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            **spec,
+        },
+        **({"status": {"phase": phase}} if phase else {}),
+    }
+
+
+def group(name: str, least: int, *, age: int = 1, phase: str = "Inqueue", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": f"{age:04}"},
+        "spec": {"minMember": least, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def gang(name: str, count: int, cpu: str = "1", **fields: Any) -> list[dict[str, Any]]:
+    return [pod(f"{name}-{index}", cpu, group=name, **fields) for index in range(count)]
+
+
+def look(*pods: dict[str, Any], groups: tuple[dict[str, Any], ...] = (), volcano: bool = False) -> Schedule:
+    rules = VOLCANO if volcano else COSCHEDULING
+    return decide(View(NODE, pods, "gang", rules, groups, {"high": 100}))
+
+
+def bound(plan: Schedule) -> list[str]:
+    return [one["metadata"]["name"] for one in plan.bind]
+
+
+def said(plan: Schedule) -> dict[str, tuple[str, str]]:
+    return {held.pod["metadata"]["name"]: (held.reason, held.message) for held in plan.held}
+
+
+def phases(plan: Schedule) -> dict[str, str]:
+    return {one.gang.group["metadata"]["name"]: one.status["phase"] for one in plan.standings}
+
+
+def test_priority_goes_before_age() -> None:
+    assert bound(look(pod("old", age=1), pod("new", age=2), pod("urgent", age=3, priority=10))) == [
+        "urgent",
+        "old",
+        "new",
+    ]
+
+
+def test_a_large_pod_does_not_hold_up_a_small_one() -> None:
+    assert bound(look(pod("large", "5", age=1), pod("small", age=2))) == ["small"]
+
+
+def test_pods_that_are_over_take_no_room() -> None:
+    over = [
+        pod("a", "4", nodeName="local", phase="Succeeded"),
+        pod("b", "4", nodeName="local", phase="Failed"),
+    ]
+
+    assert bound(look(*over, pod("next", "4"))) == ["next"]
+
+
+def test_a_pod_of_another_scheduler_waits_without_a_word() -> None:
+    plan = look(pod("a", schedulerName="somebody"))
+
+    assert (plan.bind, plan.held) == ([], [])
+
+
+def test_what_stands_in_a_pods_way_whatever_the_node() -> None:
+    def hindrance(pod: Manifest) -> str:
+        return 'persistentvolumeclaim "c" not found' if pod["metadata"]["name"].endswith("0") else ""
+
+    pods = [pod("alone-0", "5"), pod("alone-1"), *gang("g", 2)]
+    plan = decide(View(NODE, pods, "gang", COSCHEDULING, [group("g", 2)], hindrance=hindrance))
+
+    assert bound(plan) == ["alone-1"]
+    words = '0/1 nodes are available: persistentvolumeclaim "c" not found.'
+    assert said(plan)["alone-0"] == ("Unschedulable", words)
+    assert said(plan)["g-0"][1].startswith(words)
+
+
+def test_a_pod_on_another_node_takes_no_room_here() -> None:
+    assert bound(look(pod("there", "4", nodeName="elsewhere"), pod("here", "4"))) == ["here"]
+
+
+def test_without_a_gang_scheduler_its_pods_wait() -> None:
+    plan = decide(View(NODE, gang("g", 1)))
+
+    assert (plan.bind, plan.held, plan.standings) == ([], [], [])
+
+
+def test_a_gang_is_bound_together() -> None:
+    assert bound(look(*gang("g", 4), groups=(group("g", 4),))) == ["g-0", "g-1", "g-2", "g-3"]
+
+
+def test_a_gang_that_does_not_fit_leaves_its_room_to_others() -> None:
+    plan = look(
+        *gang("large", 3, "2"),
+        *gang("small", 2, "2", age=9),
+        groups=(group("large", 3), group("small", 2, age=9)),
+    )
+
+    assert bound(plan) == ["small-0", "small-1"]
+
+
+def test_pods_beyond_the_least_come_as_they_fit() -> None:
+    plan = look(*gang("g", 5), groups=(group("g", 3),))
+
+    assert bound(plan) == ["g-0", "g-1", "g-2", "g-3"]
+    assert said(plan) == {"g-4": ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")}
+
+
+def test_a_lost_pod_is_replaced_beside_those_that_run() -> None:
+    running = [pod(f"g-{index}", group="g", nodeName="local", phase="Running") for index in range(3)]
+
+    assert bound(look(*running, pod("g-3", group="g"), groups=(group("g", 4),))) == ["g-3"]
+
+
+def test_the_more_urgent_gang_goes_first() -> None:
+    old, urgent = gang("old", 4), gang("urgent", 4, priority=5)
+    plan = look(*old, *urgent, groups=(group("old", 4, age=1), group("urgent", 4, age=2)))
+
+    assert bound(plan) == [f"urgent-{index}" for index in range(4)]
+
+
+def test_coscheduling_says_that_siblings_are_missing() -> None:
+    plan = look(*gang("g", 2), groups=(group("g", 3),))
+    words = "cannot find enough sibling pods, current pods number: 2, minMember of group: 3."
+
+    assert said(plan) == {
+        name: ("Unschedulable", f"0/1 nodes are available: pre-filter pod {name} {words}")
+        for name in ("g-0", "g-1")
+    }
+    assert phases(plan) == {"g": "Pending"}
+
+
+def test_coscheduling_says_whose_fault_it_is() -> None:
+    plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),))
+    rejected = "PodGroup default/g gets rejected due to Pod g-2 is unschedulable even after PostFilter"
+
+    assert said(plan) == {
+        "g-0": ("Unschedulable", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
+        "g-1": ("Unschedulable", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
+        "g-2": ("Unschedulable", f"0/1 nodes are available: 1 Insufficient cpu. {rejected}"),
+    }
+    assert phases(plan) == {"g": "Scheduling"}
+
+
+def test_coscheduling_asks_for_the_least_resources_first() -> None:
+    plan = look(*gang("g", 2), groups=(group("g", 2, minResources={"cpu": "6"}),))
+
+    assert said(plan)["g-0"][1] == "0/1 nodes are available: resource gap: map[cpu:2]."
+
+
+def test_coscheduling_misses_a_group() -> None:
+    assert said(look(*gang("g", 1))) == {
+        "g-0": ("Unschedulable", "0/1 nodes are available: 1 PodGroup not found.")
+    }
+
+
+def test_coscheduling_follows_the_pods_of_a_group() -> None:
+    def phase(*of_pods: str) -> str:
+        pods = [pod(f"g-{i}", group="g", nodeName="local", phase=one) for i, one in enumerate(of_pods)]
+        return phases(look(*pods, groups=(group("g", 2),)))["g"]
+
+    assert phase() == "Pending"
+    assert phase("Pending", "Pending") == "Scheduling"
+    assert phase("Running", "Running") == "Running"
+    assert phase("Running", "Failed") == "Failed"
+    assert phase("Succeeded", "Succeeded") == "Finished"
+
+
+def test_volcano_lets_groups_in_as_far_as_there_is_room() -> None:
+    plan = look(
+        groups=(
+            group("second", 2, age=2, phase="", minResources={"cpu": "3"}),
+            group("first", 2, age=1, phase="", minResources={"cpu": "3"}),
+            group("small", 1, age=3, phase="Pending", minResources={"cpu": "1"}),
+        ),
+        volcano=True,
+    )
+
+    assert phases(plan) == {"first": "Inqueue", "second": "Pending", "small": "Inqueue"}
+
+
+def test_volcano_keeps_the_room_of_a_group_that_is_in() -> None:
+    groups = (
+        group("in", 2, age=2, phase="Inqueue", minResources={"cpu": "3"}),
+        group("older", 2, age=1, phase="Pending", minResources={"cpu": "3"}),
+    )
+
+    assert phases(look(groups=groups, volcano=True)) == {"in": "Inqueue", "older": "Pending"}
+
+
+def test_volcano_lets_the_more_urgent_group_in() -> None:
+    needs: dict[str, Any] = {"minResources": {"cpu": "4"}, "phase": ""}
+    groups = (group("old", 2, age=1, **needs), group("urgent", 2, age=2, priorityClassName="high", **needs))
+
+    assert phases(look(groups=groups, volcano=True)) == {"old": "Pending", "urgent": "Inqueue"}
+
+
+def test_volcano_tells_why_a_group_is_not_in() -> None:
+    (standing,) = look(groups=(group("g", 2, phase="", minResources={"cpu": "5"}),), volcano=True).standings
+
+    assert standing.said is not None
+    assert standing.said.message == "resource in cluster is overused"
+    assert standing.status["conditions"] == [
+        {
+            "type": "Unschedulable",
+            "status": "True",
+            "reason": "NotEnoughResources",
+            "message": "2/0 tasks in gang unschedulable: pod group is not ready, 2 minAvailable",
+        }
+    ]
+
+
+def test_volcano_says_which_pods_would_fit() -> None:
+    plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),), volcano=True)
+    (standing,) = plan.standings
+
+    assert plan.bind == []
+    assert said(plan) == {
+        **{
+            name: (
+                "Schedulable",
+                f"Pod default/{name} can possibly be assigned to local, once minAvailable is satisfied",
+            )
+            for name in ("g-0", "g-1")
+        },
+        "g-2": ("Unschedulable", "0/1 nodes are unavailable: 1 Insufficient cpu."),
+    }
+    assert standing.status["conditions"][0]["message"] == (
+        "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"
+    )
+
+
+def test_volcano_places_nothing_of_a_group_that_is_not_in() -> None:
+    assert (
+        look(
+            *gang("g", 2), groups=(group("g", 2, phase="Pending", minResources={"cpu": "9"}),), volcano=True
+        ).bind
+        == []
+    )
+
+
+def test_volcano_follows_the_pods_of_a_group() -> None:
+    def phase(*of_pods: str) -> str:
+        pods = [pod(f"g-{i}", group="g", nodeName="local", phase=one) for i, one in enumerate(of_pods)]
+        return phases(look(*pods, groups=(group("g", 2),), volcano=True))["g"]
+
+    assert phase("Pending", "Running") == "Running"
+    assert phase("Running") == "Unknown"
+    assert phase("Succeeded", "Running") == "Running"
+    assert phase("Succeeded", "Succeeded") == "Completed"
+    assert phase("Failed") == "Inqueue"
+
+
+SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), min_size=1, max_size=5)
+
+
+@given(sizes=SIZES, volcano=st.booleans())
+def test_a_gang_is_never_bound_in_part_nor_beyond_the_room(
+    sizes: list[tuple[int, int]], volcano: bool
+) -> None:
+    """Whatever gangs there are: each is bound whole or not at all, and all that is bound fits."""
+    pods = [one for index, (count, cpu) in enumerate(sizes) for one in gang(f"g{index}", count, str(cpu))]
+    groups = tuple(group(f"g{index}", count, age=index) for index, (count, _) in enumerate(sizes))
+    plan = look(*pods, groups=groups, volcano=volcano)
+    counts = [sum(name.startswith(f"g{index}-") for name in bound(plan)) for index in range(len(sizes))]
+
+    assert all(count in (0, least) for count, (least, _) in zip(counts, sizes, strict=True))
+    assert sum(count * cpu for count, (_, cpu) in zip(counts, sizes, strict=True)) <= 4
+    assert len(plan.bind) + len(plan.held) == len(pods)
+    assert plan.bind or all(count * cpu > 4 for count, cpu in sizes)

@@ -1,0 +1,85 @@
+"""Logs while they are written."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rallypoint.local.node.streams.logs import Log, Logs, NoLog, Selection
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}}
+
+
+async def text(log: Log, **selection: Any) -> str:
+    return b"".join([piece async for piece in log.read(Selection(**selection))]).decode()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = Log(tmp_path / "x" / "0.log")
+    for second, piece in enumerate([b"one\ntw", b"o\nthree\n", b"four"]):
+        log.write(piece, NOW + timedelta(seconds=second))
+    log.close()
+    return log
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        pytest.param({}, "one\ntwo\nthree\nfour", id="all"),
+        pytest.param({"tail_lines": 2}, "three\nfour", id="the last lines"),
+        pytest.param({"tail_lines": 0}, "", id="no lines"),
+        pytest.param({"tail_lines": 99}, "one\ntwo\nthree\nfour", id="more lines than there are"),
+        pytest.param({"limit_bytes": 5}, "one\nt", id="the first bytes"),
+        pytest.param({"since": NOW + timedelta(seconds=2)}, "four", id="since a time"),
+        pytest.param({"since": NOW + timedelta(seconds=3)}, "", id="since a time after the end"),
+        pytest.param(
+            {"tail_lines": 1, "timestamps": True}, "2026-01-01T12:00:02.000000Z four", id="with times"
+        ),
+    ],
+)
+async def test_read(log: Log, selection: dict[str, Any], expected: str) -> None:
+    assert await text(log, **selection) == expected
+
+
+async def test_a_line_has_the_time_of_its_first_piece(log: Log) -> None:
+    lines = (await text(log, timestamps=True)).splitlines()
+
+    assert [line[17:19] for line in lines] == ["00", "00", "01", "02"]
+
+
+async def test_follow_until_the_container_ends(tmp_path: Path) -> None:
+    log = Log(tmp_path / "0.log")
+    log.write(b"before\n", NOW)
+    reading = asyncio.create_task(text(log, follow=True))
+    await asyncio.sleep(1)
+    log.write(b"after\n", NOW)
+    await asyncio.sleep(1)
+    assert not reading.done()
+    log.close()
+
+    assert await reading == "before\nafter\n"
+
+
+async def test_runs_of_a_container(tmp_path: Path) -> None:
+    logs, heard = Logs(tmp_path), []
+    logs.listen(lambda pod, container, data: heard.append((pod["metadata"]["name"], container, data)))
+    for attempt in range(2):
+        log = logs.open(POD, "main", attempt)
+        logs.write(POD, "main", log, f"run {attempt}".encode(), NOW)
+        logs.close(POD, "main", log)
+
+    assert await text(logs.of(POD, "main")) == "run 1"
+    assert await text(logs.of(POD, "main", previous=True)) == "run 0"
+    assert [data for _, _, data in heard] == [b"run 0", b"", b"run 1", b""]
+    assert logs.path(POD, "main", 1) == tmp_path / "default_p_u" / "main" / "1.log"
+
+
+def test_what_has_not_run_has_no_log(tmp_path: Path) -> None:
+    with pytest.raises(NoLog, match='container "main" in pod "p" is waiting to start'):
+        Logs(tmp_path).of(POD, "main")
+    with pytest.raises(NoLog, match="previous terminated container"):
+        Logs(tmp_path).of(POD, "main", previous=True)

@@ -1,0 +1,112 @@
+"""The API server as a pod meets it: files at the place that SDKs know, variables, names, a certificate to trust."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from api.meta import Resource
+from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.volumes.access import PATH, Access, with_mount
+from rallypoint.testing.bench import Bench, opened
+
+pytestmark = pytest.mark.looptime(False)
+
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles")
+BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+
+ASK = f"""
+import json, os, ssl, sys, urllib.error, urllib.request
+place = {PATH!r}
+def read(name): return open(os.path.join(place, name)).read()
+context = ssl.create_default_context(cafile=place + "/ca.crt")
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({{}}), urllib.request.HTTPSHandler(context=context))
+def ask(host, path, body=None):
+    headers = {{"Authorization": "Bearer " + read("token"), "Content-Type": "application/json"}}
+    data = body and json.dumps(body).encode()
+    try:
+        return json.load(opener.open(urllib.request.Request("https://" + host + path, data, headers)))["kind"]
+    except urllib.error.HTTPError as error:
+        return error.code
+service = os.environ["KUBERNETES_SERVICE_HOST"] + ":" + os.environ["KUBERNETES_SERVICE_PORT"]
+pods = "/api/v1/namespaces/" + read("namespace") + "/pods"
+"""
+READ_ITSELF = """
+for host in (service, "kubernetes.default.svc"):
+    print(ask(host, pods + "/" + os.uname().nodename))
+"""
+GO_TOO_FAR = """
+volume = {"name": "v", "hostPath": {"path": "/etc"}}
+spec = {"containers": [{"name": "c", "image": "i", "command": ["true"]}], "volumes": [volume]}
+for path in ("/api/v1/namespaces/default/secrets", "/api/v1/namespaces/kube-system/pods", "/api/v1/pods"):
+    print(ask(service, path))
+print(ask(service, pods, {"metadata": {"name": "b"}, "spec": spec}))
+print(ask(service, "/api"))
+"""
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+    async with opened(tmp_path, isolation) as bench:
+        yield bench
+
+
+async def test_a_pod_reads_itself_where_a_role_lets_it(bench: Bench) -> None:
+    """Only with a network of its own: elsewhere nothing is promised that a program could not find."""
+    if bench.node.isolation.has_network:
+        account = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+        reference = {"apiGroup": ROLES.group, "kind": "Role", "name": "r"}
+        await bench.create(ROLES, {"metadata": {"name": "r"}, "rules": [rule]})
+        await bench.create(BINDINGS, {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [account]})
+        await bench.pod("a", "python", "-c", ASK + READ_ITSELF)
+        await bench.over("a")
+        assert await bench.log("a") == "Pod\nPod\n"
+    else:
+        await bench.pod("a", "sh", "-c", "env | grep KUBERNETES_SERVICE; ls /var/run/secrets")
+        await bench.over("a")
+        assert "KUBERNETES_SERVICE" not in await bench.log("a")
+
+
+async def test_a_pod_has_no_rights_that_nobody_gave_it(bench: Bench) -> None:
+    """No Secret, no other namespace, and no pod that shows it the machine's files; what there is it may ask."""
+    if not bench.node.isolation.has_network:
+        pytest.skip("pods have no API server to ask in this isolation")
+    await bench.pod("a", "python", "-c", ASK + GO_TOO_FAR)
+    await bench.over("a")
+
+    assert await bench.log("a") == "403\n403\n403\n403\nAPIVersions\n"
+
+
+async def test_a_pod_that_wants_no_token(bench: Bench) -> None:
+    await bench.pod("a", "sh", "-c", f"ls {PATH}", spec={"automountServiceAccountToken": False})
+    await bench.over("a")
+
+    assert "token" not in await bench.log("a")
+
+
+async def test_a_token_at_another_place(bench: Bench) -> None:
+    sources = [{"serviceAccountToken": {"path": "vault", "audience": "x"}}]
+    await bench.pod(
+        *("a", "sh", "-c", "cat /nowhere-else/vault"),
+        volumeMounts=[{"name": "t", "mountPath": "/nowhere-else"}],
+        spec={"volumes": [{"name": "t", "projected": {"sources": sources}}]},
+    )
+    await bench.over("a")
+
+    assert len(await bench.log("a")) > 20
+
+
+def test_what_a_container_has_at_that_place_stays() -> None:
+    own = {"name": "main", "volumeMounts": [{"name": "mine", "mountPath": f"{PATH}/"}]}
+
+    assert with_mount(own) == own
+
+
+def test_variables_are_those_of_the_service() -> None:
+    told = Access(lambda pod, audience: "", b"", "10.244.0.1").variables()
+
+    assert told["KUBERNETES_SERVICE_HOST"] == "10.244.0.1"
+    assert told["KUBERNETES_SERVICE_PORT"] == told["KUBERNETES_SERVICE_PORT_HTTPS"] == "443"
+    assert told["KUBERNETES_PORT"] == "tcp://10.244.0.1:443"
+    assert Access(lambda pod, audience: "", b"", "").variables() == {}

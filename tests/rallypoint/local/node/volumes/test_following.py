@@ -1,0 +1,150 @@
+"""What pods have mounted follows its objects while they run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from api.meta import PODS
+from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.volumes.following import CONFIG_MAPS, SECRETS
+from rallypoint.testing.bench import Bench, opened
+
+pytestmark = pytest.mark.looptime(False)
+
+WATCHED = """
+show() { for file in "$V"/*; do [ -f "$file" ] && printf '%s=%s ' "${file##*/}" "$(cat "$file")"; done; }
+before=
+while :; do now=$(show); [ "$now" = "$before" ] || echo "$now"; before=$now; sleep 0.02; done
+"""
+MOUNTED = {
+    "volumeMounts": [{"name": "v", "mountPath": "/nowhere-else"}],
+    "env": [{"name": "V", "value": "/nowhere-else"}],
+}
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+    async with opened(tmp_path, isolation) as bench:
+        yield bench
+
+
+async def changed(bench: Bench, data: dict[str, Any]) -> None:
+    await bench.client.patch(CONFIG_MAPS, "default", "c", orjson.dumps({"data": data}))
+
+
+async def test_a_config_map_is_followed(bench: Bench) -> None:
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
+    await bench.pod(
+        "a", "sh", "-c", WATCHED, spec={"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, **MOUNTED
+    )
+    await bench.wrote("a", "hosts=one")
+    await changed(bench, {"hosts": "two", "more": "x"})
+    await bench.wrote("a", "hosts=two more=x")
+    await changed(bench, {"hosts": None})
+    await bench.wrote("a", "more=x")
+
+
+async def test_what_comes_later_and_goes(bench: Bench) -> None:
+    """An optional object appears in its volume; one that is deleted stays as it was."""
+    optional = {"sources": [{"secret": {"name": "s", "optional": True}}, {"configMap": {"name": "c"}}]}
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "1"}})
+    await bench.pod(
+        "a", "sh", "-c", WATCHED, spec={"volumes": [{"name": "v", "projected": optional}]}, **MOUNTED
+    )
+    await bench.wrote("a", "a=1")
+    await bench.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"b": "2"}})
+    await bench.wrote("a", "a=1 b=2")
+    await bench.client.delete(CONFIG_MAPS, "default", "c")
+    told = await until_told(bench, "FailedMount")
+
+    assert told == 'MountVolume.SetUp failed for volume "v" : configmap "c" not found'
+    assert (await bench.log("a")).splitlines()[-1] == "a=1 b=2 "
+
+
+async def until_told(bench: Bench, reason: str) -> str:
+    from api.meta import EVENTS
+
+    async with asyncio.timeout(60):
+        while True:
+            listed = orjson.loads(await bench.client.list(EVENTS, "default"))["items"]
+            for event in listed:
+                if event["reason"] == reason:
+                    return str(event["message"])
+            await asyncio.sleep(0.02)
+
+
+async def test_a_pods_own_labels_are_followed(bench: Bench) -> None:
+    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    await bench.pod(
+        "a",
+        "sh",
+        "-c",
+        WATCHED,
+        spec={"volumes": [{"name": "v", "downwardAPI": {"items": items}}]},
+        **MOUNTED,
+    )
+    await bench.wrote("a", 'labels=app="a"')
+    await bench.client.patch(PODS, "default", "a", orjson.dumps({"metadata": {"labels": {"app": "b"}}}))
+    await bench.wrote("a", 'labels=app="b"')
+
+
+async def test_a_part_is_not_followed_until_the_container_starts_again(bench: Bench) -> None:
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
+    mounts = [
+        {"name": "v", "mountPath": "/nowhere-else"},
+        {"name": "v", "mountPath": "/nowhere-either", "subPath": "hosts"},
+    ]
+    script = 'echo "part $(cat $PART)"; until [ "$(cat $V/hosts)" = two ]; do sleep 0.02; done; echo "still $(cat $PART)"; exit 1'
+    await bench.pod(
+        *("a", "sh", "-c", script),
+        volumeMounts=mounts,
+        env=[{"name": "V", "value": "/nowhere-else"}, {"name": "PART", "value": "/nowhere-either"}],
+        spec={"volumes": [{"name": "v", "configMap": {"name": "c"}}], "restartPolicy": "OnFailure"},
+    )
+    await bench.wrote("a", "part one")
+    await changed(bench, {"hosts": "two"})
+    await bench.until("a", lambda pod: pod["status"]["containerStatuses"][0]["restartCount"] > 0)
+
+    assert await bench.log("a", previous="true") == "part one\nstill one\n"
+    await bench.wrote("a", "part two")
+
+
+@pytest.mark.parametrize("isolation", ["loopback"])
+async def test_only_what_is_mounted_is_asked_for(
+    bench: Bench, asked: Callable[[Bench], Awaitable[list[str]]]
+) -> None:
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
+    await bench.pod(
+        "a", "sh", "-c", WATCHED, spec={"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, **MOUNTED
+    )
+    await bench.wrote("a", "hosts=one")
+    calls = await asked(bench)
+    await bench.create(CONFIG_MAPS, {"metadata": {"name": "other"}, "data": {"hosts": "x"}})
+    await changed(bench, {"hosts": "two"})
+    await bench.wrote("a", "hosts=two")
+
+    assert [call for call in calls if call.endswith("/configmaps/c")] != []
+    assert [call for call in calls if call.endswith("/configmaps/other")] == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bench], Awaitable[list[str]]]:
+    """The paths that the node reads from now on."""
+
+    async def listen(bench: Bench) -> list[str]:
+        calls: list[str] = []
+        request = bench.client.request
+
+        async def noted(method: str, path: str, **how: Any) -> bytes:
+            if method == "GET":
+                calls.append(path)
+            return await request(method, path, **how)
+
+        monkeypatch.setattr(bench.client, "request", noted)
+        return calls
+
+    return listen
