@@ -192,7 +192,7 @@ def test_the_image_is_built_from_all_of_the_operators_wheel() -> None:
     wheel = tomllib.loads((project / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
         "wheel"
     ]
-    sources = [*wheel["force-include"], *wheel["extra-metadata"]]
+    sources = [*wheel["hooks"]["custom"]["folders"], *wheel["extra-metadata"]]
 
     assert {f"!{(project / source).resolve().relative_to(root)}" for source in sources} <= set(
         (root / ".dockerignore").read_text().splitlines()
