@@ -1,6 +1,6 @@
 """MPIJob as users write it, in any of its versions, and which of them it behaves as.
 
-Every version has all fields of all of them, so one model reads each; which fields count is the flavour's business.
+Every version has all fields of all of them, so one model reads each; which fields count is the flavor's business.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_types.go; mpi-operator 0.8, pkg/apis/kubeflow/v2beta1/types.go;
 mpi-operator 0.3, pkg/apis/kubeflow/v1alpha2/types.go.
@@ -19,11 +19,11 @@ from api.meta import Resource
 RESOURCE = Resource("kubeflow.org", "v1", "MPIJob", "mpijobs")
 """The version that is stored and watched: every job arrives in it, whichever it was written in."""
 
-FLAVOUR = "kubeflow.org/mpi-flavour"
-"""Annotation: the flavour, above what the spec says. It survives copies through clients that do not know ``spec.flavour``."""
+FLAVOR = "kubeflow.org/mpi-flavor"
+"""Annotation: the flavor, above what the spec says. It survives copies through clients that do not know ``spec.flavor``."""
 
 
-class Flavour(StrEnum):
+class Flavor(StrEnum):
     """Whose behaviour a job gets: that of the operator that owned the API version it was created in."""
 
     V1 = "v1"
@@ -36,12 +36,12 @@ class Flavour(StrEnum):
         return replace(RESOURCE, version=self.value)
 
 
-_FLAVOURS = {one.value: one for one in Flavour}
+_FLAVORS = {one.value: one for one in Flavor}
 
 
-def go_operator(flavor: Flavour) -> str:
+def go_operator(flavor: Flavor) -> str:
     """Return the ``runPolicy.managedBy`` with which the Go operator of that flavor takes a job, and the other one leaves it alone."""
-    return MANAGED_BY_US if flavor is Flavour.V1 else MANAGED_BY_MPI_OPERATOR
+    return MANAGED_BY_US if flavor is Flavor.V1 else MANAGED_BY_MPI_OPERATOR
 
 
 class MPIJobSpec(JobSpec):
@@ -67,12 +67,12 @@ class MPIJobSpec(JobSpec):
     """v2beta1: ``AtStartup``; every other text waits for the workers."""
     mpi_implementation: str | None = None
     """v2beta1: ``OpenMPI``, ``Intel`` or ``MPICH``."""
-    flavour: str | None = None
+    flavor: str | None = None
     """Stamped by the API server: the version that the job was created in."""
 
 
 class MPIJob(Job):
-    other_versions = (Flavour.V2BETA1.value, Flavour.V1ALPHA2.value)
+    other_versions = (Flavor.V2BETA1.value, Flavor.V1ALPHA2.value)
     any_name = True
 
     spec: MPIJobSpec = Field(default_factory=MPIJobSpec)  # pyright: ignore[reportIncompatibleVariableOverride] - only read
@@ -86,13 +86,13 @@ class MPIJob(Job):
 
         Differs: training-operator names v1. See docs/decisions/0017-mpijob-versions.md.
         """
-        return Flavour.V2BETA1.value if self.spec.flavour else ""
+        return Flavor.V2BETA1.value if self.spec.flavor else ""
 
 
-def flavour(job: MPIJob) -> Flavour:
+def flavor(job: MPIJob) -> Flavor:
     """Which behaviour a job gets: by its annotation, else by its spec; v1 where neither names one.
 
     Differs: upstream has one behaviour an operator. See docs/decisions/0017-mpijob-versions.md.
     """
-    marked = (job.metadata.annotations or {}).get(FLAVOUR, "")
-    return _FLAVOURS.get(marked) or _FLAVOURS.get(job.spec.flavour or "") or Flavour.V1
+    marked = (job.metadata.annotations or {}).get(FLAVOR, "")
+    return _FLAVORS.get(marked) or _FLAVORS.get(job.spec.flavor or "") or Flavor.V1

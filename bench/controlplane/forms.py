@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from api.meta import Resource
-from api.mpijob import Flavour
+from api.mpijob import Flavor
 from controller.kinds.jax import JAX
 from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
@@ -49,5 +49,5 @@ FORMS = tuple(
     )
 )
 """PyTorchJob is the first: the jobs of whatever is not mixed."""
-MPI = Form(Flavour.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", launched=True)
+MPI = Form(Flavor.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", launched=True)
 RESOURCES = tuple(form.resource for form in (*FORMS, MPI))

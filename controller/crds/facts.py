@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from api.job import Job, JobSpec, JobStatus, ReplicaSpec, RunPolicy, SchedulingPolicy
 from api.labels import MANAGED_BY_MULTIKUEUE, MANAGED_BY_US
 from api.meta import Wire
-from api.mpijob import Flavour, MPIJob, MPIJobSpec, go_operator
+from api.mpijob import Flavor, MPIJob, MPIJobSpec, go_operator
 from controller.crds.openapi import Schema
 
 Facts = Mapping[tuple[type[Wire], str], Schema]
@@ -61,9 +61,9 @@ _MPIJOB: Facts = {
 }
 
 _MPIJOB_VERSIONS: Mapping[str, Facts] = {
-    Flavour.V1: {(RunPolicy, "suspend"): {"default": False}, (SchedulingPolicy, "queue"): _QUEUE},
-    Flavour.V1ALPHA2: {},
-    Flavour.V2BETA1: {
+    Flavor.V1: {(RunPolicy, "suspend"): {"default": False}, (SchedulingPolicy, "queue"): _QUEUE},
+    Flavor.V1ALPHA2: {},
+    Flavor.V2BETA1: {
         (RunPolicy, "suspend"): {"default": False},
         (MPIJobSpec, "slots_per_worker"): {"default": 1},
         (MPIJobSpec, "run_launcher_as_worker"): {"default": False},
@@ -82,8 +82,8 @@ def facts(model: type[Job], version: str) -> Facts:
     if model is not MPIJob:
         return _COMMON
     stamp: Facts = {
-        (MPIJobSpec, "flavour"): _stamp(version),
-        (RunPolicy, "managed_by"): {"default": go_operator(Flavour(version))},
+        (MPIJobSpec, "flavor"): _stamp(version),
+        (RunPolicy, "managed_by"): {"default": go_operator(Flavor(version))},
     }
     return {**_COMMON, **_MPIJOB, **_MPIJOB_VERSIONS[version], **stamp}
 
@@ -91,12 +91,12 @@ def facts(model: type[Job], version: str) -> Facts:
 def _stamp(version: str) -> Schema:
     """The field that the API server fills in with the version of the request that creates a job, for good."""
     return {
-        "enum": sorted(flavour.value for flavour in Flavour),
+        "enum": sorted(flavor.value for flavor in Flavor),
         "default": version,
         "x-kubernetes-validations": [
             {
                 "rule": "self == oldSelf",
-                "message": "the flavour of an MPIJob is fixed when it is created; delete and create it again, "
+                "message": "the flavor of an MPIJob is fixed when it is created; delete and create it again, "
                 "or write it through the version it was created in, or with a patch",
             }
         ],

@@ -37,7 +37,7 @@ class _Wire(msgspec.Struct):
 
 
 class _AppliedSpec(msgspec.Struct, omit_defaults=True):
-    flavour: str = ""
+    flavor: str = ""
 
 
 class _Applied(msgspec.Struct, rename="camel", omit_defaults=True):

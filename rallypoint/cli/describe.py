@@ -63,7 +63,7 @@ def _head(obj: Object, now: datetime) -> Iterator[str]:
         ("Name", metadata["name"]),
         ("Namespace", metadata.get("namespace", "")),
         ("Kind", f"{obj['kind']} ({obj['apiVersion']})"),
-        ("Flavour", (obj.get("spec") or {}).get("flavour", "")),
+        ("Flavor", (obj.get("spec") or {}).get("flavor", "")),
         ("Created", f"{metadata['creationTimestamp']} ({age(metadata['creationTimestamp'], now)} ago)"),
         ("Deleted", metadata.get("deletionTimestamp", "")),
         ("Controlled By", f"{owner['kind']}/{owner['name']}" if owner else ""),

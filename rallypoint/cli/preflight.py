@@ -12,7 +12,7 @@ import orjson
 from api.batch import BATCH_JOBS, BatchJob, batch_job_from_json
 from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from api.mpijob import RESOURCE as MPIJOBS
-from api.mpijob import Flavour, MPIJob
+from api.mpijob import Flavor, MPIJob
 from controller.domain import shortened
 from controller.kinds.jax import JAX
 from controller.kinds.mpi.remarks import running_as
@@ -33,7 +33,7 @@ class GoOperator:
     name: str
     manager: str
     """What ``runPolicy.managedBy`` says of a job that is its own."""
-    version: Flavour
+    version: Flavor
     """The one version of MPIJob that it knows."""
     reads_managers_since: tuple[int, int]
     """Its first release that leaves jobs alone which are another manager's."""
@@ -44,8 +44,8 @@ class GoOperator:
 OPERATORS: Mapping[str, GoOperator] = {
     one.name: one
     for one in (
-        GoOperator("training-operator", MANAGED_BY_US, Flavour.V1, (1, 9), {JAX.resource.kind}),
-        GoOperator("mpi-operator", MANAGED_BY_MPI_OPERATOR, Flavour.V2BETA1, (0, 6), ()),
+        GoOperator("training-operator", MANAGED_BY_US, Flavor.V1, (1, 9), {JAX.resource.kind}),
+        GoOperator("mpi-operator", MANAGED_BY_MPI_OPERATOR, Flavor.V2BETA1, (0, 6), ()),
     )
 }
 

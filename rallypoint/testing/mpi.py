@@ -25,7 +25,7 @@ def mpi_job(
         template = {"spec": {"containers": [container(command=["sshd"])]}, **(worker or {})}
         specs["Worker"] = {"replicas": workers, "template": template}
     metadata = {"name": "pi", "namespace": "hpc", "uid": "pi-uid", "annotations": annotations}
-    whole = {"slotsPerWorker": 2, "flavour": "v2beta1", "mpiReplicaSpecs": specs, **spec}
+    whole = {"slotsPerWorker": 2, "flavor": "v2beta1", "mpiReplicaSpecs": specs, **spec}
     return MPIJob.model_validate({"kind": "MPIJob", "metadata": metadata, "spec": whole})
 
 
@@ -36,7 +36,7 @@ def v1_template(**fields: Any) -> dict[str, Any]:
 def v1_job(
     launcher: dict[str, Any] | None = None, worker: dict[str, Any] | None = None, **spec: Any
 ) -> MPIJob:
-    """``hvd`` in ``ml`` of the v1 flavour, with two workers; ``launcher`` and ``worker`` are laid over their replica specs."""
+    """``hvd`` in ``ml`` of the v1 flavor, with two workers; ``launcher`` and ``worker`` are laid over their replica specs."""
     roles = {
         "Launcher": {"template": v1_template(), **(launcher or {})},
         "Worker": {"template": v1_template(), "replicas": 2, **(worker or {})},

@@ -55,9 +55,9 @@ OWN: Mapping[str, Object] = {
 _FLAT = ("backoffLimit", "activeDeadlineSeconds", "mpiDistribution")
 _SSH = ("runLauncherAsWorker", "sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation")
 UNKNOWN: Mapping[str, frozenset[str]] = {
-    "v1": frozenset({*_FLAT, *_SSH, "flavour"}),
-    "v2beta1": frozenset({*_FLAT, "cleanPodPolicy", "mainContainer", "flavour"}),
-    "v1alpha2": frozenset({*_SSH, "flavour"}),
+    "v1": frozenset({*_FLAT, *_SSH, "flavor"}),
+    "v2beta1": frozenset({*_FLAT, "cleanPodPolicy", "mainContainer", "flavor"}),
+    "v1alpha2": frozenset({*_SSH, "flavor"}),
 }
 """Fields of the spec that the Go structs of a version lack."""
 
@@ -147,8 +147,8 @@ class Site:
         """The spec as each version shows it."""
         return {version: (await self.read(version, name))["spec"] for version in VERSIONS}
 
-    async def losses(self, body: Object, flavour: str, **changed: Any) -> list[str]:
-        """What any version shows otherwise than the job was written, and changed; and of which other flavour it is."""
-        wanted = {**body["spec"], **changed, "flavour": flavour}
+    async def losses(self, body: Object, flavor: str, **changed: Any) -> list[str]:
+        """What any version shows otherwise than the job was written, and changed; and of which other flavor it is."""
+        wanted = {**body["spec"], **changed, "flavor": flavor}
         views = await self.views(body["metadata"]["name"])
         return [f"{version}{lost}" for version, view in views.items() for lost in missing(wanted, view)]

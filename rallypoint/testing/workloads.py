@@ -10,7 +10,7 @@ from typing import Any, Final
 from api.batch import BATCH_JOBS
 from api.labels import JOB_ROLE, REPLICA_TYPE
 from api.meta import CONFIG_MAPS, PODS, ROLE_BINDINGS, ROLES, SECRETS, SERVICE_ACCOUNTS, SERVICES, Resource
-from api.mpijob import Flavour
+from api.mpijob import Flavor
 from api.names import child_name
 from api.v1 import jaxjob, paddlejob, pytorchjob, tfjob, xgboostjob
 from rallypoint.testing.builders import template
@@ -134,7 +134,7 @@ JAX: Final = Workload(
     head="",
 )
 MPI_V1: Final = Workload(
-    resource=Flavour.V1.resource,
+    resource=Flavor.V1.resource,
     replicas_field="mpiReplicaSpecs",
     container="mpi",
     controller="mpijob-controller",
@@ -151,7 +151,7 @@ MPI_V1: Final = Workload(
     failures=("MPIJobMPIJobFailed",),
 )
 MPI_V1ALPHA2: Final = Workload(
-    resource=Flavour.V1ALPHA2.resource,
+    resource=Flavor.V1ALPHA2.resource,
     replicas_field="mpiReplicaSpecs",
     container="mpi",
     controller="mpi-operator",
@@ -162,7 +162,7 @@ MPI_V1ALPHA2: Final = Workload(
     has_launcher_job=True,
 )
 MPI_V2BETA1: Final = Workload(
-    resource=Flavour.V2BETA1.resource,
+    resource=Flavor.V2BETA1.resource,
     replicas_field="mpiReplicaSpecs",
     container="mpi",
     controller="mpi-operator",

@@ -1,11 +1,11 @@
-"""MPIJob's wire model: all fields of all versions, and the flavour that a job has."""
+"""MPIJob's wire model: all fields of all versions, and the flavor that a job has."""
 
 from typing import Any
 
 import pytest
 
 from api.job import owner_reference
-from api.mpijob import FLAVOUR, Flavour, MPIJob, flavour
+from api.mpijob import FLAVOR, Flavor, MPIJob, flavor
 
 SPEC: dict[str, Any] = {
     "runPolicy": {"cleanPodPolicy": "Running", "suspend": True, "managedBy": "kubeflow.org/mpi-operator"},
@@ -20,7 +20,7 @@ SPEC: dict[str, Any] = {
     "sshAuthMountPath": "/home/mpiuser/.ssh",
     "launcherCreationPolicy": "WaitForWorkersReady",
     "mpiImplementation": "Intel",
-    "flavour": "v2beta1",
+    "flavor": "v2beta1",
 }
 
 
@@ -41,30 +41,30 @@ def test_nulls_are_no_values() -> None:
     )
 
     assert job.to_wire() == {"spec": {}, "status": {}}
-    assert flavour(job) is Flavour.V1
+    assert flavor(job) is Flavor.V1
 
 
 @pytest.mark.parametrize("stamped", [None, "v1", "v1alpha2", "v2beta1", "v3"])
 @pytest.mark.parametrize("marked", [None, "v1", "v1alpha2", "v2beta1", "", "v3", "V1"])
 def test_the_annotation_decides_then_the_spec(marked: str | None, stamped: str | None) -> None:
-    annotations = None if marked is None else {FLAVOUR: marked}
-    job = MPIJob.model_validate({"metadata": {"annotations": annotations}, "spec": {"flavour": stamped}})
+    annotations = None if marked is None else {FLAVOR: marked}
+    job = MPIJob.model_validate({"metadata": {"annotations": annotations}, "spec": {"flavor": stamped}})
 
     known = {"v1", "v1alpha2", "v2beta1"}
     expected = marked if marked in known else stamped if stamped in known else "v1"
 
-    assert flavour(job) == expected
+    assert flavor(job) == expected
 
 
-@pytest.mark.parametrize("one", Flavour)
-def test_events_are_of_the_job_in_the_version_of_its_flavour(one: Flavour) -> None:
+@pytest.mark.parametrize("one", Flavor)
+def test_events_are_of_the_job_in_the_version_of_its_flavor(one: Flavor) -> None:
     assert one.resource.api_version == f"kubeflow.org/{one}"
     assert one.resource.path("ns", "pi") == f"/apis/kubeflow.org/{one}/namespaces/ns/mpijobs/pi"
 
 
-@pytest.mark.parametrize("one", Flavour)
-def test_children_name_their_owner_in_the_version_that_kueue_knows(one: Flavour) -> None:
-    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}, "spec": {"flavour": one}})
+@pytest.mark.parametrize("one", Flavor)
+def test_children_name_their_owner_in_the_version_that_kueue_knows(one: Flavor) -> None:
+    job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}, "spec": {"flavor": one}})
 
     owner = owner_reference(one.resource, job)
 
@@ -74,4 +74,4 @@ def test_children_name_their_owner_in_the_version_that_kueue_knows(one: Flavour)
 def test_children_name_their_owner_in_v1_under_a_definition_that_has_no_other_version() -> None:
     job = MPIJob.model_validate({"metadata": {"name": "pi", "uid": "pi-uid"}})
 
-    assert owner_reference(Flavour.V1.resource, job)["apiVersion"] == "kubeflow.org/v1"
+    assert owner_reference(Flavor.V1.resource, job)["apiVersion"] == "kubeflow.org/v1"

@@ -21,7 +21,7 @@ import yaml
 from aiohttp import web
 
 from api.meta import Resource
-from api.mpijob import FLAVOUR, RESOURCE, Flavour, MPIJob, flavour
+from api.mpijob import FLAVOR, RESOURCE, Flavor, MPIJob, flavor
 from controller.crds.definition import crd
 from controller.crds.kubernetes import shipped
 from controller.kube.client import Client
@@ -33,7 +33,7 @@ from rallypoint.testing.manifests import build
 from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
 from rallypoint.testing.wire import MERGE, Reply, Step, Wire
 
-POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavour-policy"
+POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavor-policy"
 GUIDE = Path(__file__).parents[2] / "docs" / "mpijob-versions.md"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 DEFINITION = crd(RESOURCE, MPIJob, shipped())
@@ -203,7 +203,7 @@ async def test_what_was_stored_is_taken_over(cluster: Cluster, version: str) -> 
         # Nothing needs the version any more that they came from.
         await cluster.serve([one for one in ours() if one["name"] != version])
         read = await site.read("v1", "two")
-        assert list(missing({**jobs[1]["spec"], "flavour": version}, read["spec"])) == []
+        assert list(missing({**jobs[1]["spec"], "flavor": version}, read["spec"])) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -273,7 +273,7 @@ async def test_and_back_and_forward_again(control_plane: ControlPlane, cluster: 
 
     for version in VERSIONS:
         read = MPIJob.model_validate(await site.read("v1", f"born-{version}"))
-        assert flavour(read) is Flavour(version)
+        assert flavor(read) is Flavor(version)
     assert await site.losses(jobs["v2beta1"], "v2beta1") == []
 
 
@@ -339,7 +339,7 @@ def dropping(job: Object) -> list[Object]:
     return [{"op": "replace", "path": "/spec", "value": typed("v2beta1", job)["spec"]}]
 
 
-async def test_a_webhook_for_one_version_changes_no_flavour(cluster: Cluster) -> None:
+async def test_a_webhook_for_one_version_changes_no_flavor(cluster: Cluster) -> None:
     """It is asked for jobs of all versions. v2beta1's defaults are stored then; nothing is lost."""
     await cluster.serve(ours())
     async with admitting(cluster, suspending) as asked:
@@ -360,12 +360,12 @@ async def test_a_webhook_that_drops_fields_is_mended_by_the_annotation(cluster: 
     async with admitting(cluster, dropping):
         for version in VERSIONS:
             job = manifest(version, f"job-{version}")
-            job["metadata"]["annotations"] = {FLAVOUR: version}
+            job["metadata"]["annotations"] = {FLAVOR: version}
             await cluster.site.create(version, job)
             read = MPIJob.model_validate(await cluster.site.read("v1", f"job-{version}"))
 
-            assert read.spec.flavour == "v2beta1"
-            assert flavour(read) is Flavour(version)
+            assert read.spec.flavor == "v2beta1"
+            assert flavor(read) is Flavor(version)
 
 
 @contextlib.asynccontextmanager
@@ -374,7 +374,7 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
     wire, made = cluster.site.wire, list[str]()
     for document in build(POLICIES):
         one = orjson.loads(
-            orjson.dumps(document).replace(b'"mpi-flavour-', f'"{cluster.site.group}-'.encode())
+            orjson.dumps(document).replace(b'"mpi-flavor-', f'"{cluster.site.group}-'.encode())
         )
         if one["kind"] == "MutatingAdmissionPolicy":
             one["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
@@ -386,7 +386,7 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
 
         async def is_carried() -> bool:
             probe = await cluster.site.create("v1", manifest("v1", "probe"), dryRun="All")
-            return FLAVOUR in probe.body["metadata"].get("annotations", {})
+            return FLAVOR in probe.body["metadata"].get("annotations", {})
 
         await cluster.until("policies at work", is_carried)
         yield
@@ -404,7 +404,7 @@ async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Clus
             for other in VERSIONS:
                 job = manifest(version, f"put-{version}-{other}")
                 made = await site.create(version, job)
-                assert made.body["metadata"]["annotations"] == {FLAVOUR: version}
+                assert made.body["metadata"]["annotations"] == {FLAVOR: version}
 
                 put = await site.put(
                     other,
@@ -422,12 +422,12 @@ async def test_the_policies_repair_what_typed_clients_put_and_copy(cluster: Clus
                 }
                 await site.create(other, copied)
                 read = await site.read("v1", f"copy-{version}-{other}")
-                assert read["spec"]["flavour"] == version
+                assert read["spec"]["flavor"] == version
 
-        # Flavours that somebody names are not the stamp of a request.
+        # Flavors that somebody names are not the stamp of a request.
         await site.create("v1", manifest("v1", "named"))
-        changed = await site.merge("v1", "named", {"spec": {"flavour": "v2beta1"}})
-        chosen = await site.create("v1", manifest("v1", "chosen", flavour="v2beta1"))
+        changed = await site.merge("v1", "named", {"spec": {"flavor": "v2beta1"}})
+        chosen = await site.create("v1", manifest("v1", "chosen", flavor="v2beta1"))
         assert changed.code == 422
-        assert chosen.body["spec"]["flavour"] == "v2beta1"
-        assert chosen.body["metadata"]["annotations"] == {FLAVOUR: "v2beta1"}
+        assert chosen.body["spec"]["flavor"] == "v2beta1"
+        assert chosen.body["metadata"]["annotations"] == {FLAVOR: "v2beta1"}

@@ -232,7 +232,7 @@ def reasons(plane: ControlPlane, kind: str, name: str) -> set[str]:
 def test_no_right_outlives_its_job(plane: ControlPlane, jobs: Mpi, version: str) -> None:
     """Nor one that is deleted without its children: others' pods may get the names later."""
     name = f"left-{version}"
-    jobs.job(name, 1, flavour=version)
+    jobs.job(name, 1, flavor=version)
     plane.wait(
         "the right",
         lambda: may(plane, f"{name}-launcher", "create", "pods/exec", f"{name}-worker-0"),
@@ -331,7 +331,7 @@ def test_what_another_operator_has_started_goes_on_until_it_is_suspended(
 ) -> None:
     launcher = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/old-launcher"
     workers = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/old-worker"
-    plane.wait("a word on it", lambda: "FlavourMismatch" in jobs.event_reasons("old"), seconds=30)
+    plane.wait("a word on it", lambda: "FlavorMismatch" in jobs.event_reasons("old"), seconds=30)
     first = plane.request("GET", launcher)["metadata"]["uid"]
 
     jobs.patch("old", {"spec": {"runPolicy": {"suspend": True}}})

@@ -1,4 +1,4 @@
-"""One MPIJob, three versions: however it is written, through whichever, no field is lost and its flavour stays.
+"""One MPIJob, three versions: however it is written, through whichever, no field is lost and its flavor stays.
 
 Every way of writing is tried with jobs born in each version and written through each other one, on a real kube-apiserver and on the
 embedded one. How typed clients behave is in ``rallypoint.testing.mpiversions``.
@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
+from api.mpijob import FLAVOR, Flavor, MPIJob, MPIJobSpec, flavor
 from controller.crds import all_crds
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane, binaries
@@ -37,7 +37,7 @@ from rallypoint.testing.wire import JSON_PATCH, Reply, Step, Wire
 
 DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
 FIXED = (
-    "the flavour of an MPIJob is fixed when it is created; delete and create it again, or write it through the version "
+    "the flavor of an MPIJob is fixed when it is created; delete and create it again, or write it through the version "
     "it was created in, or with a patch"
 )
 PAIRS = list(itertools.permutations(VERSIONS, 2))
@@ -106,12 +106,12 @@ def with_slots(obj: Object) -> Object:
     return {**obj, "spec": {**obj["spec"], "slotsPerWorker": 3}}
 
 
-def without_flavour(obj: Object) -> Object:
-    return {**obj, "spec": {key: value for key, value in obj["spec"].items() if key != "flavour"}}
+def without_flavor(obj: Object) -> Object:
+    return {**obj, "spec": {key: value for key, value in obj["spec"].items() if key != "flavor"}}
 
 
 async def nulled(case: Case) -> Reply:
-    return await case.site.create(case.born, {**case.body, "spec": {**case.body["spec"], "flavour": None}})
+    return await case.site.create(case.born, {**case.body, "spec": {**case.body["spec"], "flavor": None}})
 
 
 async def created(case: Case) -> Reply:
@@ -142,7 +142,7 @@ async def applied_by_another(case: Case) -> Reply:
 
 
 async def applied_with_and_without(case: Case) -> Reply:
-    said = {**case.body, "spec": {**case.body["spec"], "flavour": case.born}}
+    said = {**case.body, "spec": {**case.body["spec"], "flavor": case.born}}
     await case.site.apply(case.born, said, "a")
     return await case.site.apply(case.born, with_slots(case.body), "a")
 
@@ -163,11 +163,11 @@ async def put_as_read(case: Case) -> Reply:
 
 
 async def put_without(case: Case) -> Reply:
-    return await case.put(case.born, lambda one: without_flavour(with_slots(one)))
+    return await case.put(case.born, lambda one: without_flavor(with_slots(one)))
 
 
 async def put_without_through_other(case: Case) -> Reply:
-    return await case.put(case.other, lambda one: without_flavour(with_slots(one)))
+    return await case.put(case.other, lambda one: without_flavor(with_slots(one)))
 
 
 async def typed_put(case: Case) -> Reply:
@@ -207,15 +207,15 @@ async def our_status(case: Case) -> Reply:
     )
 
 
-async def flavour_removed(case: Case) -> Reply:
+async def flavor_removed(case: Case) -> Reply:
     await case.create()
-    operations = [{"op": "remove", "path": "/spec/flavour"}]
+    operations = [{"op": "remove", "path": "/spec/flavor"}]
     return await case.site.send("PATCH", case.site.path(case.other, case.name), operations, media=JSON_PATCH)
 
 
-async def flavour_changed(case: Case) -> Reply:
+async def flavor_changed(case: Case) -> Reply:
     await case.create()
-    return await case.site.merge(case.born, case.name, {"spec": {"flavour": case.other}})
+    return await case.site.merge(case.born, case.name, {"spec": {"flavor": case.other}})
 
 
 async def exported(case: Case) -> Reply:
@@ -237,7 +237,7 @@ KEPT: list[tuple[Way, dict[str, Any]]] = [
     (typed_merge, {"slotsPerWorker": 3, "suspend": False}),
 ]  # fmt: skip
 """Ways of writing, and what they change."""
-REFUSED: list[Way] = [put_without_through_other, typed_put_through_other, flavour_removed, flavour_changed]
+REFUSED: list[Way] = [put_without_through_other, typed_put_through_other, flavor_removed, flavor_changed]
 
 
 def case(site: Site, born: str, other: str, way: str, **spec: Any) -> Case:
@@ -268,7 +268,7 @@ async def test_refused(site: Site, way: Way) -> None:
 
         assert reply.code == 422, f"{born} through {other}: {reply.text}"
         assert FIXED in reply.body["message"]
-        assert "spec.flavour: Invalid value" in reply.body["message"]
+        assert "spec.flavor: Invalid value" in reply.body["message"]
         assert await site.losses(one.body, born) == [], f"{born} through {other}"
 
 
@@ -331,9 +331,9 @@ async def finished(*command: str) -> tuple[int | None, str]:
     return process.returncode, out.decode()
 
 
-async def test_a_flavour_may_be_chosen(site: Site) -> None:
+async def test_a_flavor_may_be_chosen(site: Site) -> None:
     for born, other in PAIRS:
-        one = case(site, born, other, "chosen", flavour=other)
+        one = case(site, born, other, "chosen", flavor=other)
         await one.create()
 
         assert await site.losses(one.body, other) == []
@@ -344,13 +344,13 @@ async def test_a_typed_copy_is_of_the_version_that_copies_unless_it_is_marked(si
     for marked, (born, other) in itertools.product([False, True], PAIRS):
         one = case(site, born, other, "copied")
         made = await one.create()
-        annotations = {FLAVOUR: born} if marked else {}
+        annotations = {FLAVOR: born} if marked else {}
         copied = typed(other, {**made, "metadata": {"name": f"{one.name}-copy", "annotations": annotations}})
         await site.create(other, copied)
         job = MPIJob.model_validate(await site.read("v1", f"{one.name}-copy"))
 
-        assert job.spec.flavour == other
-        assert flavour(job) is Flavour(born if marked else other)
+        assert job.spec.flavor == other
+        assert flavor(job) is Flavor(born if marked else other)
 
 
 def start_or_stop(job: Object, *, suspend: bool) -> Object:
@@ -418,7 +418,7 @@ async def test_a_list_and_a_watch_in_one_version_have_jobs_of_all(site: Site) ->
                     break
 
         for found in ({one["metadata"]["name"]: one for one in listed}, seen):
-            assert {name: found[name]["spec"]["flavour"] for name in names} == names
+            assert {name: found[name]["spec"]["flavor"] for name in names} == names
             assert {found[name]["apiVersion"] for name in names} == {f"kubeflow.org/{version}"}
 
 
@@ -605,7 +605,7 @@ async def test_fields_are_explained(
     told = await kubectl("explain", "mpijobs", "--recursive", f"--api-version=kubeflow.org/{version}")
 
     for field in (
-        "flavour",
+        "flavor",
         "sshAuthMountPath",
         "mainContainer",
         "mpiDistribution",
@@ -730,7 +730,7 @@ def test_every_field_of_the_manifests_is_one_of_a_version() -> None:
     fields = {name for version in VERSIONS for name in OWN[version]} | {
         "slotsPerWorker",
         "mpiReplicaSpecs",
-        "flavour",
+        "flavor",
     }
     model = {field.alias for field in MPIJobSpec.model_fields.values()}
 

@@ -234,8 +234,8 @@ def test_jobs_of_both_go_there_and_back(plane: ControlPlane) -> None:
     install(plane, WITH_MPI_V1)
     with rallypoint(plane):
         jobs.start([*OTHERS, MPI_V1, MPI_V2BETA1], "new")
-        jobs.start([MPI_V1], "ssh-new", flavour="v2beta1")
-        jobs.start([MPI_V2BETA1], "exec-new", flavour="v1")
+        jobs.start([MPI_V1], "ssh-new", flavor="v2beta1")
+        jobs.start([MPI_V2BETA1], "exec-new", flavor="v1")
     assert is_safe(plane, "training-operator")
     assert is_safe(plane, "mpi-operator")
     assert jobs.changes(but="-new") == []

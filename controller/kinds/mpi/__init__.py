@@ -1,14 +1,14 @@
 """MPIJob: one name, and three behaviours that jobs of it may have.
 
     names       what children are called      hosts     which workers are told of, when, and in which order
-    launched    flavours whose launcher is a Job of batch/v1: ``traits`` is what they differ in, ``look`` what all do,
+    launched    flavors whose launcher is a Job of batch/v1: ``traits`` is what they differ in, ``look`` what all do,
                 ``launcher`` that Job, ``story`` their words
     v2beta1     ranks started by ssh; ``sshpods``, ``variables``, ``keys``, ``checks``
     v1          ranks started by ``kubectl exec`` from a launcher pod; ``v1spec``, ``v1pods``, ``kubexec``, ``execpods``, ``access``
     v1alpha2    the same from a launcher that is a Job
-    remarks     what is to be said of a job's flavour
+    remarks     what is to be said of a job's flavor
 
-The API server stamps into each job which flavour it is, and ``api.mpijob`` reads that.
+The API server stamps into each job which flavor it is, and ``api.mpijob`` reads that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from typing import Any, Final
 from api.batch import BATCH_JOBS
 from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
-from api.mpijob import RESOURCE, Flavour, MPIJob
+from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.domain import PLAIN, Child, Event
 from controller.kind import JobKind, Place
 from controller.kinds.mpi.remarks import marks, remarks, running_as
@@ -28,10 +28,10 @@ from controller.kinds.mpi.v2beta1 import V2BETA1
 
 
 @dataclass(frozen=True)
-class FlavouredKind:
-    """What is watched, and whose behaviour a job gets; every decision is a flavour's."""
+class FlavoredKind:
+    """What is watched, and whose behaviour a job gets; every decision is a flavor's."""
 
-    flavours: Mapping[Flavour, JobKind[MPIJob]]
+    flavors: Mapping[Flavor, JobKind[MPIJob]]
     resource = RESOURCE
     model = MPIJob
     framework = "mpi"
@@ -47,11 +47,11 @@ class FlavouredKind:
 
     @property
     def variants(self) -> tuple[JobKind[Any], ...]:
-        return tuple(self.flavours.values())
+        return tuple(self.flavors.values())
 
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
-        """By flavour; a job that has a launcher goes on in the form of that one, and gets no second."""
-        return self.flavours[running_as(job, children)]
+        """By flavor; a job that has a launcher goes on in the form of that one, and gets no second."""
+        return self.flavors[running_as(job, children)]
 
     def normal(self, job: MPIJob) -> MPIJob:
         return job
@@ -69,6 +69,6 @@ class FlavouredKind:
         return marks(job)
 
 
-MPI: Final = FlavouredKind(
-    {Flavour.V1: V1, Flavour.V1ALPHA2: V1ALPHA2, Flavour.V2BETA1: V2BETA1}  # pyright: ignore[reportArgumentType] - it takes fields that are functions for methods
+MPI: Final = FlavoredKind(
+    {Flavor.V1: V1, Flavor.V1ALPHA2: V1ALPHA2, Flavor.V2BETA1: V2BETA1}  # pyright: ignore[reportArgumentType] - it takes fields that are functions for methods
 )

@@ -23,7 +23,7 @@ from controller.kinds.mpi.traits import Traits
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchedKind(Traits):
-    """One flavour of such jobs: what its children say is its own, what becomes of them is all flavours'."""
+    """One flavor of such jobs: what its children say is its own, what becomes of them is all flavors'."""
 
     @property
     def flow(self) -> "LaunchedKind":

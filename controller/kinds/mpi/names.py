@@ -1,4 +1,4 @@
-"""What the children of an MPIJob are called, in every flavour."""
+"""What the children of an MPIJob are called, in every flavor."""
 
 from typing import Final
 

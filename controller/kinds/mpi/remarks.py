@@ -1,6 +1,6 @@
-"""What there is to say of a job's flavour: which one it is not, what is in its spec without effect, and that it has no workers. Pure.
+"""What there is to say of a job's flavor: which one it is not, what is in its spec without effect, and that it has no workers. Pure.
 
-The flavour itself is read by ``api.mpijob``. Warnings change nothing; each is told once in the life of a process.
+The flavor itself is read by ``api.mpijob``. Warnings change nothing; each is told once in the life of a process.
 
 Differs: the originals know one version each. See docs/decisions/0017-mpijob-versions.md.
 """
@@ -12,14 +12,14 @@ from typing import Any
 from api.batch import BatchJob
 from api.children import Owned, Pod
 from api.labels import LAST_APPLIED
-from api.mpijob import FLAVOUR, Flavour, MPIJob, MPIJobSpec, flavour
+from api.mpijob import FLAVOR, Flavor, MPIJob, MPIJobSpec, flavor
 from controller.domain import Event, Severity, shortened
 from controller.kinds.mpi import kubexec, v1spec
 from controller.kinds.mpi.names import LAUNCHER, launcher_name
 
-MISMATCH = "FlavourMismatch"
-UNKNOWN = "FlavourUnknown"
-FIXED = "FlavourFixed"
+MISMATCH = "FlavorMismatch"
+UNKNOWN = "FlavorUnknown"
+FIXED = "FlavorFixed"
 WITHOUT_EFFECT = "FieldsWithoutEffect"
 NO_WORKERS = "NoWorkers"
 
@@ -28,12 +28,12 @@ _V1ALPHA2 = _V1 | {"backoff_limit", "active_deadline_seconds", "mpi_distribution
 _V2BETA1 = frozenset(
     {"run_launcher_as_worker", "ssh_auth_mount_path", "launcher_creation_policy", "mpi_implementation"}
 )
-_OWN: Mapping[Flavour, frozenset[str]] = {
-    Flavour.V1: _V1,
-    Flavour.V1ALPHA2: _V1ALPHA2,
-    Flavour.V2BETA1: _V2BETA1,
+_OWN: Mapping[Flavor, frozenset[str]] = {
+    Flavor.V1: _V1,
+    Flavor.V1ALPHA2: _V1ALPHA2,
+    Flavor.V2BETA1: _V2BETA1,
 }
-"""The fields of the spec that each flavour reads beside those that all of them read."""
+"""The fields of the spec that each flavor reads beside those that all of them read."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "run_launcher_as_worker": False,
@@ -44,28 +44,26 @@ _DEFAULTS: Mapping[str, Any] = {
 """What the API server fills into any job that is patched through v2beta1: nobody has meant anything by it."""
 
 
-def remarks(job: MPIJob, running: Flavour) -> Iterator[Event]:
-    """Warnings about the flavour of a job that is run as that one, the same for the same job."""
-    marked = (job.metadata.annotations or {}).get(FLAVOUR)
-    if marked is not None and marked not in set(Flavour):
-        known = ", ".join(sorted(Flavour))
-        yield _warning(
-            UNKNOWN, f'annotation {FLAVOUR}: "{shortened(marked, 64)}" is none of {known}; ignored'
-        )
-    if running is not flavour(job):
-        started = "Pod" if running is Flavour.V1 else "Job"
+def remarks(job: MPIJob, running: Flavor) -> Iterator[Event]:
+    """Warnings about the flavor of a job that is run as that one, the same for the same job."""
+    marked = (job.metadata.annotations or {}).get(FLAVOR)
+    if marked is not None and marked not in set(Flavor):
+        known = ", ".join(sorted(Flavor))
+        yield _warning(UNKNOWN, f'annotation {FLAVOR}: "{shortened(marked, 64)}" is none of {known}; ignored')
+    if running is not flavor(job):
+        started = "Pod" if running is Flavor.V1 else "Job"
         text = (
-            f"the job is {flavour(job)}, but its launcher is a {started}, as of {running}; "
+            f"the job is {flavor(job)}, but its launcher is a {started}, as of {running}; "
             f"it goes on as {running} until it ends or is suspended"
         )
         yield _warning(MISMATCH, text)
-    elif marked in set(Flavour) and job.spec.flavour not in {None, marked}:
-        text = f"the annotation says {marked}, spec.flavour {job.spec.flavour}; the job is run as {marked}"
+    elif marked in set(Flavor) and job.spec.flavor not in {None, marked}:
+        text = f"the annotation says {marked}, spec.flavor {job.spec.flavor}; the job is run as {marked}"
         yield _warning(MISMATCH, text)
-    elif (applied := _applied_as(job)) and applied != flavour(job):
+    elif (applied := _applied_as(job)) and applied != flavor(job):
         text = (
             f"the manifest that was applied last says kubeflow.org/{applied}, but the job was created as "
-            f"{flavour(job)} and stays that; delete it and create it again to change this"
+            f"{flavor(job)} and stays that; delete it and create it again to change this"
         )
         yield _warning(FIXED, text)
     if ignored := sorted(without_effect(job, running)):
@@ -73,36 +71,36 @@ def remarks(job: MPIJob, running: Flavour) -> Iterator[Event]:
         yield _warning(WITHOUT_EFFECT, text)
     older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
     if older and newer and older != newer and "clean_pod_policy" in _OWN[running]:
-        wins = newer if running is Flavour.V1 else older
+        wins = newer if running is Flavor.V1 else older
         text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
         yield _warning(WITHOUT_EFFECT, text)
-    if running is not Flavour.V2BETA1 and _has_launcher_alone(job, running):
+    if running is not Flavor.V2BETA1 and _has_launcher_alone(job, running):
         text = "the job has no workers, so all ranks run beside the launcher: say how many in spec.mpiReplicaSpecs[Worker].replicas"
         yield _warning(NO_WORKERS, text)
 
 
-def without_effect(job: MPIJob, running: Flavour) -> Iterator[str]:
-    """The fields, as the wire names them, that somebody has set and that flavour does not read."""
+def without_effect(job: MPIJob, running: Flavor) -> Iterator[str]:
+    """The fields, as the wire names them, that somebody has set and that flavor does not read."""
     for name in frozenset().union(*_OWN.values()) - _OWN[running]:
         value = getattr(job.spec, name)
         if value is not None and value != _DEFAULTS.get(name):
             yield MPIJobSpec.model_fields[name].alias or name
 
 
-def running_as(job: MPIJob, children: Iterable[Owned]) -> Flavour:
-    """The flavour that a job is run as: its own, or until it ends that of who has started its launcher.
+def running_as(job: MPIJob, children: Iterable[Owned]) -> Flavor:
+    """The flavor that a job is run as: its own, or until it ends that of who has started its launcher.
 
-    ``children`` are the job's, whatever their names. Of two flavours whose launchers are batch Jobs, v1alpha2 marks its own with a role;
+    ``children`` are the job's, whatever their names. Of two flavors whose launchers are batch Jobs, v1alpha2 marks its own with a role;
     the MPI Operator of 2020 did not, and made no pods, but a StatefulSet.
     """
     there = list(children)
     launcher = next((one for one in there if one.name == launcher_name(job)), None)
     if launcher is None:
-        return flavour(job)
+        return flavor(job)
     if not isinstance(launcher, BatchJob):
-        return Flavour.V1
-    is_of_2020 = flavour(job) is Flavour.V1ALPHA2 and not any(isinstance(one, Pod) for one in there)
-    return Flavour.V1ALPHA2 if launcher.role or is_of_2020 else Flavour.V2BETA1
+        return Flavor.V1
+    is_of_2020 = flavor(job) is Flavor.V1ALPHA2 and not any(isinstance(one, Pod) for one in there)
+    return Flavor.V1ALPHA2 if launcher.role or is_of_2020 else Flavor.V2BETA1
 
 
 def marks(job: MPIJob) -> dict[str, str]:
@@ -110,29 +108,29 @@ def marks(job: MPIJob) -> dict[str, str]:
 
     v2beta1 needs none: it is the version that such controllers write.
     """
-    if flavour(job) is Flavour.V2BETA1:
+    if flavor(job) is Flavor.V2BETA1:
         return {}
-    return {FLAVOUR: flavour(job).value}
+    return {FLAVOR: flavor(job).value}
 
 
-def _has_launcher_alone(job: MPIJob, running: Flavour) -> bool:
+def _has_launcher_alone(job: MPIJob, running: Flavor) -> bool:
     """Whether all ranks run on a launcher that is in no list of hosts, as one with GPUs is in v1. v2beta1 refuses or tells of that itself."""
     roles = v1spec.roles(job)
     if LAUNCHER not in roles or v1spec.workers(roles):
         return False
-    return running is not Flavour.V1 or not kubexec.has_gpus(roles[LAUNCHER])
+    return running is not Flavor.V1 or not kubexec.has_gpus(roles[LAUNCHER])
 
 
 def _applied_as(job: MPIJob) -> str:
-    """The version of the manifest that was applied last; nothing where that names a flavour itself."""
+    """The version of the manifest that was applied last; nothing where that names a flavor itself."""
     applied = (job.metadata.annotations or {}).get(LAST_APPLIED, "")
     try:
         manifest = json.loads(applied or "{}")
         version = str(manifest.get("apiVersion", "")).rpartition("/")[2]
-        chosen = (manifest.get("spec") or {}).get("flavour")
+        chosen = (manifest.get("spec") or {}).get("flavor")
     except (ValueError, AttributeError):
         return ""
-    return version if version in set(Flavour) and not chosen else ""
+    return version if version in set(Flavor) and not chosen else ""
 
 
 def _warning(reason: str, text: str) -> Event:

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from api import labels
 from api.job import owner_reference
-from api.mpijob import Flavour, MPIJob
+from api.mpijob import Flavor, MPIJob
 from controller.domain import Role
 from controller.kind import Options, Roles
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, worker_name
 from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATORS, ROLE, launcher_env
 
 CONTROLLER: Final = "mpi-operator"
-OWNER: Final = Flavour.V2BETA1.resource
+OWNER: Final = Flavor.V2BETA1.resource
 ROOT_PATH: Final = "/root/.ssh"
 DISCOVERY: Final = "discover_hosts.sh"
 PRIVATE: Final = "ssh-privatekey"

@@ -1,4 +1,4 @@
-"""What the flavours whose launcher is a Job of batch/v1 have of their own: data and functions, and no decision."""
+"""What the flavors whose launcher is a Job of batch/v1 have of their own: data and functions, and no decision."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from controller.kind import Options, Quiet, Roles
 
 @dataclass(frozen=True, kw_only=True)
 class Traits(Quiet):
-    """One such flavour."""
+    """One such flavor."""
 
     resource: Resource
     controller_name: str

@@ -1,6 +1,6 @@
 """MPIJobs of v1alpha2, as the MPI Operator of 2020 ran them: a batch Job launches, workers restart for ever.
 
-Ranks are started by ``kubectl exec`` as in v1, for Open MPI, Intel MPI and MPICH. Workers are pods like those of the other flavours;
+Ranks are started by ``kubectl exec`` as in v1, for Open MPI, Intel MPI and MPICH. Workers are pods like those of the other flavors;
 they were a StatefulSet's.
 
 Source: mpi-operator 0.3, pkg/controllers/v1alpha2/mpi_job_controller.go.
@@ -16,14 +16,14 @@ from api import labels
 from api.batch import BatchJob
 from api.job import CleanPodPolicy, RestartPolicy, RunPolicy
 from api.meta import STATEFUL_SETS
-from api.mpijob import Flavour, MPIJob
+from api.mpijob import Flavor, MPIJob
 from controller.domain import Child, Doomed, Event, Role, Severity, Snapshot, Upkeep, Voice
 from controller.kind import Options, Roles
 from controller.kinds.mpi import access, execpods, hosts, kubexec, v1spec
 from controller.kinds.mpi.launched import LaunchedKind
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
 
-OWNER: Final = Flavour.V1ALPHA2.resource
+OWNER: Final = Flavor.V1ALPHA2.resource
 TRIES: Final = 6
 """Failures of a launcher that nobody has set a limit for."""
 

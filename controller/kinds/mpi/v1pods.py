@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from api import labels
-from api.mpijob import Flavour, MPIJob
+from api.mpijob import Flavor, MPIJob
 from api.names import child_labels
 from controller.domain import Role
 from controller.kind import Options, Roles
@@ -15,7 +15,7 @@ from controller.kind.pods import effective_restart_policy
 from controller.kinds.mpi import access, execpods, kubexec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 
-OWNER: Final = Flavour.V1.resource
+OWNER: Final = Flavor.V1.resource
 CONTROLLER: Final = "mpijob-controller"
 
 _FILES = (kubexec.AGENT, kubexec.HOSTFILE, kubexec.DISCOVERY)

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from api.mpijob import RESOURCE, Flavour, MPIJob
+from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.crds.definition import crd
 from controller.crds.kubernetes import shipped
 from controller.crds.openapi import Schema
@@ -34,13 +34,13 @@ UPSTREAM = """
 QUEUE = "spec.runPolicy.schedulingPolicy.queue"
 DIFFERENCES: dict[str, dict[str, Schema]] = {
     "v1": {
-        "spec.flavour": {"default": "v1"},
+        "spec.flavor": {"default": "v1"},
         "spec.runPolicy": {"default": {}},
         "spec.runPolicy.managedBy": {"default": "kubeflow.org/training-operator"},
         "spec.runPolicy.suspend": {"default": False},
     },
     "v2beta1": {
-        "spec.flavour": {"default": "v2beta1"},
+        "spec.flavor": {"default": "v2beta1"},
         "spec.runPolicy": {"default": {}},
         "spec.runPolicy.managedBy": {"default": "kubeflow.org/mpi-operator"},
         "spec.runPolicy.suspend": {"default": False},
@@ -51,7 +51,7 @@ DIFFERENCES: dict[str, dict[str, Schema]] = {
         "spec.mpiImplementation": {"default": "OpenMPI"},
     },
     "v1alpha2": {
-        "spec.flavour": {"default": "v1alpha2"},
+        "spec.flavor": {"default": "v1alpha2"},
         "spec.runPolicy": {"default": {}},
         "spec.runPolicy.managedBy": {"default": "kubeflow.org/mpi-operator"},
     },
@@ -107,20 +107,20 @@ def test_versions_differ_in_nothing_else(schemas: dict[str, Schema], version: st
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
-def test_the_flavour_is_stamped_and_fixed(schemas: dict[str, Schema], version: str) -> None:
-    flavour = dict(fields(schemas[version]))["spec.flavour"]
-    (rule,) = flavour["x-kubernetes-validations"]
+def test_the_flavor_is_stamped_and_fixed(schemas: dict[str, Schema], version: str) -> None:
+    flavor = dict(fields(schemas[version]))["spec.flavor"]
+    (rule,) = flavor["x-kubernetes-validations"]
 
-    assert flavour["enum"] == ["v1", "v1alpha2", "v2beta1"]
+    assert flavor["enum"] == ["v1", "v1alpha2", "v2beta1"]
     assert rule["rule"] == "self == oldSelf"
-    assert rule["message"].startswith("the flavour of an MPIJob is fixed when it is created")
+    assert rule["message"].startswith("the flavor of an MPIJob is fixed when it is created")
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)
 def test_the_manager_is_the_go_operator_of_the_version(schemas: dict[str, Schema], version: str) -> None:
     manager = dict(fields(schemas[version]))["spec.runPolicy.managedBy"]
 
-    assert manager["default"] == MPI.flavours[Flavour(version)].managed_by
+    assert manager["default"] == MPI.flavors[Flavor(version)].managed_by
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)

@@ -209,7 +209,7 @@ def test_the_kind_has_examples_without_problems(kind: JobKind[Any]) -> None:
     assert found
     for path, document in found:
         job = kind.model.model_validate(
-            {**document, "spec": {"flavour": version(document), **document["spec"]}}
+            {**document, "spec": {"flavor": version(document), **document["spec"]}}
         )
         plan = decide(kind.variant(job), job, Snapshot(), NOON, Options())
         assert plan.create, path

@@ -108,8 +108,8 @@ def test_what_no_decision_needs_is_left_behind() -> None:
             {"apiVersion": "kubeflow.org/v1", "spec": {}},
         ),
         (
-            {"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1", "a": [{}]}},
-            {"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1"}},
+            {"apiVersion": "kubeflow.org/v1", "spec": {"flavor": "v2beta1", "a": [{}]}},
+            {"apiVersion": "kubeflow.org/v1", "spec": {"flavor": "v2beta1"}},
         ),
         ({"apiVersion": 1}, None),
         ({"apiVersion": "kubeflow.org/v1", "spec": None}, None),
@@ -208,10 +208,10 @@ def test_an_unreadable_spec_still_says_whose_it_is_and_whether_it_is_suspended()
 
 def test_of_an_unreadable_spec_plain_text_is_kept() -> None:
     """By it some kinds tell whose behaviour a job gets."""
-    job, problems = parsed(spec={"flavour": "x", "nprocPerNode": "4", "elasticPolicy": "none"})
+    job, problems = parsed(spec={"flavor": "x", "nprocPerNode": "4", "elasticPolicy": "none"})
 
     assert [one.partition(":")[0] for one in problems] == ["spec.elasticPolicy"]
-    assert job.spec.to_wire() == {"flavour": "x", "nprocPerNode": "4"}
+    assert job.spec.to_wire() == {"flavor": "x", "nprocPerNode": "4"}
 
 
 def test_an_unreadable_run_policy_is_not_half_believed() -> None:

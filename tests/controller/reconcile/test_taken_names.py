@@ -39,7 +39,7 @@ async def controlled(kind: Resource) -> AsyncGenerator[Stage]:
                 await asyncio.gather(batch, return_exceptions=True)
 
 
-async def submit(on: Stage, kind: Resource, flavour: str = "") -> dict[str, Any]:
+async def submit(on: Stage, kind: Resource, flavor: str = "") -> dict[str, Any]:
     if kind == RESOURCE:
         return await on.submit(workers=WORKERS)
     roles = {
@@ -47,19 +47,19 @@ async def submit(on: Stage, kind: Resource, flavour: str = "") -> dict[str, Any]
         "Worker": {"replicas": WORKERS, "template": {"spec": {"containers": [container()]}}},
     }
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "train"}}
-    return await on.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavour": flavour}})
+    return await on.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": flavor}})
 
 
-async def replace_held(on: Stage, kind: Resource, flavour: str, held: Resource) -> dict[str, Any]:
+async def replace_held(on: Stage, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
     """A job in the place of one of the same name, of whose children those ``held`` stay behind; the new job."""
-    await submit(on, kind, flavour)
+    await submit(on, kind, flavor)
     await on.settled(5)
     for name in await on.names(held):
         await on.change(held, name, HELD)
     await on.delete(kind, "train")
     await on.settled(5)
     on.faults.calls.clear()
-    return await submit(on, kind, flavour)
+    return await submit(on, kind, flavor)
 
 
 REMAINS = [
@@ -77,13 +77,13 @@ REMAINS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "flavour", "held"), REMAINS)
+@pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
 async def test_remains_that_a_finalizer_holds_cost_few_calls(
-    kind: Resource, flavour: str, held: Resource
+    kind: Resource, flavor: str, held: Resource
 ) -> None:
     """One call for each child that can be made, and growing pauses; also while what remains changes all the time."""
     async with controlled(kind) as on:
-        await replace_held(on, kind, flavour, held)
+        await replace_held(on, kind, flavor, held)
         names = await on.names(held)
         for second in range(SECONDS):
             for name in names[:5]:
@@ -95,10 +95,10 @@ async def test_remains_that_a_finalizer_holds_cost_few_calls(
         assert len(calls) <= 2 * WORKERS + 50
 
 
-@pytest.mark.parametrize(("kind", "flavour", "held"), REMAINS)
-async def test_a_name_is_used_soon_after_it_is_free(kind: Resource, flavour: str, held: Resource) -> None:
+@pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
+async def test_a_name_is_used_soon_after_it_is_free(kind: Resource, flavor: str, held: Resource) -> None:
     async with controlled(kind) as on:
-        job = await replace_held(on, kind, flavour, held)
+        job = await replace_held(on, kind, flavor, held)
         await on.settled(SECONDS)
         remains = {
             one["metadata"]["name"]: one["metadata"]["uid"]

@@ -158,13 +158,13 @@ async def test_describe_a_job(here: Site, run: Run) -> None:
 
 
 async def test_describe_a_job_of_several_versions(here: Site, run: Run) -> None:
-    """Read through the version that is stored: how it behaves is its flavour."""
+    """Read through the version that is stored: how it behaves is its flavor."""
     jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
     await create(here.client, jobs, {**body, "spec": {"mpiReplicaSpecs": {}}})
     shown = await run("describe", "mpijob", "m")
 
-    assert ["Flavour:", "v2beta1"] in [line.split() for line in shown.out.splitlines()]
+    assert ["Flavor:", "v2beta1"] in [line.split() for line in shown.out.splitlines()]
 
 
 async def test_describe_a_pod(here: Site, run: Run) -> None:

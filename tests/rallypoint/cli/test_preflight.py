@@ -20,7 +20,7 @@ LAUNCHER = BatchJob("hpc", "pi-launcher", "b", 1, owner_uid="u")
 def job(flavor: str, manager: str | None) -> dict[str, Any]:
     policy = {} if manager is None else {"managedBy": manager}
     metadata = {"name": "pi", "namespace": "hpc", "uid": "u"}
-    return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavour": flavor, "runPolicy": policy}}
+    return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavor": flavor, "runPolicy": policy}}
 
 
 TWICE, NOBODY = "second launcher", "nobody would go on with it"

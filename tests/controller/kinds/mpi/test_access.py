@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from api.mpijob import Flavour, MPIJob
+from api.mpijob import Flavor, MPIJob
 from controller.domain import Role, Upkeep
 from controller.kinds.mpi import access
 
-OWNER = Flavour.V1.resource
+OWNER = Flavor.V1.resource
 HVD = MPIJob.model_validate({"metadata": {"name": "hvd", "namespace": "ml", "uid": "u"}})
 REFERENCE = {
     "apiVersion": "kubeflow.org/v1",

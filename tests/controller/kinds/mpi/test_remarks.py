@@ -1,4 +1,4 @@
-"""What is said of a job's flavour: contradictions, fields without effect, launchers of another form, and its mark."""
+"""What is said of a job's flavor: contradictions, fields without effect, launchers of another form, and its mark."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.labels import LAST_APPLIED
-from api.mpijob import FLAVOUR, Flavour, MPIJob, flavour
+from api.mpijob import FLAVOR, Flavor, MPIJob, flavor
 from controller.kinds.mpi.remarks import marks, remarks, without_effect
 
 BY_PATCH = {
@@ -16,28 +16,28 @@ BY_PATCH = {
     "launcherCreationPolicy": "AtStartup",
     "mpiImplementation": "OpenMPI",
 }
-"""What any patch through v2beta1 leaves in a job of whichever flavour."""
+"""What any patch through v2beta1 leaves in a job of whichever flavor."""
 
 SET = {
     "cleanPodPolicy": "All", "mainContainer": "m", "backoffLimit": 1, "activeDeadlineSeconds": 9, "mpiDistribution": "MPICH",
     "runLauncherAsWorker": True, "sshAuthMountPath": "/home/mpi/.ssh", "launcherCreationPolicy": "WaitForWorkersReady",
     "mpiImplementation": "Intel",
 }  # fmt: skip
-"""Every field that some flavour does not read, with a value that somebody means."""
+"""Every field that some flavor does not read, with a value that somebody means."""
 
 
 def job(spec: dict[str, Any] | None = None, **annotations: str) -> MPIJob:
-    given = {FLAVOUR if key == "flavour" else LAST_APPLIED: text for key, text in annotations.items()}
+    given = {FLAVOR if key == "flavor" else LAST_APPLIED: text for key, text in annotations.items()}
     return MPIJob.model_validate({"metadata": {"annotations": given}, "spec": spec or {}})
 
 
 def told(one: MPIJob) -> list[str]:
-    return [event.reason for event in remarks(one, flavour(one))]
+    return [event.reason for event in remarks(one, flavor(one))]
 
 
-@pytest.mark.parametrize("stamp", Flavour)
-def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavour) -> None:
-    assert told(job({"flavour": stamp, **BY_PATCH})) == []
+@pytest.mark.parametrize("stamp", Flavor)
+def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavor) -> None:
+    assert told(job({"flavor": stamp, **BY_PATCH})) == []
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavour) -> None:
         ("v2beta1", {"runLauncherAsWorker", "sshAuthMountPath", "launcherCreationPolicy", "mpiImplementation"}),
     ],
 )  # fmt: skip
-def test_a_flavour_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
-    one = job({"flavour": stamp, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
+def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
+    one = job({"flavor": stamp, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
 
-    (event,) = remarks(one, flavour(one))
-    assert set(without_effect(one, flavour(one))) == SET.keys() - read
+    (event,) = remarks(one, flavor(one))
+    assert set(without_effect(one, flavor(one))) == SET.keys() - read
     assert event.message == f"without effect in a {stamp} job: " + ", ".join(
         f"spec.{name}" for name in sorted(SET.keys() - read)
     )
@@ -61,31 +61,31 @@ def test_a_flavour_reads_only_its_own_fields(stamp: str, read: set[str]) -> None
 @pytest.mark.parametrize(
     ("one", "reasons"),
     [
-        pytest.param(job({"flavour": "v1"}, flavour="v1"), [], id="both say the same"),
-        pytest.param(job({"flavour": "v1"}, flavour="v2beta1"), ["FlavourMismatch"], id="both say something else"),
-        pytest.param(job({}, flavour="v2beta1"), [], id="the annotation alone"),
-        pytest.param(job({"flavour": "v1"}, flavour="v3"), ["FlavourUnknown"], id="an annotation of no flavour"),
-        pytest.param(job({"flavour": "v1"}, flavour=""), ["FlavourUnknown"], id="an empty annotation"),
-        pytest.param(job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v1"}'), [], id="applied as it is"),
+        pytest.param(job({"flavor": "v1"}, flavor="v1"), [], id="both say the same"),
+        pytest.param(job({"flavor": "v1"}, flavor="v2beta1"), ["FlavorMismatch"], id="both say something else"),
+        pytest.param(job({}, flavor="v2beta1"), [], id="the annotation alone"),
+        pytest.param(job({"flavor": "v1"}, flavor="v3"), ["FlavorUnknown"], id="an annotation of no flavor"),
+        pytest.param(job({"flavor": "v1"}, flavor=""), ["FlavorUnknown"], id="an empty annotation"),
+        pytest.param(job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v1"}'), [], id="applied as it is"),
         pytest.param(
-            job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'), ["FlavourFixed"], id="applied in another version"
+            job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'), ["FlavorFixed"], id="applied in another version"
         ),
         pytest.param(
-            job({"flavour": "v2beta1"}, applied=json.dumps({"apiVersion": "kubeflow.org/v1", "spec": {"flavour": "v2beta1"}})),
-            [], id="applied with a flavour chosen",
+            job({"flavor": "v2beta1"}, applied=json.dumps({"apiVersion": "kubeflow.org/v1", "spec": {"flavor": "v2beta1"}})),
+            [], id="applied with a flavor chosen",
         ),
-        pytest.param(job({"flavour": "v1"}, applied="{"), [], id="applied by somebody who cannot write"),
-        pytest.param(job({"flavour": "v1"}, applied="[]"), [], id="applied as something else"),
+        pytest.param(job({"flavor": "v1"}, applied="{"), [], id="applied by somebody who cannot write"),
+        pytest.param(job({"flavor": "v1"}, applied="[]"), [], id="applied as something else"),
     ],
 )  # fmt: skip
 def test_contradictions(one: MPIJob, reasons: list[str]) -> None:
     assert told(one) == reasons
-    assert all(event.severity == "Warning" and event.once for event in remarks(one, flavour(one)))
+    assert all(event.severity == "Warning" and event.once for event in remarks(one, flavor(one)))
 
 
 def test_the_way_out_is_named() -> None:
-    one = job({"flavour": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}')
-    (event,) = remarks(one, Flavour.V1)
+    one = job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}')
+    (event,) = remarks(one, Flavor.V1)
 
     assert event.message == (
         "the manifest that was applied last says kubeflow.org/v2beta1, but the job was created as v1 and stays that; "
@@ -94,13 +94,13 @@ def test_the_way_out_is_named() -> None:
 
 
 def test_a_launcher_of_another_form_is_told_of() -> None:
-    """And nothing else is said of the flavour; what has an effect goes by what the job is run as."""
-    one = job({"flavour": "v1", "mainContainer": "m", "sshAuthMountPath": "/keys"}, flavour="v2beta1")
-    told = [(event.reason, event.message) for event in remarks(one, Flavour.V1)]
+    """And nothing else is said of the flavor; what has an effect goes by what the job is run as."""
+    one = job({"flavor": "v1", "mainContainer": "m", "sshAuthMountPath": "/keys"}, flavor="v2beta1")
+    told = [(event.reason, event.message) for event in remarks(one, Flavor.V1)]
 
     assert told == [
         (
-            "FlavourMismatch",
+            "FlavorMismatch",
             "the job is v2beta1, but its launcher is a Pod, as of v1; it goes on as v1 until it ends or is suspended",
         ),
         ("FieldsWithoutEffect", "without effect in a v1 job: spec.sshAuthMountPath"),
@@ -110,10 +110,10 @@ def test_a_launcher_of_another_form_is_told_of() -> None:
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        (job({"flavour": "v1"}), {FLAVOUR: "v1"}),
-        (job({"flavour": "v1alpha2"}), {FLAVOUR: "v1alpha2"}),
-        (job({"flavour": "v2beta1"}), {}),
-        (job({"flavour": "v2beta1"}, flavour="v1"), {FLAVOUR: "v1"}),
+        (job({"flavor": "v1"}), {FLAVOR: "v1"}),
+        (job({"flavor": "v1alpha2"}), {FLAVOR: "v1alpha2"}),
+        (job({"flavor": "v2beta1"}), {}),
+        (job({"flavor": "v2beta1"}, flavor="v1"), {FLAVOR: "v1"}),
     ],
 )
 def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) -> None:
@@ -129,9 +129,9 @@ def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) 
     ],
 )
 def test_two_words_on_cleaning_up(stamp: str, told: list[str]) -> None:
-    one = job({"flavour": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
+    one = job({"flavor": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
 
-    assert [event.message for event in remarks(one, flavour(one))] == told
+    assert [event.message for event in remarks(one, flavor(one))] == told
 
 
 GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
@@ -153,4 +153,4 @@ GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}
     ],
 )
 def test_a_job_without_workers(stamp: str, roles: dict[str, Any], reasons: list[str]) -> None:
-    assert told(job({"flavour": stamp, "mpiReplicaSpecs": roles})) == reasons
+    assert told(job({"flavor": stamp, "mpiReplicaSpecs": roles})) == reasons

@@ -31,7 +31,7 @@ class Play:
             "Worker": {"replicas": workers, "template": {"spec": {"containers": [container()]}}},
         }
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": "hvd"}}
-        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavour": version}})
+        await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": version}})
         await self.on.settled(2)
 
     async def become(self, phase: str, *names: str) -> None:

@@ -21,7 +21,7 @@ BINDING = "RoleBinding/pi-launcher"
 
 
 def v1_job(policy: str = "Never", **fields: Any) -> MPIJob:
-    job = mpi_job(**{"slotsPerWorker": 1, "flavour": "v1", **fields})
+    job = mpi_job(**{"slotsPerWorker": 1, "flavor": "v1", **fields})
     for spec in (job.spec.mpi_replica_specs or {}).values():
         spec.restart_policy = policy
     return job

@@ -15,7 +15,7 @@ WORKERS = ["pi-worker-0", "pi-worker-1"]
 
 
 def old_job(**fields: Any) -> MPIJob:
-    return mpi_job(**{"flavour": "v1alpha2", **fields})
+    return mpi_job(**{"flavor": "v1alpha2", **fields})
 
 
 def life_of(**fields: Any) -> Life:
@@ -226,7 +226,7 @@ def taken_over(**fields: Any) -> Life:
 def test_what_the_original_has_started_goes_on() -> None:
     life = taken_over(cleanPodPolicy="All")
     assert (life.made, list(life.batch_jobs), list(life.extras)) == ([], ["pi-launcher"], ["pi-worker"])
-    assert life.reasons.count("FlavourMismatch") == 1
+    assert life.reasons.count("FlavorMismatch") == 1
 
     life.end_batch("Complete")
     life.settle()

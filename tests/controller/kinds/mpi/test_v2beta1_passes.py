@@ -13,7 +13,7 @@ import pytest
 
 from api.batch import BATCH_JOBS
 from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
-from api.mpijob import RESOURCE, Flavour
+from api.mpijob import RESOURCE, Flavor
 from api.nodes import NODES
 from controller.kinds.mpi.hosts import WAIT
 from controller.runtime import clock
@@ -22,7 +22,7 @@ from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
 from rallypoint.testing.mpi import container
 from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 
-JOB = Flavour.V2BETA1.resource
+JOB = Flavor.V2BETA1.resource
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
 
 

@@ -1,4 +1,4 @@
-"""Jobs of any version before the whole controller: what it says of their flavour, what it marks, and what it stores anew."""
+"""Jobs of any version before the whole controller: what it says of their flavor, what it marks, and what it stores anew."""
 
 import asyncio
 import copy
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from api.meta import EVENTS, PODS
-from api.mpijob import FLAVOUR, RESOURCE, Flavour
+from api.mpijob import FLAVOR, RESOURCE, Flavor
 from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
 from rallypoint.testing.faults import Refuse, Rule
 from rallypoint.testing.mpi import container
@@ -22,7 +22,7 @@ DEFINITION = "mpijobs.kubeflow.org"
 MULTIKUEUE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 
 
-async def submit(on: Stage, version: Flavour, **spec: Any) -> None:
+async def submit(on: Stage, version: Flavor, **spec: Any) -> None:
     template = {"spec": {"containers": [container()]}}
     roles = {"Launcher": {"template": template}, "Worker": {"replicas": 1, "template": template}}
     body = {"apiVersion": version.resource.api_version, "kind": RESOURCE.kind, "metadata": {"name": "pi"}}
@@ -31,30 +31,30 @@ async def submit(on: Stage, version: Flavour, **spec: Any) -> None:
 
 
 async def told(on: Stage) -> list[str]:
-    reasons = {"FlavourMismatch", "FlavourUnknown", "FlavourFixed", "FieldsWithoutEffect"}
+    reasons = {"FlavorMismatch", "FlavorUnknown", "FlavorFixed", "FieldsWithoutEffect"}
     return [one["reason"] for one in await on.items(EVENTS) if one["reason"] in reasons]
 
 
-@pytest.mark.parametrize("version", Flavour)
-async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavour) -> None:
+@pytest.mark.parametrize("version", Flavor)
+async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
         job = await on.get(RESOURCE, "pi")
 
-        marks = {} if version is Flavour.V2BETA1 else {FLAVOUR: version.value}
+        marks = {} if version is Flavor.V2BETA1 else {FLAVOR: version.value}
         assert job["metadata"].get("annotations", {}) == marks
         assert await on.names(PODS) == []
 
 
-@pytest.mark.parametrize("version", Flavour)
-async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version: Flavour) -> None:
+@pytest.mark.parametrize("version", Flavor)
+async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version: Flavor) -> None:
     """In an event: the status is that controller's to write. MultiKueue is known, and has its own ways to tell."""
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, version, runPolicy={"managedBy": "example.com/typo"})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
         await on.settled(60)
         events = await on.items(EVENTS)
-        operator = "training-operator" if version is Flavour.V1 else "mpi-operator"
+        operator = "training-operator" if version is Flavor.V1 else "mpi-operator"
         text = (
             'spec.runPolicy.managedBy is "example.com/typo": the job is left to that controller; this one is '
         )
@@ -70,8 +70,8 @@ async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version:
         assert "status" not in await on.get(RESOURCE, "pi")
 
 
-@pytest.mark.parametrize("version", Flavour)
-async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavour) -> None:
+@pytest.mark.parametrize("version", Flavor)
+async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavor) -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
 
@@ -80,8 +80,8 @@ async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavour) -
 
 async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told_once() -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
-        await submit(on, Flavour.V1)
-        await on.change(Flavour.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
+        await submit(on, Flavor.V1)
+        await on.change(Flavor.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
         await on.settled(60)
         assert (await on.get(RESOURCE, "pi"))["spec"]["mpiImplementation"] == "OpenMPI"
         assert await told(on) == []
@@ -98,15 +98,15 @@ US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
 @pytest.mark.parametrize(
     ("version", "spec", "manager"),
     [
-        pytest.param(Flavour.V1, {}, US, id="v1 is training-operator's"),
-        pytest.param(Flavour.V2BETA1, {}, MPI_OPERATOR, id="v2beta1 is mpi-operator's"),
-        pytest.param(Flavour.V1ALPHA2, {}, MPI_OPERATOR, id="v1alpha2 is mpi-operator's"),
-        pytest.param(Flavour.V1, {"flavour": "v2beta1"}, MPI_OPERATOR, id="a chosen flavor counts"),
-        pytest.param(Flavour.V2BETA1, {"flavour": "v1"}, US, id="a chosen flavor counts for v1"),
+        pytest.param(Flavor.V1, {}, US, id="v1 is training-operator's"),
+        pytest.param(Flavor.V2BETA1, {}, MPI_OPERATOR, id="v2beta1 is mpi-operator's"),
+        pytest.param(Flavor.V1ALPHA2, {}, MPI_OPERATOR, id="v1alpha2 is mpi-operator's"),
+        pytest.param(Flavor.V1, {"flavor": "v2beta1"}, MPI_OPERATOR, id="a chosen flavor counts"),
+        pytest.param(Flavor.V2BETA1, {"flavor": "v1"}, US, id="a chosen flavor counts for v1"),
     ],
 )
 async def test_a_job_names_the_go_operator_whose_it_is(
-    version: Flavour, spec: dict[str, Any], manager: str
+    version: Flavor, spec: dict[str, Any], manager: str
 ) -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, version, **spec)
@@ -127,7 +127,7 @@ async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Stage]:
         del policy["default"], policy["properties"]["managedBy"]["default"]
     async with stage(*rules, crds=[]) as on:
         on.server.define(older)
-        await submit(on, Flavour.V2BETA1)
+        await submit(on, Flavor.V2BETA1)
         assert "runPolicy" not in (await on.get(RESOURCE, "pi"))["spec"]
         on.server.define(ours)
         yield on
@@ -198,22 +198,22 @@ async def test_a_manager_that_somebody_sets_back_is_not_fought_over() -> None:
         assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == US
 
 
-@pytest.mark.parametrize("version", Flavour)
-async def test_what_the_controller_writes_leaves_the_flavour_alone(version: Flavour) -> None:
+@pytest.mark.parametrize("version", Flavor)
+async def test_what_the_controller_writes_leaves_the_flavor_alone(version: Flavor) -> None:
     async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
         await submit(on, version)
         job = await on.get(RESOURCE, "pi")
 
         assert [one["type"] for one in job["status"]["conditions"]][:1] == ["Created"]
-        assert (job["spec"]["flavour"], FLAVOUR in job["metadata"].get("annotations", {})) == (version, False)
+        assert (job["spec"]["flavor"], FLAVOR in job["metadata"].get("annotations", {})) == (version, False)
 
 
 async def test_the_leader_stores_anew_what_another_has_stored() -> None:
     ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
-    theirs = [{**one, "storage": True} for one in ours["spec"]["versions"] if one["name"] == Flavour.V2BETA1]
+    theirs = [{**one, "storage": True} for one in ours["spec"]["versions"] if one["name"] == Flavor.V2BETA1]
     async with stage(crds=[]) as on:
         on.server.define({**ours, "spec": {**ours["spec"], "versions": theirs}})
-        await submit(on, Flavour.V2BETA1, runPolicy={"suspend": True})
+        await submit(on, Flavor.V2BETA1, runPolicy={"suspend": True})
         on.server.define(ours)
         async with controlling(on, SETTINGS):
             await on.settled(SETTLED_SECONDS / 2)
@@ -221,13 +221,13 @@ async def test_the_leader_stores_anew_what_another_has_stored() -> None:
             await on.settled(SETTLED_SECONDS)
 
         assert (await on.get(DEFINITIONS, DEFINITION))["status"]["storedVersions"] == ["v1"]
-        assert (await on.get(RESOURCE, "pi"))["spec"]["flavour"] == "v2beta1"
+        assert (await on.get(RESOURCE, "pi"))["spec"]["flavor"] == "v2beta1"
 
 
 async def test_a_definition_that_cannot_be_read_keeps_no_job_waiting() -> None:
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="get", plural=DEFINITIONS.plural)
     async with stage(forbidden, crds=[RESOURCE]) as on, controlling(on, SETTINGS) as task:
-        await submit(on, Flavour.V1)
+        await submit(on, Flavor.V1)
         await asyncio.sleep(60)
 
         assert forbidden.met == 1

@@ -17,7 +17,7 @@ def registry() -> CollectorRegistry:
     ("controller", "value"),
     [
         pytest.param("mpi-operator", 1.0, id="a job as mpi-operator runs it"),
-        pytest.param("mpijob-controller", 0.0, id="a job of another flavour"),
+        pytest.param("mpijob-controller", 0.0, id="a job of another flavor"),
     ],
 )
 def test_which_jobs_count(registry: CollectorRegistry, controller: str, value: float) -> None:

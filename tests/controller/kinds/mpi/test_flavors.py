@@ -1,4 +1,4 @@
-"""Whose behaviour an MPIJob gets: its flavour's, unless it has a launcher already."""
+"""Whose behaviour an MPIJob gets: its flavor's, unless it has a launcher already."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ WORKER = Pod("hpc", "pi-worker-0", "c", 1)
 
 
 @pytest.mark.parametrize(
-    ("flavour", "children", "version"),
+    ("flavor", "children", "version"),
     [
         pytest.param("v1", [], "v1", id="nothing is there"),
         pytest.param("v1alpha2", [WORKER], "v1alpha2", id="workers say nothing"),
@@ -30,10 +30,10 @@ WORKER = Pod("hpc", "pi-worker-0", "c", 1)
     ],
 )
 def test_a_job_goes_on_in_the_form_of_its_launcher(
-    flavour: str, children: Sequence[Owned], version: str
+    flavor: str, children: Sequence[Owned], version: str
 ) -> None:
-    job = mpi_job(flavour=flavour)
+    job = mpi_job(flavor=flavor)
 
     assert MPI.variant(job, children).resource.version == version
     told = [event.reason for event in MPI.asides(job, children)]
-    assert told == (["FlavourMismatch"] if version != flavour else [])
+    assert told == (["FlavorMismatch"] if version != flavor else [])
