@@ -15,7 +15,7 @@ from api.mpijob import RESOURCE as MPIJOBS
 from api.mpijob import Flavor, MPIJob
 from controller.domain import shortened
 from controller.kinds.jax import JAX
-from controller.kinds.mpi.remarks import running_as
+from controller.kinds.mpi.version_warnings import running_as
 from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.migration import DEFINITIONS
 from rallypoint.cli import cluster as clusters

@@ -1,14 +1,14 @@
-"""MPIJob: one name, and three behaviours that jobs of it may have.
+"""MPIJob: one kind with three behaviors, called flavors.
 
-    names       what children are called      hosts     which workers are told of, when, and in which order
-    launched    flavors whose launcher is a Job of batch/v1: ``traits`` is what they differ in, ``look`` what all do,
-                ``launcher`` that Job, ``story`` their words
-    v2beta1     ranks started by ssh; ``sshpods``, ``variables``, ``keys``, ``checks``
-    v1          ranks started by ``kubectl exec`` from a launcher pod; ``v1spec``, ``v1pods``, ``kubexec``, ``execpods``, ``access``
-    v1alpha2    the same from a launcher that is a Job
-    remarks     what is to be said of a job's flavor
+    names, hosts          the names of a job's children; the lists of hosts
+    launcher_flavor       the flavors whose launcher is a batch Job: ``launcher_flavor_spec`` holds what differs between them,
+                          ``launcher_sync`` the decisions, ``launcher_job`` the Job, ``status_builder`` conditions and events
+    v2beta1               starts ranks by ssh: ``sshpods``, ``variables``, ``keys``, ``checks``
+    v1                    starts ranks by ``kubectl exec`` from a launcher pod: ``v1spec``, ``v1pods``, ``kubexec``, ``execpods``, ``rbac``
+    v1alpha2              does the same from a launcher Job
+    version_warnings      warnings about a job's flavor
 
-The API server stamps into each job which flavor it is, and ``api.mpijob`` reads that.
+The API server stamps the flavor into each job; ``api.mpijob`` reads it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,10 +21,10 @@ from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
 from controller.domain import PLAIN, Child, Event
 from controller.kind import JobKind, Place
-from controller.kinds.mpi.remarks import marks, remarks, running_as
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
+from controller.kinds.mpi.version_warnings import marks, remarks, running_as
 
 
 @dataclass(frozen=True)

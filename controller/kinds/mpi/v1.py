@@ -31,7 +31,7 @@ from controller.domain import (
     name_check,
 )
 from controller.kind import JobKind, Options, Place, Quiet, Roles
-from controller.kinds.mpi import access, hosts, kubexec, v1spec
+from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
 from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
 from controller.policy import gang
@@ -62,7 +62,7 @@ class V1Kind(Quiet):
     scalable = False
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
     children = (PODS, CONFIG_MAPS)
-    voice = Voice(done=_done, taken=_taken, lacks=access.lacks)
+    voice = Voice(done=_done, taken=_taken, lacks=rbac.lacks)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True
     """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
@@ -118,7 +118,7 @@ class V1Kind(Quiet):
             return
         roles = self.roles(job)
         launcher, wanted, own = roles[LAUNCHER], v1spec.workers(roles), self._workers(job, snapshot)
-        yield access.account(OWNER, job, launcher)
+        yield rbac.account(OWNER, job, launcher)
         order = tuple(hosts.ordered(own, wanted, snapshot.places))
         told = {pod.index for pod in hosts.told(own, wanted, now, hosts.running_since(job))}
         running = tuple(index for index in order if index in told)
@@ -127,8 +127,8 @@ class V1Kind(Quiet):
         yield kubexec.config_map(OWNER, job, data, str(version))
         is_launched = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
         granted = [pod.name for pod in own] if is_launched or len(own) == wanted else []
-        yield access.role(OWNER, job, granted)
-        yield access.binding(OWNER, job, access.account_name(job, launcher))
+        yield rbac.role(OWNER, job, granted)
+        yield rbac.binding(OWNER, job, rbac.account_name(job, launcher))
         if wanted and not snapshot.pods:
             # The other names are taken by now, or found to be: this one would be found to be only with all workers made.
             yield name_check(PODS, launcher_name(job))
@@ -153,7 +153,7 @@ class V1Kind(Quiet):
 
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         """No right: pods of those names may be somebody else's, once the job's own are gone."""
-        return (access.role(OWNER, job, [], Upkeep.KEPT),)
+        return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
         """A pod that terminates still runs; workers count for nothing once the launcher has finished."""

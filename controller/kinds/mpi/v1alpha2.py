@@ -19,8 +19,8 @@ from api.meta import STATEFUL_SETS
 from api.mpijob import Flavor, MPIJob
 from controller.domain import Child, Doomed, Event, Role, Severity, Snapshot, Upkeep, Voice
 from controller.kind import Options, Roles
-from controller.kinds.mpi import access, execpods, hosts, kubexec, v1spec
-from controller.kinds.mpi.launched import LaunchedKind
+from controller.kinds.mpi import execpods, hosts, kubexec, rbac, v1spec
+from controller.kinds.mpi.launcher_flavor import LaunchedKind
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
 
 OWNER: Final = Flavor.V1ALPHA2.resource
@@ -145,15 +145,15 @@ def belongings(job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: O
     wanted = v1spec.workers(given)
     there = sorted((pod for pod in snapshot.pods if pod.index < wanted), key=lambda pod: pod.index)
     own = [pod.name for pod in there]
-    yield access.own_account(OWNER, job)
+    yield rbac.own_account(OWNER, job)
     order = tuple(hosts.ordered(there, wanted, snapshot.places))
     version = hash((order, slots(job), distribution(job), job.spec.main_container))
     yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
     if job.spec.policy.suspend:
-        yield access.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
+        yield rbac.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
         return
-    yield access.role(OWNER, job, own if snapshot.batch_jobs or len(own) == wanted else [])
-    yield access.binding(OWNER, job, launcher_name(job))
+    yield rbac.role(OWNER, job, own if snapshot.batch_jobs or len(own) == wanted else [])
+    yield rbac.binding(OWNER, job, launcher_name(job))
 
 
 def relics(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
@@ -164,7 +164,7 @@ def relics(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
 
 def afterwards(job: MPIJob) -> Iterable[Child]:
     """No right: pods of the workers' names may be somebody else's by then."""
-    return (access.role(OWNER, job, [], Upkeep.KEPT),)
+    return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
 
 
 def _taken(_kind: str, name: str) -> Event:
@@ -176,7 +176,7 @@ V1ALPHA2: Final = LaunchedKind(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    voice=Voice(done=lambda *_: None, taken=_taken, lacks=access.lacks),
+    voice=Voice(done=lambda *_: None, taken=_taken, lacks=rbac.lacks),
     roles=roles,
     check=v1spec.problems,
     belongings=belongings,

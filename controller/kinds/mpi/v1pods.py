@@ -12,7 +12,7 @@ from api.names import child_labels
 from controller.domain import Role
 from controller.kind import Options, Roles
 from controller.kind.pods import effective_restart_policy
-from controller.kinds.mpi import access, execpods, kubexec
+from controller.kinds.mpi import execpods, kubexec, rbac
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
 
 OWNER: Final = Flavor.V1.resource
@@ -58,7 +58,7 @@ def launcher_body(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]
         labels.REPLICA_TYPE: role.label,
         labels.JOB_ROLE: "master",
     }
-    account, image = access.account_name(job, role), options.mpi_kubectl_delivery_image
+    account, image = rbac.account_name(job, role), options.mpi_kubectl_delivery_image
     spec = execpods.launcher(job, role, account, list(env(role)), image, _FILES)
     name = launcher_name(job)
     return execpods.pod(

@@ -18,11 +18,11 @@ from controller.domain import Child, Event, Knock, Problem, Role, Snapshot, Upke
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
-from controller.kinds.mpi.launched import LaunchedKind
-from controller.kinds.mpi.launcher import tries
+from controller.kinds.mpi.launcher_flavor import LaunchedKind
+from controller.kinds.mpi.launcher_job import tries
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, slots, worker_name
 from controller.kinds.mpi.sshpods import CONTROLLER, DISCOVERY, OWNER, launcher, main, secret_name, worker
-from controller.kinds.mpi.story import told
+from controller.kinds.mpi.status_builder import told
 from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, implementation
 
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}

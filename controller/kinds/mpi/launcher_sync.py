@@ -16,11 +16,11 @@ from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import Child, Count, Doomed, Knock, Plan, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
-from controller.kinds.mpi import hosts, launcher
+from controller.kinds.mpi import hosts, launcher_job
+from controller.kinds.mpi.launcher_flavor_spec import Traits
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
-from controller.kinds.mpi.remarks import MISMATCH
-from controller.kinds.mpi.story import Story
-from controller.kinds.mpi.traits import Traits
+from controller.kinds.mpi.status_builder import Story
+from controller.kinds.mpi.version_warnings import MISMATCH
 from controller.policy import gang, replacement
 
 
@@ -58,7 +58,7 @@ class Look:
 
     @property
     def attempts(self) -> int:
-        return launcher.tries(self.job, self.snapshot)
+        return launcher_job.tries(self.job, self.snapshot)
 
     def count(self) -> None:
         """Launchers and workers as they are; once the launcher has ended, workers do not count."""
@@ -95,7 +95,7 @@ class Look:
         if launched.failure is None:
             self.story.completed(launched.completed_at or self.story.now)
         else:
-            self.story.gave_up(*launcher.why(*launched.failure, self.snapshot.batch_pods))
+            self.story.gave_up(*launcher_job.why(*launched.failure, self.snapshot.batch_pods))
         return True
 
     def go_on(self) -> Plan:
@@ -166,7 +166,7 @@ class Look:
             return self.story.plan(delete=() if launched.deleting else gone)
         elif not launched.suspended and not launched.is_finished:
             # Begun before the belongings: it must not wait for one of them that is held up.
-            create.insert(0, replace(launcher.change(launched, {"suspend": True}), first=1))
+            create.insert(0, replace(launcher_job.change(launched, {"suspend": True}), first=1))
         doomed = _doomed(self.snapshot.pods) + gang.remains(self.options.gang_scheduler, self.snapshot)
         return self.story.plan(create=tuple(create), delete=doomed)
 
@@ -187,7 +187,7 @@ class Look:
         launched, ttl = self.launcher, self.job.spec.policy.ttl_seconds_after_finished
         change: tuple[Child, ...] = ()
         if launched and ttl is not None and launched.ttl_seconds != ttl and launched.is_finished:
-            change = (launcher.change(launched, {"ttlSecondsAfterFinished": ttl}),)
+            change = (launcher_job.change(launched, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
         kept = self.kind.afterwards(self.job)
         others = self.relics if policy == CleanPodPolicy.ALL else ()
@@ -261,7 +261,7 @@ class Look:
             return [self._new_launcher(suspended=False)]
         if launched.deleting or not launched.suspended:
             return []
-        return launcher.resumed(launched, self._template())
+        return launcher_job.resumed(launched, self._template())
 
     def _new_launcher(self, *, suspended: bool) -> Child:
         role, job = self.roles[LAUNCHER], self.job
@@ -273,7 +273,7 @@ class Look:
 
     def _launcher_body(self, suspended: bool) -> dict[str, Any]:
         marks = self.kind.marks_of_job(self.job)
-        return launcher.body(self.job, self.kind.resource, marks, self._template(), suspended=suspended)
+        return launcher_job.body(self.job, self.kind.resource, marks, self._template(), suspended=suspended)
 
     def _template(self) -> dict[str, Any]:
         return self._member(self.kind.launcher(self.job, self.roles, self.options))

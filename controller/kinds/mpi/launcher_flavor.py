@@ -15,10 +15,10 @@ from api.job import ConditionType
 from api.mpijob import MPIJob
 from controller.domain import Child, Plan, Problem, Severity, Snapshot
 from controller.kind import Options, Place
-from controller.kinds.mpi.look import Look
+from controller.kinds.mpi.launcher_flavor_spec import Traits
+from controller.kinds.mpi.launcher_sync import Look
 from controller.kinds.mpi.names import WORKER, worker_index
-from controller.kinds.mpi.story import Story
-from controller.kinds.mpi.traits import Traits
+from controller.kinds.mpi.status_builder import Story
 
 
 @dataclass(frozen=True, kw_only=True)

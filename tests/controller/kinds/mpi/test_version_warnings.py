@@ -7,7 +7,7 @@ import pytest
 
 from api.labels import LAST_APPLIED
 from api.mpijob import FLAVOR, Flavor, MPIJob, flavor
-from controller.kinds.mpi.remarks import marks, remarks, without_effect
+from controller.kinds.mpi.version_warnings import marks, remarks, without_effect
 
 BY_PATCH = {
     "slotsPerWorker": 1,

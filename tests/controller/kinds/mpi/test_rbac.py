@@ -6,7 +6,7 @@ import pytest
 
 from api.mpijob import Flavor, MPIJob
 from controller.domain import Role, Upkeep
-from controller.kinds.mpi import access
+from controller.kinds.mpi import rbac
 
 OWNER = Flavor.V1.resource
 HVD = MPIJob.model_validate({"metadata": {"name": "hvd", "namespace": "ml", "uid": "u"}})
@@ -30,7 +30,7 @@ def launcher(account: str = "") -> Role:
 def test_the_rules_name_each_pod() -> None:
     names = ["hvd-worker-0", "hvd-worker-1"]
 
-    assert access.rules(names) == [
+    assert rbac.rules(names) == [
         {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names},
         {"verbs": ["create", "get"], "apiGroups": [""], "resources": ["pods/exec"], "resourceNames": names},
     ]
@@ -38,23 +38,23 @@ def test_the_rules_name_each_pod() -> None:
 
 def test_no_pod_is_no_rule() -> None:
     """A rule without names would be one for every pod of the namespace."""
-    assert access.rules([]) == []
+    assert rbac.rules([]) == []
 
 
 def test_role() -> None:
-    child = access.role(OWNER, HVD, ["hvd-worker-0"])
+    child = rbac.role(OWNER, HVD, ["hvd-worker-0"])
 
     assert child.upkeep is Upkeep.EQUAL
     assert child.body() == {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
-        "rules": access.rules(["hvd-worker-0"]),
+        "rules": rbac.rules(["hvd-worker-0"]),
     }
 
 
 def test_binding_of_an_account_of_its_own() -> None:
-    assert access.binding(OWNER, HVD, "hvd-launcher").body() == {
+    assert rbac.binding(OWNER, HVD, "hvd-launcher").body() == {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "RoleBinding",
         "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
@@ -64,14 +64,14 @@ def test_binding_of_an_account_of_its_own() -> None:
 
 
 def test_binding_of_the_account_that_the_template_names() -> None:
-    body = access.binding(OWNER, HVD, "trainer").body()
+    body = rbac.binding(OWNER, HVD, "trainer").body()
 
     assert body["metadata"]["name"] == "hvd-launcher"
     assert body["subjects"][0]["name"] == "trainer"
 
 
 def test_account() -> None:
-    assert access.account(OWNER, HVD, launcher()).body() == {
+    assert rbac.account(OWNER, HVD, launcher()).body() == {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {"name": "hvd-launcher", "labels": {"app": "hvd"}, "ownerReferences": [REFERENCE]},
@@ -79,24 +79,24 @@ def test_account() -> None:
 
 
 def test_only_an_account_that_the_template_names_may_be_somebody_elses() -> None:
-    own, named = access.account(OWNER, HVD, launcher()), access.account(OWNER, HVD, launcher("trainer"))
+    own, named = rbac.account(OWNER, HVD, launcher()), rbac.account(OWNER, HVD, launcher("trainer"))
 
     assert (own.name, own.upkeep) == ("hvd-launcher", Upkeep.EQUAL)
     assert (named.name, named.upkeep) == ("trainer", Upkeep.ANY)
 
 
 def test_a_right_is_taken_away_where_it_is_there() -> None:
-    child = access.role(OWNER, HVD, [], Upkeep.KEPT)
+    child = rbac.role(OWNER, HVD, [], Upkeep.KEPT)
 
     assert (child.upkeep, child.body()["rules"]) == (Upkeep.KEPT, [])
-    assert child.version != access.role(OWNER, HVD, ["hvd-worker-0"]).version
+    assert child.version != rbac.role(OWNER, HVD, ["hvd-worker-0"]).version
 
 
 def test_nothing_else_is_made_without_the_right() -> None:
     children = (
-        access.account(OWNER, HVD, launcher()),
-        access.role(OWNER, HVD, ["hvd-worker-0"]),
-        access.binding(OWNER, HVD, "hvd-launcher"),
+        rbac.account(OWNER, HVD, launcher()),
+        rbac.role(OWNER, HVD, ["hvd-worker-0"]),
+        rbac.binding(OWNER, HVD, "hvd-launcher"),
     )
 
     assert all(child.first and child.lasting for child in children)
@@ -118,7 +118,7 @@ def test_nothing_else_is_made_without_the_right() -> None:
     ],
 )
 def test_a_right_that_is_missing_is_named_with_where_it_is(words: str, is_told: bool) -> None:
-    event = access.lacks(words)
+    event = rbac.lacks(words)
 
     assert (event is not None) is is_told
     if event:
