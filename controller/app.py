@@ -28,10 +28,10 @@ from controller.kube.namespaces import TerminatingNamespaces
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
+from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, job_from_json
+from controller.reconcile.memory import JobMemories
 from controller.reconcile.reconciler import Reconciler
-from controller.reconcile.suspensions import Suspensions
-from controller.reconcile.telling import Teller
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from controller.runtime.knocker import Door, Knocker
@@ -255,7 +255,7 @@ class _Shared:
     client: Client
     metrics: Metrics
     knocker: Knocker
-    teller: Teller
+    events: EventRecorder
     caches: Mapping[Resource, Cache]
     nodes: Informer[Place] | None
     owned: Mapping[Resource, Informer[Any]]
@@ -277,7 +277,7 @@ def _replica(
 ) -> Replica:
     recorder = Recorder(client, enabled=settings.events != "off", now=server_clock.now)
     metrics.events(lambda: recorder.dropped, lambda: recorder.limited)
-    teller = Teller(recorder, compact=settings.events == "compact")
+    events = EventRecorder(recorder, compact=settings.events == "compact")
     queues = {
         kind.resource.kind: Queue[Key](group=lambda key: key.namespace, spacing_seconds=SPACING_SECONDS)
         for kind in served
@@ -297,7 +297,7 @@ def _replica(
         client,
         metrics,
         knocker,
-        teller,
+        events,
         caches,
         nodes,
         {one.resource: one for one, _ in children if one.resource not in shared_by_all},
@@ -327,7 +327,6 @@ def _replica(
         recorder,
         election,
         take_over=take_over,
-        hand_over=teller.sum_up_all,
         on_ready=on_ready,
         errands=[
             *(Relist(informer).run for informer in informers),
@@ -358,13 +357,13 @@ def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[t
 
 def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Controller:
     settings, options, metrics, knocker = shared.settings, shared.options, shared.metrics, shared.knocker
-    suspensions = Suspensions()
+    memories = JobMemories()
 
     def ask(key: Key, knock: Knock) -> None:
         knocker.ask(Door(knock.uid, knock.address, knock.ports, knock.greeting), partial(queue.add, key))
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
-        suspensions.heard(before, after)
+        memories.observe(before, after)
         if shared.client.terminating and after and (before is None or before.uid != after.uid):
             shared.client.terminating.discard(after.namespace)  # it takes objects, as it has taken this one
         triggers.on_job(queue, before, after)
@@ -378,12 +377,12 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         shared.client,
         jobs.store,
         {one: cache for one, cache in shared.caches.items() if one in groups.union(kind.children)},
-        shared.teller,
+        shared.events,
         options,
         lambda variant, namespace, count: metrics.job(variant.framework, variant.controller_name)(
             namespace, count
         ),
-        suspensions,
+        memories,
         width=settings.kube_api_in_flight,
         nodes=nodes.store if nodes else None,
         answered=knocker.answered,
@@ -404,4 +403,6 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         for row in jobs.store:
             triggers.on_job(queue, None, row)
 
-    return Controller(jobs, queue, workers, take_over, [*needed, *([nodes] if nodes else [])])
+    return Controller(
+        jobs, queue, workers, take_over, reconciler.record_summaries, [*needed, *([nodes] if nodes else [])]
+    )

@@ -21,12 +21,11 @@ from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.kube.namespaces import RETRY_SECONDS
-from controller.reconcile.expectations import Expectations
-from controller.reconcile.patience import Patience
-from controller.reconcile.telling import Teller
+from controller.reconcile.events import EventRecorder
+from controller.reconcile.parent import Parent
 from controller.reconcile.triggers import is_same
 from controller.reconcile.unwatched import Unwatched
-from controller.reconcile.writes import Occupied, Parent, Refused, Remains, Writer, controller_of
+from controller.reconcile.writes import Occupied, Refused, Remains, Writer, controller_of
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Change, Store
@@ -91,21 +90,17 @@ class Applier:
         self,
         client: Client,
         caches: Mapping[Resource, Cache],
-        expectations: Expectations,
-        teller: Teller,
+        events: EventRecorder,
         *,
         width: int = 32,
     ) -> None:
         self._caches = caches
-        self._teller = teller
-        self._writer = Writer(client, expectations, teller)
+        self._events = events
+        self._writer = Writer(client, events)
         self._unwatched = Unwatched(self._writer, caches)
         self._width = width
         self._wary: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
-        self._patience = Patience()
-        self._overtaken: set[str] = set()
-        """UIDs of jobs whose children others had changed before an answer put them into the store: their watch reports that no more."""
 
     async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
         """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
@@ -120,32 +115,31 @@ class Applier:
             Refused: the API server does not take a child.
             ApiError, aiohttp.ClientError, TimeoutError: something else went wrong; what was possible has been done.
         """
-        job = parent.subject
-        self._unwatched.begins(parent)
-        self._overtaken.discard(job.uid)
+        memory = parent.memory
+        memory.is_child_outdated = False
         create = [one for one in create if not self._unwatched.is_kept(parent, one)]
-        wait = self._patience.left(job.uid, parent.generation)
+        wait = memory.write_backoff.remaining_seconds(parent.generation)
         if wait and (create or delete):
             return wait
         try:
             done = await self._all(parent, create, delete)
         except Remains as remains:
             if remains.is_watched:
-                self._patience.forget(job.uid)
+                memory.write_backoff.reset()
                 return LONGEST_SECONDS
-            self._patience.failed(job.uid, parent.generation)
-            return self._patience.left(job.uid, parent.generation) or 0
+            memory.write_backoff.record_failure(parent.generation)
+            return memory.write_backoff.remaining_seconds(parent.generation) or 0
         except errors.NamespaceTerminating:
             return RETRY_SECONDS  # no failure of the job: the namespace takes it away with all that it has
         except Exception:
-            self._patience.failed(job.uid, parent.generation)
-            self._teller.sum_up(job)
+            memory.write_backoff.record_failure(parent.generation)
+            self._events.record_summaries(memory.events)
             raise
-        self._patience.forget(job.uid)
+        memory.write_backoff.reset()
         if not done:
             return 0
-        self._teller.sum_up(job)
-        return 0 if job.uid in self._overtaken else None
+        self._events.record_summaries(memory.events)
+        return 0 if memory.is_child_outdated else None
 
     async def find(self, parent: Parent, missing: Sequence[Child]) -> bool:
         """Read pods by their names that the store does not have; whether any of them is there and the job's own.
@@ -153,7 +147,7 @@ class Applier:
         Raises:
             ApiError, aiohttp.ClientError, TimeoutError: it is unknown.
         """
-        self._overtaken.discard(parent.subject.uid)
+        parent.memory.is_child_outdated = False
 
         async def find(child: Child) -> None:
             with contextlib.suppress(errors.NotFound):
@@ -162,19 +156,15 @@ class Applier:
                     self._adopt(parent, child, answer)
 
         await self._many([child for child in missing if child.resource == PODS], find)
-        return parent.subject.uid in self._overtaken
+        return parent.memory.is_child_outdated
 
-    def restores(self, job: Subject, children: Sequence[Child]) -> bool:
+    def restores(self, parent: Parent, children: Sequence[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
-        return self._unwatched.restores(job, children)
+        return self._unwatched.restores(parent, children)
 
     def next_check_in(self, parent: Parent, children: Sequence[Child]) -> float:
         """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         return self._unwatched.next_check_in(parent, children)
-
-    def pause_seconds(self, uid: str, generation: int) -> float:
-        """How long nothing is tried after a failure."""
-        return self._patience.left(uid, generation)
 
     async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> bool:
         """Whether everything was done, or there is more than one pass may do."""
@@ -225,20 +215,13 @@ class Applier:
         """Take away the rights that children of a job give that is gone or going."""
         await self._unwatched.revoke(parent)
 
-    def forget(self, namespace: str, name: str, uid: str) -> None:
-        """There is no such job any more."""
-        self._unwatched.forget(namespace, name, uid)
-        self._patience.forget(uid)
-        self._overtaken.discard(uid)
-        self._teller.forget(uid)
-
     async def _create_each(self, parent: Parent, children: Sequence[Child]) -> bool:
         """Whether all were begun before the slice of time was over."""
         namespace = parent.subject.namespace
 
         async def create(child: Child) -> None:
             if await self._create_watched(parent, child):
-                self._teller.created(parent.subject, child.resource, child.name, parent.voice)
+                self._events.record_created(parent, child.resource, child.name)
                 self._wary.discard(namespace)
 
         until = asyncio.get_running_loop().time() + SLICE_SECONDS
@@ -326,7 +309,7 @@ class Applier:
             await self._unwatched.delete(parent, doomed)
             return
         if await self._writer.delete(parent, doomed, doomed.uid):
-            self._teller.deleted(parent.subject, doomed.resource, doomed.name, parent.voice)
+            self._events.record_deleted(parent, doomed.resource, doomed.name)
         self._mark_deleting(parent.subject, doomed)
 
     def _mark_deleting(self, job: Subject, doomed: Doomed) -> None:
@@ -339,13 +322,13 @@ class Applier:
     def _adopt(self, parent: Parent, child: Child, answer: bytes) -> None:
         """Remember a child that the store did not have although the job made it; then the job needs another reconcile."""
         if self._caches[child.resource].adopt(answer):
-            self._overtaken.add(parent.subject.uid)
+            parent.memory.is_child_outdated = True
 
     def _take_in(self, parent: Parent, child: Child, answer: bytes) -> None:
         """Remember a child that others may have changed since it was last seen; then the job needs another reconcile."""
         change = self._remember(child, answer)
         if change and not is_same(*change):
-            self._overtaken.add(parent.subject.uid)
+            parent.memory.is_child_outdated = True
 
     def _remember(self, child: Child, answer: bytes) -> Change[Owned] | None:
         """What that has changed in the store, if anything."""

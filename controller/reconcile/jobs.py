@@ -47,7 +47,21 @@ class _Applied(msgspec.Struct, rename="camel", omit_defaults=True):
     spec: _AppliedSpec = msgspec.field(default_factory=_AppliedSpec)
 
 
+class _RunPolicy(msgspec.Struct):
+    suspend: bool | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    run_policy: _RunPolicy | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[msgspec.Raw] | None = None
+
+
 _decode = msgspec.json.Decoder(_Wire).decode
+_decode_spec = msgspec.json.Decoder(_Spec).decode
+_decode_status = msgspec.json.Decoder(_Status | None).decode
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_applied = msgspec.json.Decoder(_Applied).decode
 
@@ -73,6 +87,10 @@ class JobRow(msgspec.Struct, frozen=True, gc=False):
     status: bytes
     leaves_children: bool = False
     """Whether it is being deleted without its children."""
+    is_suspended: bool = False
+    """Whether ``spec.runPolicy.suspend`` is true."""
+    has_conditions: bool = False
+    """Whether its status has conditions, so a controller has reconciled it before."""
 
 
 def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
@@ -98,7 +116,27 @@ def job_from_json(raw: bytes | memoryview | msgspec.Raw) -> JobRow:
         spec=bytes(wire.spec),
         status=bytes(wire.status),
         leaves_children=meta.deletion_timestamp is not None and ORPHAN in finalizers,
+        is_suspended=_is_suspended(wire.spec),
+        has_conditions=_has_conditions(wire.status),
     )
+
+
+def _is_suspended(spec: msgspec.Raw) -> bool:
+    """Return whether a spec says so; a malformed one does not."""
+    try:
+        policy = _decode_spec(spec).run_policy
+    except msgspec.DecodeError:
+        return False
+    return policy is not None and policy.suspend is True
+
+
+def _has_conditions(status: msgspec.Raw) -> bool:
+    """Return whether a status has conditions; a malformed one does not."""
+    try:
+        decoded = _decode_status(status)
+    except msgspec.DecodeError:
+        return False
+    return decoded is not None and bool(decoded.conditions)
 
 
 def differs_beside_status(before: JobRow, after: JobRow) -> bool:

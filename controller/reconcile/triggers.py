@@ -34,7 +34,7 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
             or (before.uid, before.generation) != (after.uid, after.generation)
             or before.resource_version > after.resource_version
         )
-        level = Level.BACKLOG if before is None and _had_passes(row) else Level.NORMAL
+        level = Level.BACKLOG if before is None and row.has_conditions else Level.NORMAL
         queue.add(Key(row.namespace, row.name), urgent=respecified, level=level)
 
 
@@ -59,11 +59,6 @@ def on_child(
         owned = row if row is None or row.owner_kind in queues else parents(row)
         if owned is not None and owned.owner_kind in queues:
             queues[owned.owner_kind].add(Key(owned.namespace, owned.owner_name), level=level)
-
-
-def _had_passes(row: JobRow) -> bool:
-    """Whether the job's status shows that a controller has seen to it. Read like this for each job of a restart, so not parsed."""
-    return b'"conditions"' in row.status
 
 
 def is_same(before: C | None, after: C | None) -> bool:

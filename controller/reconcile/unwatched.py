@@ -6,9 +6,7 @@ looked at now and then while the job has pods, and sooner while pods do not star
 
 import asyncio
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 from zlib import crc32
@@ -20,7 +18,9 @@ from api.labels import JOB_NAME
 from api.meta import ROLES, Resource
 from controller.domain import Child, Doomed, Upkeep
 from controller.kube import errors
-from controller.reconcile.writes import Occupied, Parent, Pods, Writer, controller_of
+from controller.reconcile.memory import UncachedChild
+from controller.reconcile.parent import Parent, Pods
+from controller.reconcile.writes import Occupied, Writer, controller_of
 from controller.runtime.recorder import Subject
 from controller.runtime.store import Store
 
@@ -34,9 +34,6 @@ SLACK_SECONDS: Final = 1.0
 
 NEVER: Final = float("inf")
 
-_Key = tuple[str, str, str]
-"""Of a child: the job's UID, the child's kind and name."""
-
 
 class Rows(Protocol):
     """What is known of a resource whose metadata is watched, where it carries a job's name."""
@@ -47,63 +44,35 @@ class Rows(Protocol):
     def decode(self) -> Callable[[bytes], Owned]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Such a child as it was last left; without a UID it was removed."""
-
-    version: str
-    uid: str = ""
-    resource_version: int = 0
-    checked_at: float = 0.0
-    """Loop time."""
-    unchanged_checks: int = 0
-    """How often in a row it was found as it was left while pods did not start."""
-    grants: bool = False
-
-
 class Unwatched:
-    """The children of all jobs of one kind that decisions do not read, as they were last left. Lost with the process, which looks anew."""
+    """The children of all jobs of one kind that decisions do not read. ``JobMemory.uncached_children`` says how they were last left."""
 
     def __init__(self, writer: Writer, caches: Mapping[Resource, Rows] | None = None) -> None:
         self._writer = writer
         self._caches = caches or {}
-        self._kept: defaultdict[tuple[str, str], dict[_Key, _Kept]] = defaultdict(dict)
-        """By namespace and job."""
-        self._born: set[str] = set()
-        """UIDs of the jobs whose first pass was here: what is not remembered of them has not been made."""
-
-    def begins(self, parent: Parent) -> None:
-        """A pass of that job begins."""
-        if parent.is_new:
-            self._born.add(parent.subject.uid)
-
-    def forget(self, namespace: str, name: str, uid: str) -> None:
-        """There is no such job any more."""
-        self._kept.pop((namespace, name), None)
-        self._born.discard(uid)
 
     def is_kept(self, parent: Parent, child: Child) -> bool:
         """Whether a child is as it is wanted, as far as is known; never of those that decisions read."""
         job, only_if_there = parent.subject, child.upkeep is Upkeep.KEPT
-        last = self._of(job).get(_key(job, child))
+        last = parent.memory.uncached_children.get(_key(child))
         if last is None:
-            return only_if_there and job.uid in self._born
+            return only_if_there and parent.memory.is_new
         if last.version != _version(parent, child) or not last.uid:
             return last.version == _version(parent, child) and only_if_there
         if child.upkeep is not Upkeep.EQUAL:
             return True
         return self._is_as_left(job, child, last) and self._next_check_in(parent, child, last) > SLACK_SECONDS
 
-    def restores(self, job: Subject, children: Iterable[Child]) -> bool:
+    def restores(self, parent: Parent, children: Iterable[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
-        of_job = self._of(job)
-        kept = ((child, of_job.get(_key(job, child))) for child in children if child.upkeep is Upkeep.EQUAL)
+        job, of_job = parent.subject, parent.memory.uncached_children
+        kept = ((child, of_job.get(_key(child))) for child in children if child.upkeep is Upkeep.EQUAL)
         return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in kept)
 
     def next_check_in(self, parent: Parent, children: Iterable[Child]) -> float:
         """Seconds until the first of those children has to be looked at though nothing has been heard of it; infinite if none has."""
-        of_job = self._of(parent.subject)
-        kept = ((child, of_job.get(_key(parent.subject, child))) for child in children)
+        of_job = parent.memory.uncached_children
+        kept = ((child, of_job.get(_key(child))) for child in children)
         due = [
             self._next_check_in(parent, child, last)
             for child, last in kept
@@ -115,10 +84,9 @@ class Unwatched:
         """Make such a child, or make it equal to what is wanted, once for each version of it."""
         if self.is_kept(parent, child):
             return
-        job = parent.subject
-        kept, key, version = self._of(job), _key(job, child), _version(parent, child)
+        kept, key, version = parent.memory.uncached_children, _key(child), _version(parent, child)
         last = kept.get(key)
-        is_unheard_of = last is None and job.uid in self._born
+        is_unheard_of = last is None and parent.memory.is_new
         is_same = last is not None and last.version == version
         answer = b""
         if last and last.uid and child.version and not (child.flaw or is_same):
@@ -128,24 +96,24 @@ class Unwatched:
                 answer = await self._writer.create(parent, child)
             except errors.AlreadyExists:
                 if child.upkeep is Upkeep.ANY:
-                    kept[key] = _Kept(version, "anybody's")
+                    kept[key] = UncachedChild(version, "anybody's")
                     return
         kept[key] = self._left(parent, child, answer or await self._look(parent, child), last)
 
-    def _left(self, parent: Parent, child: Child, answer: bytes, last: _Kept | None) -> _Kept:
+    def _left(self, parent: Parent, child: Child, answer: bytes, last: UncachedChild | None) -> UncachedChild:
         """How the child is left that the server has answered with."""
         version, now = _version(parent, child), asyncio.get_running_loop().time()
         if not answer:
-            return _Kept(version)
+            return UncachedChild(version)
         metadata = orjson.loads(answer)["metadata"]
         uid, resource_version = str(metadata["uid"]), int(metadata["resourceVersion"])
         if cache := self._caches.get(child.resource):
             cache.store.put(cache.decode(answer))
         is_unchanged = last is not None and (last.uid, last.resource_version) == (uid, resource_version)
         unchanged = last.unchanged_checks + 1 if last and is_unchanged and parent.pods is Pods.WAITING else 0
-        return _Kept(version, uid, resource_version, now, unchanged, child.grants)
+        return UncachedChild(version, uid, resource_version, now, unchanged, child.grants)
 
-    def _is_as_left(self, job: Subject, child: Child, last: _Kept) -> bool:
+    def _is_as_left(self, job: Subject, child: Child, last: UncachedChild) -> bool:
         """Whether nothing has been heard of a child; nothing ever is where its resource is not watched."""
         cache = self._caches.get(child.resource)
         if cache is None:
@@ -153,7 +121,7 @@ class Unwatched:
         row = cache.store.get(job.namespace, child.name)
         return row is not None and (row.uid, row.resource_version) == (last.uid, last.resource_version)
 
-    def _next_check_in(self, parent: Parent, child: Child, last: _Kept) -> float:
+    def _next_check_in(self, parent: Parent, child: Child, last: UncachedChild) -> float:
         if child.resource in self._caches or parent.pods is Pods.NONE:
             return NEVER
         longest = CHECK_SECONDS * (0.5 + crc32(parent.subject.uid.encode()) / 2**33)
@@ -207,8 +175,8 @@ class Unwatched:
 
     async def delete(self, parent: Parent, doomed: Doomed) -> None:
         """Delete what the job has of that name, once in each generation of the job."""
-        kept, key = self._of(parent.subject), _key(parent.subject, doomed)
-        removed = _Kept(str(parent.generation))
+        kept, key = parent.memory.uncached_children, _key(doomed)
+        removed = UncachedChild(str(parent.generation))
         if kept.get(key) == removed:
             return
         try:
@@ -224,21 +192,17 @@ class Unwatched:
 
         A job that is deleted without its children leaves its Roles for ever, and others' pods may get the names that they give rights on.
         """
-        job = parent.subject
-        kept = self._kept.get((job.namespace, job.name), {})
-        granting = {name: one.uid for (uid, _, name), one in kept.items() if uid == job.uid and one.grants}
+        children = parent.memory.uncached_children
+        granting = {name: child.uid for (_, name), child in children.items() if child.grants}
         gone = (errors.NotFound, errors.Conflict, errors.Invalid)
         for name, uid in granting.items():
             role = Child(ROLES, name, partial(dict, metadata={"uid": uid}, rules=[]), Upkeep.CHANGE)
             with contextlib.suppress(*gone):
                 await self._writer.patch(parent, role, role.body(), gone)
 
-    def _of(self, job: Subject) -> dict[_Key, _Kept]:
-        return self._kept[job.namespace, job.name]
 
-
-def _key(job: Subject, child: Child | Doomed) -> _Key:
-    return job.uid, child.resource.kind, child.name
+def _key(child: Child | Doomed) -> tuple[str, str]:
+    return child.resource.kind, child.name
 
 
 def _version(parent: Parent, child: Child) -> str:

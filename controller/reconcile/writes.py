@@ -2,21 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import aiohttp
 import orjson
 
 from api.children import Owned
-from api.meta import Resource
-from controller.domain import PLAIN, Child, Doomed, Problem, Upkeep, Voice
+from controller.domain import Child, Doomed, Problem, Upkeep
 from controller.kube import errors
 from controller.kube.client import Client
-from controller.reconcile.expectations import Expectations
-from controller.reconcile.telling import Teller
-from controller.runtime.recorder import Subject
+from controller.reconcile.events import EventRecorder
+from controller.reconcile.parent import Parent
 
 
 class Refused(Exception):
@@ -49,33 +45,12 @@ class Remains(Occupied):
     is_watched = False
 
 
-class Pods(Enum):
-    """How the pods of a job are: there are none, some have not started, or all have."""
-
-    NONE = "none"
-    WAITING = "waiting"
-    STARTED = "started"
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """The job that children are written for: which one, in which state, and how its kind speaks."""
-
-    subject: Subject
-    generation: int
-    is_new: bool = False
-    """Whether no pass has stored anything of it yet, so that no child of it is to be expected."""
-    voice: Voice = PLAIN
-    pods: Pods = Pods.NONE
-
-
 class Writer:
-    """Sends what others decide on, and tells of what the server does not take."""
+    """Sends single writes, and records an event for each that the server refuses."""
 
-    def __init__(self, client: Client, expectations: Expectations, teller: Teller) -> None:
+    def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client = client
-        self._expectations = expectations
-        self._teller = teller
+        self._events = events
 
     async def create(self, parent: Parent, child: Child) -> bytes:
         """The object as it was made.
@@ -93,13 +68,13 @@ class Writer:
         except (errors.AlreadyExists, errors.NamespaceTerminating):
             raise
         except errors.InvalidFields as error:
-            self.tell_failed(parent, "Create", child.resource, error.message)
+            self._events.record_failure(parent, "Create", child.resource, error.message)
             raise Refused(_problem(child, error), error) from error
         except errors.ApiError as error:
-            self.tell_failed(parent, "Create", child.resource, error.message)
+            self._events.record_failure(parent, "Create", child.resource, error.message)
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
-            self._expectations.lost_answer(job.uid)
+            parent.memory.has_unknown_write = True
             raise
 
     async def get(self, parent: Parent, child: Child | Doomed) -> bytes:
@@ -124,7 +99,7 @@ class Writer:
             )
         except errors.ApiError as error:
             if not isinstance(error, untold):
-                self.tell_failed(parent, "Update", child.resource, error.message)
+                self._events.record_failure(parent, "Update", child.resource, error.message)
             raise
 
     async def delete(self, parent: Parent, doomed: Doomed, uid: str) -> bool:
@@ -137,7 +112,7 @@ class Writer:
         except (errors.NotFound, errors.Conflict):
             return False  # gone, or another object by now: either way not there any more
         except errors.ApiError as error:
-            self.tell_failed(parent, "Delete", doomed.resource, error.message)
+            self._events.record_failure(parent, "Delete", doomed.resource, error.message)
             raise
         return True
 
@@ -169,11 +144,8 @@ class Writer:
         text = answer or f'{child.resource.plural} "{child.name}" already exists'
         longer = f"{text}, and belongs to {_described(owner)}"
         if not same and parent.voice.taken is None:
-            self.tell_failed(parent, "Create", child.resource, answer or longer)
+            self._events.record_failure(parent, "Create", child.resource, answer or longer)
         return (Remains if same else Occupied)(child, longer)
-
-    def tell_failed(self, parent: Parent, verb: str, resource: Resource, message: str) -> None:
-        self._teller.failed(parent.subject, verb, resource, message, parent.voice)
 
 
 def controller_of(answer: bytes) -> Mapping[str, Any]:

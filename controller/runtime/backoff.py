@@ -16,10 +16,23 @@ Differs: client-go waits up to 1,000 s.
 """
 
 
+FIRST_SECONDS = 0.005
+"""The wait after the first failure."""
+
+
+def exponential_seconds(
+    failures: int, first_seconds: float = FIRST_SECONDS, longest_seconds: float = LONGEST_SECONDS
+) -> float:
+    """Return the wait after one more failure than ``failures``: the first one doubled for each, at most the longest."""
+    return min(first_seconds * 2.0 ** min(failures, 60), longest_seconds)
+
+
 class PerKey(Generic[K]):
     """Exponential back-off of single keys: 5 ms after the first failure, doubled with each, at most ``longest_seconds``."""
 
-    def __init__(self, first_seconds: float = 0.005, longest_seconds: float = LONGEST_SECONDS) -> None:
+    def __init__(
+        self, first_seconds: float = FIRST_SECONDS, longest_seconds: float = LONGEST_SECONDS
+    ) -> None:
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
         self._failures: dict[K, int] = {}
@@ -28,7 +41,7 @@ class PerKey(Generic[K]):
         """Note one more failure; the seconds to wait for it."""
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        return min(self._first_seconds * 2.0 ** min(count, 60), self._longest_seconds)
+        return exponential_seconds(count, self._first_seconds, self._longest_seconds)
 
     def forget(self, key: K) -> None:
         self._failures.pop(key, None)

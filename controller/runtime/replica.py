@@ -38,12 +38,14 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True)
 class Controller:
-    """The parts of one kind. ``take_over`` adds all of its jobs to its queue; ``needed`` is what no other kind works without."""
+    """The parts of one kind. ``take_over`` adds all of its jobs to its queue; ``hand_over`` records what
+    the next leader would not; ``needed`` is what no other kind works without."""
 
     jobs: Informer[Any]
     queue: Queue[Any]
     workers: Workers[Any]
     take_over: Callable[[], None]
+    hand_over: Callable[[], None]
     needed: Sequence[Informer[Any]] = ()
 
     @property
@@ -79,14 +81,13 @@ class Replica:
         election: Election | None,
         *,
         take_over: Callable[[], None] = _nothing,
-        hand_over: Callable[[], None] = _nothing,
         on_ready: Callable[[], None] = _nothing,
         errands: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         """Work begins when the ``needed`` informers have filled their stores, and the ``optional`` ones have or are unserved. Each of the
         ``controllers`` works while its jobs are served, and what it needs itself.
 
-        ``take_over`` is called when work begins; ``hand_over`` says what is still to be told when it is over.
+        ``take_over`` is called when work begins.
         ``on_ready`` is called once, when the caches are filled first. ``errands`` run beside the work, each to its own end.
         """
         self.ready = asyncio.Event()
@@ -99,7 +100,6 @@ class Replica:
         self._recorder = recorder
         self._election = election
         self._take_over = take_over
-        self._hand_over = hand_over
         self._on_ready = on_ready
         self._errands = errands
         self._watching: list[asyncio.Task[None]] = []
@@ -219,7 +219,8 @@ class Replica:
                 log.warning("passes cut off that took too long")
                 await _end(late)
             await _end(errands)
-            self._hand_over()
+            for controller in self._controllers:
+                controller.hand_over()
             await self._flush()
             await _end([sending])
 

@@ -23,9 +23,10 @@ from controller.reconcile.apply import (
     Applier,
     Cache,
 )
-from controller.reconcile.expectations import Expectations
-from controller.reconcile.telling import ONE_BY_ONE, Teller
-from controller.reconcile.writes import Occupied, Parent, Refused
+from controller.reconcile.events import MOST_CHILD_EVENTS, EventRecorder
+from controller.reconcile.memory import JobMemory
+from controller.reconcile.parent import Parent
+from controller.reconcile.writes import Occupied, Refused
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
@@ -59,13 +60,13 @@ class Applying:
         self.on = on
         self.job = job
         self.pods = Store[Pod]()
-        self.expectations = Expectations()
+        self.memory = JobMemory(job.uid)
         self.recorder = Recorder(client)
         caches: Mapping[Any, Cache] = {
             PODS: Cache(self.pods, pod_from_json),
             SERVICES: Cache(Store[Any](), service_from_json),
         }
-        self.applier = Applier(client, caches, self.expectations, Teller(self.recorder), width=width)
+        self.applier = Applier(client, caches, EventRecorder(self.recorder), width=width)
 
     @property
     def faults(self) -> Faults:
@@ -99,13 +100,16 @@ class Applying:
     def scaling(self, most: int = 3) -> Child:
         return Child(HORIZONTAL_POD_AUTOSCALERS, self.job.name, lambda: self.autoscaler(most), Upkeep.EQUAL)
 
+    def parent(self, generation: int = GENERATION) -> Parent:
+        return Parent(self.job, self.memory, generation)
+
     async def create(self, *children: Child | str, generation: int = GENERATION) -> float | None:
         """Words are names of pods."""
         wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
-        return await self.applier.apply(Parent(self.job, generation), wanted, ())
+        return await self.applier.apply(self.parent(generation), wanted, ())
 
     async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> float | None:
-        return await self.applier.apply(Parent(self.job, generation), (), doomed)
+        return await self.applier.apply(self.parent(generation), (), doomed)
 
     async def known(self, name: str) -> Pod:
         """A pod on the server and in the store."""
@@ -165,23 +169,23 @@ async def test_a_large_job_takes_several_passes() -> None:
 
 async def test_a_slow_server_ends_a_pass_before_its_last_create() -> None:
     """What the pods that are there have come to is not seen before the next pass; what is summed up waits for the last."""
-    names = [f"pod-{number}" for number in range(ONE_BY_ONE + 5)]
+    names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 5)]
     async with applying(Rule(Delay(SLICE_SECONDS), verb="create", plural="pods"), width=len(names) - 3) as it:
         assert await it.create(*names) == 0
         assert len(await it.on.names(PODS)) == len(names) - 3
-        assert len(await it.told()) == ONE_BY_ONE
+        assert len(await it.told()) == MOST_CHILD_EVENTS
 
         assert await it.create(*names[-3:]) is None
-        assert len(await it.told()) == ONE_BY_ONE + 1
+        assert len(await it.told()) == MOST_CHILD_EVENTS + 1
 
 
 async def test_many_children_are_summed_up() -> None:
     async with applying() as it:
-        names = [f"pod-{number}" for number in range(ONE_BY_ONE + 2)]
+        names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 2)]
         await it.create(*names, it.service("service"))
 
         told = await it.told()
-        assert len(told) == ONE_BY_ONE + 1
+        assert len(told) == MOST_CHILD_EVENTS + 1
         text = f"Created 2 pods and service: {', '.join(names[-2:])}, service"
         assert ("SuccessfulCreatePod", text) in told
 
@@ -279,8 +283,7 @@ async def test_a_lost_answer_makes_the_caches_doubtful(fault: Fault, error: type
         with pytest.raises(error):
             await it.create("a")
 
-        assert not it.expectations.are_met(it.job.uid)
-        assert it.expectations.are_met("uid-of-another")
+        assert it.memory.has_unknown_write
         assert await it.told() == []
 
 
@@ -290,7 +293,7 @@ async def test_so_does_a_create_that_is_cut_off() -> None:
             async with asyncio.timeout(1):
                 await it.create("a")
 
-        assert not it.expectations.are_met(it.job.uid)
+        assert it.memory.has_unknown_write
 
 
 async def test_what_the_others_need_goes_before_them() -> None:
@@ -458,9 +461,9 @@ async def test_after_a_failure_nothing_is_tried_for_a_while() -> None:
         for pause in (0.005, 0.01, 0.02):
             with pytest.raises(errors.ServerError):
                 await it.create("a")
-            assert it.applier.pause_seconds(it.job.uid, GENERATION) == pytest.approx(pause)
+            assert it.memory.write_backoff.remaining_seconds(GENERATION) == pytest.approx(pause)
             assert await it.create("a") == pytest.approx(pause)
-            assert it.applier.pause_seconds(it.job.uid, GENERATION + 1) == 0
+            assert it.memory.write_backoff.remaining_seconds(GENERATION + 1) == 0
             await asyncio.sleep(pause)
 
 
@@ -520,7 +523,7 @@ async def test_a_delete_that_is_refused_is_told() -> None:
 async def test_deletes_come_before_creates() -> None:
     async with applying() as it:
         row = await it.known("a")
-        await it.applier.apply(Parent(it.job, GENERATION), [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
+        await it.applier.apply(it.parent(), [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
 
         writes = [one.verb for one in it.faults.calls if one.plural == "pods"]
         assert writes == ["create", "delete", "create"]
@@ -559,7 +562,7 @@ async def test_an_autoscaler_is_looked_at_once_per_generation_of_the_job() -> No
         assert it.faults.count("get", "horizontalpodautoscalers") == 2
         assert (await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 2
 
-        it.applier.forget(NAMESPACE, "train", it.job.uid)
+        it.memory = JobMemory(it.job.uid)
         await it.create(it.scaling(2), generation=2)
         assert it.faults.count("get", "horizontalpodautoscalers") == 4
 

@@ -41,6 +41,39 @@ def test_a_job_is_read_into_a_row() -> None:
     assert (one.resource_version, one.generation, one.deleting) == (42, 3, True)
 
 
+@pytest.mark.parametrize(
+    ("spec", "is_suspended"),
+    [
+        pytest.param({"runPolicy": {"suspend": True}}, True, id="suspended"),
+        pytest.param({"runPolicy": {"suspend": False}}, False, id="running"),
+        pytest.param({"runPolicy": {}}, False, id="a policy without it"),
+        pytest.param({}, False, id="no policy"),
+        pytest.param({"runPolicy": {"suspend": "true"}}, False, id="a string"),
+        pytest.param({"runPolicy": "suspend"}, False, id="a policy that is no object"),
+        pytest.param({"note": '{"suspend":true}', "template": {"suspend": True}}, False, id="elsewhere"),
+    ],
+)
+def test_a_row_says_whether_the_job_is_suspended(spec: dict[str, Any], is_suspended: bool) -> None:
+    assert row(spec=spec).is_suspended is is_suspended
+
+
+@pytest.mark.parametrize(
+    ("status", "has_conditions"),
+    [
+        pytest.param({"conditions": [{"type": "Created"}]}, True, id="conditions"),
+        pytest.param({"conditions": ["Created"]}, True, id="malformed conditions"),
+        pytest.param({"conditions": []}, False, id="an empty list"),
+        pytest.param({"conditions": "Created"}, False, id="no list"),
+        pytest.param({"replicaStatuses": {"a": {"conditions": 1}}}, False, id="elsewhere"),
+        pytest.param(None, False, id="no status"),
+    ],
+)
+def test_a_row_says_whether_the_status_has_conditions(
+    status: dict[str, Any] | None, has_conditions: bool
+) -> None:
+    assert row(status=status).has_conditions is has_conditions
+
+
 UNREADABLE: dict[str, Any] = {
     "startTime": 5,
     "completionTime": "soon",

@@ -16,10 +16,10 @@ from controller.kind import Options
 from controller.kinds.pytorch import PYTORCH
 from controller.kube.client import Client
 from controller.reconcile.apply import Cache
+from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, job_from_json
+from controller.reconcile.memory import JobMemories
 from controller.reconcile.reconciler import Reconciler
-from controller.reconcile.suspensions import Suspensions
-from controller.reconcile.telling import Teller
 from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
 from rallypoint.testing.builders import template
@@ -170,10 +170,10 @@ async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
             client,
             jobs,
             caches,
-            Teller(Recorder(client)),
+            EventRecorder(Recorder(client)),
             Options(),
             lambda kind, namespace, count: told.append(count),
-            Suspensions(),
+            JobMemories(),
         )
         jobs.put(job_from_json(orjson.dumps(await on.job())))
         with pytest.raises(TimeoutError):

@@ -15,12 +15,12 @@ from structlog.testing import capture_logs
 from api.job import JobStatus
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
-from controller.domain import Event, Severity
+from controller.domain import Event, Key, Severity
 from controller.kind import Quiet
 from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
-from controller.reconcile.reconciler import has_run
-from controller.reconcile.telling import Teller
+from controller.reconcile.load import has_run
+from controller.reconcile.memory import JobMemories
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
 from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
@@ -320,10 +320,19 @@ async def test_children_that_others_delete_are_made_again_at_once() -> None:
             assert on.faults.count("get", JOBS) == reads
 
 
-async def test_a_job_whose_end_nobody_saw_is_forgotten_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_memory_of_a_job_is_discarded_though_its_end_was_not_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It goes during a pass, and the next of its name comes before that pass is over."""
-    forgotten: list[str] = []
-    monkeypatch.setattr(Teller, "forget", lambda _, uid: forgotten.append(uid))
+    discarded: list[str] = []
+    discard = JobMemories.discard
+
+    def record(memories: JobMemories, key: Key) -> None:
+        memory = memories.current(key)
+        discarded.append(memory.uid if memory else "")
+        discard(memories, key)
+
+    monkeypatch.setattr(JobMemories, "discard", record)
     async with stage(Rule(Delay(5), verb="create", plural="pods", times=1)) as on, controlling(on):
         job = await on.submit()
         await on.settled()
@@ -331,7 +340,7 @@ async def test_a_job_whose_end_nobody_saw_is_forgotten_all_the_same(monkeypatch:
         await on.submit()
         await on.settled(60)
 
-        assert forgotten == [job["metadata"]["uid"]]
+        assert discarded == [job["metadata"]["uid"]]
 
 
 async def test_a_status_that_is_under_way_does_not_land_on_the_next_job_of_that_name() -> None:

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import orjson
 import pytest
 
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
-from controller.reconcile.jobs import JobRow, job_from_json
-from controller.reconcile.suspensions import Suspensions
+from controller.reconcile.memory import JobMemory
+from controller.reconcile.suspensions import settle_suspension
 from rallypoint.testing.builders import pytorch_job
 from rallypoint.testing.faults import Delay, Rule
 from rallypoint.testing.stage import Stage, controlling, stage
@@ -16,58 +15,33 @@ from rallypoint.testing.stage import Stage, controlling, stage
 SUSPENDED_ = {"conditions": [{"type": "Suspended", "status": "True"}]}
 
 
-def row(*, suspend: bool) -> JobRow:
-    return job_from_json(orjson.dumps(pytorch_job(run_policy={"suspend": suspend}).to_wire()))
+def takes_effect(memory: JobMemory, *, has_pods: bool = True, **job: Any) -> bool | None:
+    return settle_suspension(memory, pytorch_job(**job), has_pods=has_pods).spec.policy.suspend
 
 
-def takes_effect(heard: Suspensions, *, has_pods: bool = True, **job: Any) -> bool | None:
-    return heard.take_in(pytorch_job(**job), has_pods=has_pods).spec.policy.suspend
+def pending() -> JobMemory:
+    """The memory of a job that was suspended and resumed."""
+    return JobMemory("uid", is_suspension_pending=True)
 
 
-def heard() -> Suspensions:
-    """Of a job that is suspended and resumed."""
-    suspensions = Suspensions()
-    suspensions.heard(row(suspend=False), row(suspend=True))
-    suspensions.heard(row(suspend=True), row(suspend=False))
-    return suspensions
+def test_a_resumed_job_is_planned_for_as_suspended_until_its_status_says_so() -> None:
+    memory = pending()
+
+    assert takes_effect(memory)
+    assert takes_effect(memory)
+    assert not takes_effect(memory, status=SUSPENDED_)
+    assert not takes_effect(memory)
 
 
-def test_a_resumed_job_is_decided_for_as_suspended_until_its_status_says_so() -> None:
-    suspensions = heard()
+def test_without_pods_of_before_a_suspension_has_no_effect() -> None:
+    memory = pending()
 
-    assert takes_effect(suspensions)
-    assert takes_effect(suspensions)
-    assert not takes_effect(suspensions, status=SUSPENDED_)
-    assert not takes_effect(suspensions)
+    assert not takes_effect(memory, has_pods=False)
+    assert not takes_effect(memory)
 
 
-def test_without_pods_of_before_there_is_nothing_to_see_to() -> None:
-    suspensions = heard()
-
-    assert not takes_effect(suspensions, has_pods=False)
-    assert not takes_effect(suspensions)
-
-
-def test_a_job_that_was_always_running_is_left_as_it_is() -> None:
-    suspensions = Suspensions()
-    suspensions.heard(None, row(suspend=False))
-
-    assert not takes_effect(suspensions)
-
-
-def test_what_was_read_of_a_suspended_job_alone_counts() -> None:
-    """The event of the suspension itself may be missing: a list that came later told of it, or a read of ours."""
-    suspensions = Suspensions()
-    suspensions.heard(row(suspend=True), row(suspend=False))
-
-    assert takes_effect(suspensions)
-
-
-def test_a_job_that_is_gone_is_forgotten() -> None:
-    suspensions = heard()
-    suspensions.heard(row(suspend=False), None)
-
-    assert not takes_effect(suspensions)
+def test_a_job_that_was_never_suspended_is_left_as_it_is() -> None:
+    assert not takes_effect(JobMemory("uid"))
 
 
 async def running(on: Stage, policy: str) -> set[str]:

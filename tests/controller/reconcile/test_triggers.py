@@ -16,11 +16,13 @@ from rallypoint.testing.builders import pod, pod_group, service
 TRAIN = Key("ml", "train")
 
 
-def job(generation: int = 1, version: int = 1, status: bytes = b"null") -> JobRow:
-    return JobRow("ml", "train", "u", version, generation, False, b"{}", b"{}", status)
-
-
 SEEN_TO = b'{"conditions":[{"type":"Created"}]}'
+
+
+def job(generation: int = 1, version: int = 1, status: bytes = b"null") -> JobRow:
+    return JobRow(
+        "ml", "train", "u", version, generation, False, b"{}", b"{}", status, has_conditions=status == SEEN_TO
+    )
 
 
 async def taken(queue: Queue[Key]) -> list[Key]:

@@ -10,10 +10,11 @@ from api.meta import CONFIG_MAPS, EVENTS
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Child, Doomed, Event, Severity, Upkeep, Voice
 from controller.kube.client import Client
-from controller.reconcile.expectations import Expectations
-from controller.reconcile.telling import Teller
+from controller.reconcile.events import EventRecorder
+from controller.reconcile.memory import JobMemory
+from controller.reconcile.parent import Parent
 from controller.reconcile.unwatched import Unwatched
-from controller.reconcile.writes import Occupied, Parent, Remains, Writer
+from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
 from rallypoint.testing.faults import Refuse, Rule
 from rallypoint.testing.stage import NAMESPACE, Stage, stage
@@ -31,11 +32,16 @@ class Keeping:
         self.on = on
         self.uid = uid
         self.recorder = Recorder(client)
-        self.unwatched = Unwatched(Writer(client, Expectations(), Teller(self.recorder)))
+        self.unwatched = Unwatched(Writer(client, EventRecorder(self.recorder)))
+        self.memory = JobMemory(uid)
 
-    def parent(self, generation: int = 1, *, is_new: bool = False, voice: Voice = QUIET) -> Parent:
+    def restart(self) -> None:
+        """Let the process lose what it remembers of the job."""
+        self.memory = JobMemory(self.uid)
+
+    def parent(self, generation: int = 1, *, voice: Voice = QUIET) -> Parent:
         subject = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", self.uid, "test")
-        return Parent(subject, generation, is_new, voice)
+        return Parent(subject, self.memory, generation, voice)
 
     def lists(self, text: str = "a", **fields: Any) -> Child:
         body = {
@@ -49,8 +55,8 @@ class Keeping:
     ) -> list[str]:
         """The verbs that it took."""
         self.on.faults.calls.clear()
-        parent = self.parent(generation, is_new=is_new, voice=voice)
-        self.unwatched.begins(parent)
+        parent = self.parent(generation, voice=voice)
+        self.memory.is_new = self.memory.is_new or is_new
         try:
             await self.unwatched.keep(parent, child)
         finally:
@@ -81,7 +87,7 @@ async def test_in_a_job_s_first_pass_it_is_made_without_a_look() -> None:
 async def test_after_a_start_it_is_looked_for() -> None:
     async with keeping() as it:
         assert await it.keep(it.lists()) == ["get", "create"]
-        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        it.restart()
         assert await it.keep(it.lists()) == ["get"]
 
 
@@ -167,11 +173,11 @@ async def test_what_is_kept_only_if_it_is_there(owned: bool, text: str) -> None:
         child = it.lists(upkeep=Upkeep.KEPT)
         assert await it.keep(child, is_new=True) == []
         assert await it.keep(child) == []
-        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        it.restart()
         assert await it.keep(child) == ["get"]
         assert await it.on.names(CONFIG_MAPS) == []
 
-        it.unwatched.forget(NAMESPACE, "train", it.uid)
+        it.restart()
         await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
         assert await it.keep(child) == (["get", "patch"] if owned else ["get"])
         assert await it.text() == text

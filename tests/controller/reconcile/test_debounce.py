@@ -1,4 +1,4 @@
-"""Which statuses wait, and for how long."""
+"""Which statuses wait to be written, and for how long."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.job import JobStatus, ReplicaStatus
-from controller.reconcile.coalesce import LONGEST_SECONDS, QUIET_SECONDS, Coalescer, may_wait
+from controller.reconcile.debounce import LONGEST_SECONDS, QUIET_SECONDS, StatusDebouncer, can_wait
 
 
 def wire(active: int | None = 1, **fields: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def wire(active: int | None = 1, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_only_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
-    assert may_wait(wire(2 if wanted != wire(2) else 1), wanted) is waits
+    assert can_wait(wire(2 if wanted != wire(2) else 1), wanted) is waits
 
 
 def status(active: int) -> JobStatus:
@@ -47,19 +47,19 @@ def status(active: int) -> JobStatus:
 
 
 async def test_a_status_waits_until_it_is_quiet() -> None:
-    waiting = Coalescer()
-    assert waiting.hold("uid", b"{}", status(1)) == QUIET_SECONDS
+    debouncer = StatusDebouncer()
+    assert debouncer.defer(b"{}", status(1)) == QUIET_SECONDS
     await asyncio.sleep(QUIET_SECONDS / 2)
-    assert waiting.hold("uid", b"{}", status(1)) == pytest.approx(QUIET_SECONDS / 2)
-    assert waiting.hold("uid", b"{}", status(2)) == pytest.approx(QUIET_SECONDS), "it has changed again"
+    assert debouncer.defer(b"{}", status(1)) == pytest.approx(QUIET_SECONDS / 2)
+    assert debouncer.defer(b"{}", status(2)) == pytest.approx(QUIET_SECONDS), "it has changed again"
     await asyncio.sleep(QUIET_SECONDS)
-    assert waiting.hold("uid", b"{}", status(2)) == 0
+    assert debouncer.defer(b"{}", status(2)) == 0
 
 
 async def test_a_status_that_never_rests_is_written_all_the_same() -> None:
-    waiting, loop = Coalescer(), asyncio.get_running_loop()
+    debouncer, loop = StatusDebouncer(), asyncio.get_running_loop()
     started, number = loop.time(), 0
-    while waiting.hold("uid", b"{}", status(number)):
+    while debouncer.defer(b"{}", status(number)):
         await asyncio.sleep(QUIET_SECONDS / 4)
         number += 1
 
@@ -67,11 +67,10 @@ async def test_a_status_that_never_rests_is_written_all_the_same() -> None:
 
 
 async def test_what_waits_is_known_until_somebody_writes_over_it() -> None:
-    waiting = Coalescer()
-    waiting.hold("uid", b"{}", status(1))
+    debouncer = StatusDebouncer()
+    debouncer.defer(b"{}", status(1))
 
-    assert waiting.known("uid", b"{}") == status(1)
-    assert waiting.known("uid", b'{"conditions":[]}') is None
-    assert waiting.known("other", b"{}") is None
-    waiting.forget("uid")
-    assert waiting.known("uid", b"{}") is None
+    assert debouncer.pending(b"{}") == status(1)
+    assert debouncer.pending(b'{"conditions":[]}') is None
+    debouncer.clear()
+    assert debouncer.pending(b"{}") is None

@@ -1,0 +1,133 @@
+"""Writes what a plan says of the job itself: its status, then the events and counts that report it, or its deletion."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from api.job import JobStatus
+from controller.domain import Count, Event, Plan, Severity
+from controller.kind import JobKind
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.reconcile.debounce import can_wait
+from controller.reconcile.events import EventRecorder
+from controller.reconcile.jobs import JobRow, differs_beside_status
+from controller.reconcile.load import LoadedJob, Loader
+from controller.reconcile.status import StatusWriter, differs, on_wire
+from controller.runtime.store import Store
+
+Counter = Callable[[JobKind[Any], str, Count], None]
+"""Called with what the contract's counters count: whose job, namespace, what."""
+
+
+class JobCommitter:
+    """Writes the jobs of one kind."""
+
+    def __init__(
+        self,
+        kind: JobKind[Any],
+        client: Client,
+        jobs: Store[JobRow],
+        loader: Loader,
+        events: EventRecorder,
+        counter: Counter,
+    ) -> None:
+        self._resource = kind.resource
+        self._client = client
+        self._jobs = jobs
+        self._loader = loader
+        self._events = events
+        self._counter = counter
+        self._status = StatusWriter(client, kind.resource, jobs)
+
+    @property
+    def keeps_ledger(self) -> bool:
+        """Whether the server stores which restarts have been counted."""
+        return self._status.keeps_ledger
+
+    async def write(self, loaded: LoadedJob, plan: Plan) -> float | None:
+        """Write the status, then record its events and counts.
+
+        Returns:
+            The seconds until the next reconcile is due, None if nothing is left to do.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: the status was not written, or its answer was lost.
+        """
+        row, memory = loaded.row, loaded.memory
+        if wait := self._defer(loaded, plan.status):
+            self._record(loaded, plan)
+            return wait
+        try:
+            await self._status.write(row, loaded.job, plan.status)
+        except errors.NotFound:
+            self._jobs.remove(row)  # the job went meanwhile; its children go with it
+            return 0
+        except (errors.ServerError, aiohttp.ClientError, TimeoutError, OSError, asyncio.CancelledError):
+            memory.unrecorded = plan
+            raise
+        memory.unrecorded = None
+        memory.status.clear()
+        self._record(loaded, plan)
+        latest = self._jobs.get(row.namespace, row.name)
+        if latest is not None and latest is not row and differs_beside_status(row, latest):
+            return 0  # the writer has put a newer version of the job into the store: its watch reports that change no more
+        return None
+
+    async def write_again(self, loaded: LoadedJob, decide: Callable[[LoadedJob], Plan]) -> None:
+        """Write a second status, about what the writes of the children met, over the newest one."""
+        latest = self._loader.reload(loaded)
+        if latest is not None:
+            await self.write(latest, decide(latest))
+
+    def record_late(self, loaded: LoadedJob) -> None:
+        """Record the events and counts of a status that was written although its answer was lost."""
+        plan = loaded.memory.unrecorded
+        if plan is not None and plan.status is not None and not differs(loaded.job, plan.status):
+            loaded.memory.unrecorded = None
+            self._record(loaded, plan)
+
+    async def delete(self, loaded: LoadedJob) -> None:
+        """Delete the job in the very version that was planned for: a server that was restored meanwhile may have it unfinished.
+
+        Raises:
+            ApiError: a Conflict if the server has it in another version.
+        """
+        kind, row, parent = loaded.kind, loaded.row, loaded.parent()
+        deleted, failed = kind.ttl_event_reasons
+        try:
+            await self._client.delete(
+                self._resource,
+                row.namespace,
+                row.name,
+                uid=row.uid,
+                resource_version=str(row.resource_version),
+            )
+        except errors.NotFound:
+            self._jobs.remove(row)  # the watch may have lost the event that says so
+            return
+        except errors.Conflict:
+            await self._loader.read(row)
+            raise
+        except errors.ApiError as error:
+            self._events.record(parent, [Event(Severity.WARNING, failed, f"Error deleting: {error.message}")])
+            raise
+        # A restored server may have the job again in the same version: then it is to be deleted again.
+        self._jobs.amend(row)
+        self._events.record(parent, [Event(Severity.NORMAL, deleted, f"Deleted job: {row.name}")])
+        self._counter(kind, row.namespace, Count.DELETED)
+
+    def _defer(self, loaded: LoadedJob, status: JobStatus | None) -> float:
+        """Seconds that a changed status may wait, 0 if it is written now."""
+        job = loaded.job
+        if status is None or not differs(job, status) or not can_wait(*map(on_wire, (job.status, status))):
+            return 0.0
+        return loaded.memory.status.defer(loaded.row.status, status)
+
+    def _record(self, loaded: LoadedJob, plan: Plan) -> None:
+        self._events.record(loaded.parent(), plan.events)
+        for count in plan.counts:
+            if count is not Count.DELETED:
+                self._counter(loaded.kind, loaded.row.namespace, count)

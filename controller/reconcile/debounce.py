@@ -1,0 +1,75 @@
+"""Delays writes of counters in a status, so that a job whose pods start one after another writes few statuses.
+
+Only counters wait, and only where no client acts on them. Conditions, times, failures and restart counts are written at once, and so is
+the end of the last active pod, at which a queue gives the job's quota to others.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api.job import JobStatus
+from controller.reconcile.backoff import TICK_SECONDS
+
+QUIET_SECONDS = 1.0
+"""Counters are written once they have not changed for so long."""
+LONGEST_SECONDS = 5.0
+"""However often they change, they are written after so long."""
+_COUNTERS = ("active", "succeeded")
+
+
+def can_wait(stored: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether two statuses on the wire differ only in counters that no client acts on."""
+    was, will = stored.get("replicaStatuses") or {}, wanted.get("replicaStatuses") or {}
+    if was.keys() != will.keys() or {**stored, "replicaStatuses": 0} != {**wanted, "replicaStatuses": 0}:
+        return False
+    if _active(was) and not _active(will):
+        return False
+    return all(_rest(was[role]) == _rest(will[role]) for role in was)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    stored: bytes
+    """The status that the server has, as JSON."""
+    status: JobStatus
+    since: float
+    changed: float
+
+
+class StatusDebouncer:
+    """The status of one job that waits to be written. Planning treats it as already written."""
+
+    __slots__ = ("_pending",)
+
+    def __init__(self) -> None:
+        self._pending: _Pending | None = None
+
+    def pending(self, stored: bytes) -> JobStatus | None:
+        """The status that waits to replace the given one, if there is one."""
+        pending = self._pending
+        return pending.status if pending is not None and pending.stored == stored else None
+
+    def defer(self, stored: bytes, status: JobStatus) -> float:
+        """Let a status wait and return for how many seconds; 0 if it is to be written now."""
+        now = asyncio.get_running_loop().time()
+        pending = self._pending
+        if pending is None or pending.stored != stored:
+            pending = _Pending(stored, status, now, now)
+        elif pending.status != status:
+            pending = replace(pending, status=status, changed=now)
+        self._pending = pending
+        remaining = min(pending.changed + QUIET_SECONDS, pending.since + LONGEST_SECONDS) - now
+        return remaining if remaining > TICK_SECONDS else 0.0
+
+    def clear(self) -> None:
+        """A status has been written."""
+        self._pending = None
+
+
+def _active(roles: dict[str, dict[str, Any]]) -> int:
+    return sum(one.get("active") or 0 for one in roles.values())
+
+
+def _rest(role: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in role.items() if key not in _COUNTERS}

@@ -1,0 +1,193 @@
+"""Loads a job for a reconcile: the job from the cache, after whatever the caches may lack has been read from the server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from api import conditions
+from api.job import ConditionType, Job, JobStatus
+from api.meta import Resource
+from controller.domain import Key, Problem
+from controller.kind import JobKind
+from controller.kube import errors
+from controller.kube.client import Client
+from controller.reconcile.apply import Applier, Cache
+from controller.reconcile.jobs import JobRow, job_from_json, parse
+from controller.reconcile.memory import JobMemories, JobMemory
+from controller.reconcile.observe import Sources
+from controller.reconcile.parent import Parent, Pods
+from controller.runtime.recorder import Subject
+from controller.runtime.store import Store
+
+log = structlog.get_logger()
+
+
+class _Items(msgspec.Struct):
+    items: list[msgspec.Raw]
+
+
+_decode_items = msgspec.json.Decoder(_Items).decode
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job as one reconcile reads it."""
+
+    kind: JobKind[Any]
+    """The variant of the kind whose behavior the job gets."""
+    row: JobRow
+    job: Job
+    malformed: tuple[Problem, ...]
+    """Fields that could not be read; ``job`` lacks them."""
+    memory: JobMemory
+    is_first: bool
+    """Whether this process reconciles the job for the first time."""
+
+    def parent(self, pods: Pods = Pods.NONE) -> Parent:
+        """The job as children and events refer to it."""
+        return Parent(
+            subject_of(self.kind, self.row), self.memory, self.row.generation, self.kind.voice, pods
+        )
+
+
+class Loader:
+    """Loads the jobs of one kind."""
+
+    def __init__(
+        self,
+        kind: JobKind[Any],
+        client: Client,
+        jobs: Store[JobRow],
+        caches: Mapping[Resource, Cache],
+        sources: Sources,
+        applier: Applier,
+        memories: JobMemories,
+    ) -> None:
+        self._kind = kind
+        self._client = client
+        self._jobs = jobs
+        self._caches = caches
+        self._sources = sources
+        self._applier = applier
+        self._memories = memories
+
+    async def load(self, key: Key) -> LoadedJob | None:
+        """Return the job, None if it is gone or being deleted.
+
+        There is no ``await`` between the read of the job and the return, so job and children that the caller reads next are of one moment.
+
+        Raises:
+            ApiError, aiohttp.ClientError, TimeoutError: the caches may lack something, and the server does not say.
+        """
+        row = self._jobs.get(key.namespace, key.name)
+        bind_contextvars(
+            kind=self._kind.resource.kind, namespace=key.namespace, name=key.name, uid=row.uid if row else ""
+        )
+        memory = self._memories.current(key)
+        # Before the children are read: one that arrives in between would be missing from the snapshot and be created twice.
+        if row is not None and memory is not None and memory.uid == row.uid and memory.has_unknown_write:
+            await self._list_children(row)
+            memory.has_unknown_write = False
+            row = self._jobs.get(key.namespace, key.name)
+        if await self._revoke_rights(key, row, memory):
+            row = self._jobs.get(key.namespace, key.name)
+        if row is None or row.deleting:
+            self._memories.discard(key)
+            return None
+        return self._loaded(key, row)
+
+    async def read(self, row: JobRow) -> JobRow | None:
+        """Read the job from the server into the store, whatever its watch still says; None if it is gone.
+
+        Raises:
+            Conflict: the server has been set back to before what the watch has reported, and the watch has yet to learn of it.
+        """
+        try:
+            newest = job_from_json(await self._client.get(self._kind.resource, row.namespace, row.name))
+        except errors.NotFound:
+            self._jobs.remove(row)
+            return None
+        if newest.resource_version < row.resource_version:
+            text = f"{self._kind.resource.plural} {row.name!r} is older on the server than it was"
+            raise errors.Conflict(409, "Conflict", text)
+        self._jobs.put(newest)
+        return newest
+
+    def reload(self, loaded: LoadedJob) -> LoadedJob | None:
+        """Return the same job in its newest cached version, None if it is gone."""
+        row = self._jobs.get(loaded.row.namespace, loaded.row.name)
+        if row is None or row.uid != loaded.row.uid:
+            return None
+        job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
+        return LoadedJob(kind, row, job, malformed, loaded.memory, loaded.is_first)
+
+    def _loaded(self, key: Key, row: JobRow) -> LoadedJob:
+        memory = self._memories.begin(key, row.uid)
+        job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
+        kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
+        is_first = not memory.is_reconciled
+        if is_first:
+            memory.is_blocked = was_blocked(job)
+            memory.is_reconciled = True
+        return LoadedJob(kind, row, job, malformed, memory, is_first)
+
+    async def _list_children(self, row: JobRow) -> None:
+        """Read the job's children from the server into the caches."""
+        for resource, cache in self._caches.items():
+            answer = await self._client.list(resource, row.namespace, params=cache.selector(row.name))
+            for raw in _decode_items(answer).items:
+                try:
+                    cache.store.put(cache.decode(raw))
+                except (msgspec.DecodeError, ValueError) as error:
+                    log.error("object not understood", resource=resource.plural, error=str(error))
+
+    async def _revoke_rights(self, key: Key, row: JobRow | None, memory: JobMemory | None) -> bool:
+        """Take away the rights of a job that is gone, and return whether this process has known such a job.
+
+        Rights do not outlive their job, whether or not the garbage collector is to delete what gives them. A process that has known the
+        job empties its Role by UID. One that has not does so while the Role still says whose it is.
+        """
+        is_gone = memory is not None and (row is None or row.uid != memory.uid or row.leaves_children)
+        try:
+            if memory is not None and is_gone:
+                subject = _subject(self._kind, key, memory.uid)
+                await self._applier.revoke(Parent(subject, memory, generation=0))
+            elif row is not None and row.leaves_children:
+                job, _ = parse(row, self._kind.model, self._kind.resource.kind)
+                kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
+                parent = Parent(subject_of(kind, row), JobMemory(row.uid), row.generation, kind.voice)
+                await self._applier.apply(parent, tuple(kind.while_idle(job)), ())
+        except errors.Forbidden as error:
+            log.warning("rights of a job that is gone cannot be taken away", error=error.message)
+        return is_gone
+
+
+def subject_of(kind: JobKind[Any], row: JobRow) -> Subject:
+    """The job as events refer to it."""
+    return _subject(kind, Key(row.namespace, row.name), row.uid)
+
+
+def _subject(kind: JobKind[Any], key: Key, uid: str) -> Subject:
+    resource, source = kind.resource, kind.voice.source or kind.controller_name
+    return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)
+
+
+def has_run(status: JobStatus | None) -> bool:
+    """Whether the job was ever Running, as far as its conditions tell: one that never did does not run since it was created."""
+    given = (status or JobStatus()).conditions or ()
+    types = (ConditionType.RUNNING, ConditionType.CREATED, ConditionType.RESTARTING)
+    running, created, restarting = (conditions.find(given, type_) for type_ in types)
+    if restarting or running is None or running.status == conditions.TRUE:
+        return bool(restarting or running)
+    return created is None or running.last_transition_time != created.last_transition_time
+
+
+def was_blocked(job: Job) -> bool:
+    """Whether the last that a job's status says is that somebody has to act before it can go on."""
+    running = conditions.find((job.status or JobStatus()).conditions or (), ConditionType.RUNNING)
+    return running is not None and running.reason == f"{job.kind}HeldUp"

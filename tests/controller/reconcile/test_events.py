@@ -1,0 +1,242 @@
+"""What is told of a job: the first children one by one, the rest and the compact form in sums, the same thing once."""
+
+import pytest
+from typing_extensions import override
+
+from api.meta import PODS, SERVICES, VOLCANO_POD_GROUPS
+from controller.domain import PLAIN, Event, Severity, Voice
+from controller.kube.client import Client
+from controller.reconcile import memory
+from controller.reconcile.events import MOST_CHILD_EVENTS, EventRecorder
+from controller.reconcile.memory import JobMemory
+from controller.reconcile.parent import Parent
+from controller.runtime.recorder import EventPriority, Recorder, Subject
+from rallypoint.testing.builders import subject
+
+JOB = subject()
+
+
+class Listener(Recorder):
+    """A recorder that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(Client.__new__(Client))
+        self.heard: list[tuple[str, str]] = []
+        self.similar: list[str] = []
+        """What the reports that were heard are combined by."""
+
+    @override
+    def record(
+        self,
+        subject: Subject,
+        severity: str,
+        reason: str,
+        message: str,
+        *,
+        priority: EventPriority = EventPriority.STATE,
+        similar: str = "",
+    ) -> None:
+        is_child = priority is EventPriority.CHILD
+        assert is_child == reason.startswith("Successful"), "only what happens as it should can wait"
+        assert (priority is EventPriority.REPORT) == bool(similar)
+        self.heard.append((reason, message))
+        if similar:
+            self.similar.append(similar)
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+def parent(job: Subject = JOB, voice: Voice = PLAIN) -> Parent:
+    return Parent(job, JobMemory(job.uid), 1, voice)
+
+
+@pytest.fixture
+def job() -> Parent:
+    return parent()
+
+
+def exited(pod: str, once: str = "") -> Event:
+    return Event(Severity.NORMAL, "ExitedWithCode", f"{pod} exited", once)
+
+
+def test_in_full_each_of_the_first_children_is_told_at_once(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener)
+    events.record_created(job, PODS, "a")
+    events.record_created(job, SERVICES, "a")
+    events.record_deleted(job, PODS, "a")
+    events.record_deleted(job, VOLCANO_POD_GROUPS, "train")
+
+    assert listener.heard == [
+        ("SuccessfulCreatePod", "Created pod: a"),
+        ("SuccessfulCreateService", "Created service: a"),
+        ("SuccessfulDeletePod", "Deleted pod: a"),
+        ("SuccessfulDeletePodGroup", "Deleted PodGroup: train"),
+    ]
+
+
+def test_in_full_a_large_job_has_twenty_four(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener)
+    for number in range(100):
+        events.record_created(job, PODS, f"pod-{number}")
+        events.record_created(job, SERVICES, f"pod-{number}")
+    assert len(listener.heard) == MOST_CHILD_EVENTS
+    events.record_summaries(job.memory.events)
+
+    ((reason, message),) = listener.heard[MOST_CHILD_EVENTS:]
+    assert reason == "SuccessfulCreateService"
+    assert message.startswith("Created 89 services and 88 pods: pod-11, pod-12, ")
+
+
+def test_the_budget_is_that_of_the_job_and_not_of_the_pass(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener)
+    for number in range(MOST_CHILD_EVENTS + 1):
+        events.record_created(job, PODS, f"pod-{number}")
+        events.record_summaries(job.memory.events)
+    events.record_created(job, PODS, "late")
+    events.record_summaries(job.memory.events)
+
+    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created pod: late")
+    events.record_created(job, PODS, "a")
+    events.record_created(job, PODS, "b")
+    events.record_summaries(job.memory.events)
+    assert listener.heard[-1] == ("SuccessfulCreatePod", "Created 2 pods: a, b")
+
+
+def test_compact_sums_up_from_the_start(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener, compact=True)
+    for name in ("a", "b"):
+        events.record_created(job, PODS, name)
+    assert listener.heard == []
+    events.record_summaries(job.memory.events)
+
+    assert listener.heard == [("SuccessfulCreatePod", "Created 2 pods: a, b")]
+    events.record_summaries(job.memory.events)
+    assert len(listener.heard) == 1, "and tells it once"
+
+
+def test_summaries_are_recorded_once_for_each_job(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener, compact=True)
+    other = parent(subject("other", uid="uid-2"))
+    events.record_created(job, PODS, "a")
+    events.record_deleted(job, PODS, "b")
+    events.record_created(other, PODS, "c")
+    for memory_ in (job.memory, other.memory):
+        events.record_summaries(memory_.events)
+
+    assert [message for _, message in listener.heard] == [
+        "Created pod: a",
+        "Deleted pod: b",
+        "Created pod: c",
+    ]
+    for memory_ in (job.memory, other.memory):
+        events.record_summaries(memory_.events)
+    assert len(listener.heard) == 3
+
+
+def test_compact_tells_one_of_each_reason_and_how_many_more(listener: Listener, job: Parent) -> None:
+    events = [exited("a"), exited("b"), Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")]
+    EventRecorder(listener, compact=True).record(job, events)
+
+    assert listener.heard == [("ExitedWithCode", "a exited (and 1 more)"), ("PyTorchJobSucceeded", "done")]
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_is_told_once_is_not_told_again(listener: Listener, job: Parent, compact: bool) -> None:
+    events = EventRecorder(listener, compact=compact)
+    for once in ("a", "a", "b"):
+        events.record(job, [exited("pod", once)])
+    assert len(listener.heard) == 2
+
+    other = parent(subject(uid="uid-2"))
+    events.record(other, [exited("pod", "a")])
+    assert len(listener.heard) == 3, "another job of that name is another job"
+
+
+def test_many_jobs_in_trouble_do_not_make_each_other_forgotten(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "REMEMBERED_EVENTS", 2)
+    events = EventRecorder(listener)
+    jobs = [parent(subject(f"job-{n}", uid=f"uid-{n}")) for n in range(5)]
+    for job in jobs + jobs:
+        events.record(job, [exited("a", "a"), exited("b", "b")])
+
+    assert len(listener.heard) == 10
+
+
+def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "REMEMBERED_EVENTS", 2)
+    events, job = EventRecorder(listener), parent()
+    for once in ("a", "b", "c", "a", "c"):
+        events.record(job, [exited("pod", once)])
+
+    assert len(listener.heard) == 4
+
+
+def test_a_failure_is_told_in_the_words_of_the_original(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener, compact=True)
+    events.record_failure(job, "Create", PODS, "no")
+    events.record_failure(job, "Delete", SERVICES, "no")
+
+    assert listener.heard == [
+        ("FailedCreatePod", "Error creating: no"),
+        ("FailedDeleteService", "Error deleting: no"),
+    ]
+
+
+def test_what_pods_report_is_combined_and_the_state_of_the_job_is_not(
+    listener: Listener, job: Parent
+) -> None:
+    events = EventRecorder(listener)
+    image = Event(Severity.WARNING, "ErrImagePull", "pod-7: no image", similar="pytorch no image")
+    events.record(job, [image, Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")])
+
+    assert listener.similar == ["pytorch no image"]
+    assert len(listener.heard) == 2
+
+
+def test_failures_that_differ_in_numbers_are_combined(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener)
+    for index, used in ((7, 10), (123, 9)):
+        text = (
+            f'pods "train-worker-{index}" is forbidden: exceeded quota: q, requested: cpu=1, used: cpu={used}'
+        )
+        events.record_failure(job, "Create", PODS, text)
+
+    assert len(set(listener.heard)) == 2
+    assert len(set(listener.similar)) == 1
+
+
+def test_in_compact_form_all_reports_of_a_reason_are_combined(listener: Listener, job: Parent) -> None:
+    events = EventRecorder(listener, compact=True)
+    texts = ("manifest unknown", "timeout")
+    for text in texts:
+        events.record(job, [Event(Severity.WARNING, "ErrImagePull", text, similar=text)])
+
+    assert [message for _, message in listener.heard] == list(texts)
+    assert len(set(listener.similar)) == 1
+
+
+def test_a_kind_has_words_of_its_own(listener: Listener) -> None:
+    """What it keeps silent about takes nothing of what may be told."""
+    voice = Voice(
+        done=lambda verb, kind, name: (
+            Event(Severity.NORMAL, "SuccessfulOwn", name) if kind == "Pod" else None
+        ),
+        failed=lambda verb, kind, words: Event(Severity.WARNING, "Own", words) if kind == "Pod" else None,
+    )
+    events, job = EventRecorder(listener), parent(voice=voice)
+    for number in range(MOST_CHILD_EVENTS):
+        events.record_created(job, SERVICES, f"s-{number}")
+    events.record_created(job, PODS, "a")
+    events.record_failure(job, "Create", PODS, "no")
+    events.record_failure(job, "Create", SERVICES, "no")
+
+    assert listener.heard == [
+        ("SuccessfulOwn", "a"),
+        ("Own", "no"),
+        ("FailedCreateService", "Error creating: no"),
+    ]
