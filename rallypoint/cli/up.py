@@ -15,7 +15,7 @@ from controller import app
 from controller.telemetry import logs
 from rallypoint.cli import here
 from rallypoint.local import private
-from rallypoint.local.apiserver.storage.journal import Unusable
+from rallypoint.local.apiserver.storage.journal import JournalError
 from rallypoint.local.site import Door, Site
 
 OURS = "rallypoint"
@@ -75,7 +75,7 @@ def execute(args: argparse.Namespace) -> int:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
                 runner.run(_stay(args, folder, kubeconfig))
-    except (*here.CANNOT_BEGIN, NotOurs, Unusable) as error:
+    except (*here.CANNOT_BEGIN, NotOurs, JournalError) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(

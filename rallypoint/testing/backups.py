@@ -40,7 +40,7 @@ class Backup:
             collection.entries.clear()
             collection.namespaces.clear()
             collection.history.clear()
-            collection.floor = self.revision
+            collection.compacted_revision = self.revision
         store.owners.clear()
         store.dependents.clear()
         store.restore(self.revision, self.objects)

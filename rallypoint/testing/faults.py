@@ -1,7 +1,7 @@
 """Faults in front of the embedded API server: plain rules that say which calls go wrong, and how.
 
     faults = Faults([Rule(Reset(committed=True), verb="create", plural="pods", times=1)])
-    server = ApiServer(crds=[...], front=faults)
+    server = ApiServer(crds=[...], interceptor=faults)
 
 The first rule that fits a call and is not used up decides. ``Faults.calls`` is the list of all calls that reached the server's door.
 """

@@ -85,7 +85,7 @@ async def stage(
     """A server with the definitions of these kinds, and with faults that start at once."""
     options.setdefault("clock", lambda: clock.now())
     faults = faults or Faults(rules, spared=TESTER)
-    server = ApiServer(crds=[definition(one) for one in crds], front=faults, **options)
+    server = ApiServer(crds=[definition(one) for one in crds], interceptor=faults, **options)
     await server.start()
     try:
         async with Client(Connection(server.url, token=lambda: server.token), user_agent=TESTER) as client:

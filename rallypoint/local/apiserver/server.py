@@ -27,7 +27,7 @@ from rallypoint.local.apiserver.registry.writer import Writer
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.customresources import GROUP
 from rallypoint.local.apiserver.serving.handlers import Audit, Handlers, PodRequest
-from rallypoint.local.apiserver.serving.interceptor import Front
+from rallypoint.local.apiserver.serving.interceptor import Interceptor
 from rallypoint.local.apiserver.storage.journal import Journal
 from rallypoint.local.apiserver.storage.store import Store
 
@@ -55,7 +55,7 @@ class ApiServer:
         clock: Callable[[], datetime] = _now,
         auto_namespaces: bool = False,
         history: int = 4096,
-        front: Front | None = None,
+        interceptor: Interceptor | None = None,
         seed: int | None = None,
         data: Path | None = None,
         notices: Mapping[str, str] | None = None,
@@ -67,7 +67,7 @@ class ApiServer:
         are warnings for those who create objects of a resource (``group/plural``).
 
         Raises:
-            Unusable: ``data`` cannot be used.
+            JournalError: ``data`` cannot be used.
         """
         self.token = token or secrets.token_urlsafe(32)
         self.store = Store(history)
@@ -78,9 +78,9 @@ class ApiServer:
         )
         self._collector = GarbageCollector(self._writer)
         self._pod_tokens = PodTokens(self.store)
-        self._handlers = Handlers(self._writer, self.token, self._pod_tokens, clock, front)
+        self._handlers = Handlers(self._writer, self.token, self._pod_tokens, clock, interceptor)
         self._server: BoundedServer | None = None
-        self._beside: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._url = ""
         self._authority = b""
         self._journal = None if data is None else Journal(data)
@@ -89,7 +89,7 @@ class ApiServer:
         for name in NAMESPACES:
             if ("", name) not in self.store.collection("/namespaces").entries:
                 self._writer.add_namespace(name)
-        for plural, obj in authorization.bootstrap():
+        for plural, obj in authorization.bootstrap_policy():
             if ("", obj["metadata"]["name"]) not in self.store.collection(f"{RBAC}/{plural}").entries:
                 self._add(RBAC, plural, obj)
         for definition in crds:
@@ -130,20 +130,20 @@ class ApiServer:
         resource = self._writer.catalog.find(GROUP, "v1", "customresourcedefinitions")
         assert resource is not None
         options = WriteOptions(validation="Ignore")
-        there = self._writer.collection(resource).entries.get(("", definition["metadata"]["name"]))
-        if there is None:
+        existing = self._writer.collection(resource).entries.get(("", definition["metadata"]["name"]))
+        if existing is None:
             self._writer.create(Target(resource), definition, options)
             return
         versioned = {
             **definition["metadata"],
-            "resourceVersion": there.metadata["resourceVersion"],
+            "resourceVersion": existing.metadata["resourceVersion"],
         }
         target = Target(resource, name=versioned["name"])
         self._writer.update(target, {**definition, "metadata": versioned}, options)
 
     def serve_definitions(self) -> None:
         """Serve what the definitions in the store make, once the store has been restored."""
-        self._writer.catalog.forget_all()
+        self._writer.catalog.undefine_all()
         for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
             self._writer.catalog.define(definition.object)
             self._writer.reread(definition.object)
@@ -156,7 +156,7 @@ class ApiServer:
     def _restore(self, journal: Journal) -> None:
         self.store.restore(journal.revision, journal.objects())
         self.serve_definitions()
-        self.store.keeper = journal
+        self.store.recorder = journal
 
     async def start(
         self,
@@ -179,7 +179,7 @@ class ApiServer:
         )
         await self._server.start()
         await self.listen(host, port, tls=tls, authority=authority)
-        self._beside = [
+        self._tasks = [
             asyncio.create_task(self._collector.run(), name="garbage collector"),
             asyncio.create_task(expire_events(self._writer), name="expiry of events"),
         ]
@@ -210,7 +210,7 @@ class ApiServer:
     async def stop(self) -> None:
         """End all watches, then close the door."""
         self.store.close_watchers()
-        for task in self._beside:
+        for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -218,9 +218,9 @@ class ApiServer:
             await self._server.stop()
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close)
-            self.store.keeper = self._journal = None
+            self.store.recorder = self._journal = None
         self._server = None
-        self._beside = []
+        self._tasks = []
         self._url = ""
 
     def kubeconfig(self) -> Json:

@@ -39,9 +39,11 @@ class Authority:
 
     def issue(self, name: str, *, addresses: Sequence[str] = (), names: Sequence[str] = ()) -> Pair:
         """A certificate for ``name`` that serves on loopback, there and under these names, and authenticates as a client."""
-        also = [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
-        named = [*also, *map(x509.DNSName, names)]
-        certificate, key = self._signer.issue(name, _USAGES, _now(), also=named)
+        alternative_names = [
+            *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
+            *map(x509.DNSName, names),
+        ]
+        certificate, key = self._signer.issue(name, _USAGES, _now(), alternative_names=alternative_names)
         pem = certificate.public_bytes(serialization.Encoding.PEM)
         return Pair(
             write_private(self._directory / f"{name}.crt", pem),

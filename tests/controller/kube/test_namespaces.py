@@ -50,7 +50,7 @@ def pod(name: str) -> bytes:
 
 @asynccontextmanager
 async def terminating() -> AsyncIterator[Stage]:
-    server = ApiServer(front=(faults := Faults()))
+    server = ApiServer(interceptor=(faults := Faults()))
     await server.start()
     connection = Connection(server.url, token=lambda: server.token)
     async with Client(connection, terminating=TerminatingNamespaces()) as client:

@@ -842,7 +842,7 @@ async def test_a_refused_watch_is_silent_however_often_it_is_asked_for() -> None
 
 @asynccontextmanager
 async def against_server(faults: Faults) -> AsyncGenerator[tuple[Client, Informer[Pod]]]:
-    server = ApiServer(front=faults, history=8)
+    server = ApiServer(interceptor=faults, history=8)
     await server.start()
     async with Client(Connection(server.url, token=lambda: server.token)) as client:
         informer = Informer[Pod](client, PODS, pod_from_json, lambda before, after: None)

@@ -87,7 +87,7 @@ class Sea:
 async def taken_over(*names: str) -> AsyncGenerator[Sea]:
     """Boats stored as v2beta1 by a definition that had nothing else, and then the one with v1."""
     faults = Faults()
-    server = ApiServer(crds=[definition("v2beta1", storage="v2beta1")], front=faults)
+    server = ApiServer(crds=[definition("v2beta1", storage="v2beta1")], interceptor=faults)
     await server.start()
     try:
         async with Client(Connection(server.url, token=lambda: server.token)) as client:

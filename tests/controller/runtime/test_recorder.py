@@ -70,7 +70,7 @@ class Stage:
 async def recording(
     *rules: Rule, permit: Callable[[], float] = always, **options: Any
 ) -> AsyncIterator[Stage]:
-    server = ApiServer(front=(faults := Faults(rules)))
+    server = ApiServer(interceptor=(faults := Faults(rules)))
     await server.start()
     async with Client(Connection(server.url, token=lambda: server.token), permit=permit) as client:
         recorder = Recorder(client, **options)

@@ -9,7 +9,7 @@ import pytest
 
 from rallypoint.cli import main
 from rallypoint.local import private
-from rallypoint.local.apiserver.storage.journal import Journal, Unusable
+from rallypoint.local.apiserver.storage.journal import Journal, JournalError
 from rallypoint.local.node.sandbox.namespaces import Namespaces
 
 OTHER = 1001
@@ -93,7 +93,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 def test_objects_are_not_kept_where_a_link_leads(theirs: Path, tmp_path: Path) -> None:
     path = tmp_path / "objects.sqlite"
     path.symlink_to(theirs / "file")
-    with pytest.raises(Unusable, match=r"objects\.sqlite: it is a symbolic link"):
+    with pytest.raises(JournalError, match=r"objects\.sqlite: it is a symbolic link"):
         Journal(path)
 
     assert (theirs / "file").read_text() == "kept"

@@ -27,7 +27,9 @@ def timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def stamp(given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool) -> Json:
+def create_metadata(
+    given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool
+) -> Json:
     """The metadata of a new object."""
     result: Json = {}
     name = given.get("name") or ""
@@ -47,13 +49,13 @@ def stamp(given: Json, namespace: str, now: datetime, rng: random.Random, *, gen
     return result | {key: given[key] for key in WRITABLE if given.get(key)}
 
 
-def carried(new: Json, old: Json) -> Json:
+def carry_over(new: Json, old: Json) -> Json:
     """The metadata of an update, with what it cannot change taken from the old object."""
     kept = {key: value for key, value in old.items() if key not in WRITABLE}
     return kept | {key: new[key] for key in WRITABLE if new.get(key)}
 
 
-def problems(
+def validate(
     metadata: Json, validate_name: Callable[[str], str], *, old: Json | None = None
 ) -> Iterator[FieldError]:
     """What is wrong with the metadata of an object to be written."""
@@ -62,11 +64,11 @@ def problems(
         yield field_errors.required("metadata.name", "name or generateName is required")
     elif old is None and (wrong := validate_name(name)):
         yield field_errors.invalid("metadata.name", name, wrong)
-    yield from label_problems(metadata.get("labels") or {}, "metadata.labels")
-    yield from _annotations(metadata.get("annotations") or {})
-    yield from _owners(metadata.get("ownerReferences") or [])
+    yield from validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    yield from _validate_annotations(metadata.get("annotations") or {})
+    yield from _validate_owners(metadata.get("ownerReferences") or [])
     for i, finalizer in enumerate(metadata.get("finalizers") or []):
-        yield from _finalizer(f"metadata.finalizers[{i}]", finalizer)
+        yield from _validate_finalizer(f"metadata.finalizers[{i}]", finalizer)
     if old is not None and old.get("deletionTimestamp"):
         added = [
             name for name in metadata.get("finalizers") or [] if name not in (old.get("finalizers") or [])
@@ -78,7 +80,7 @@ def problems(
             yield field_errors.forbidden("metadata.finalizers", detail)
 
 
-def label_problems(labels: Json, path: str) -> Iterator[FieldError]:
+def validate_labels(labels: Json, path: str) -> Iterator[FieldError]:
     for key, value in labels.items():
         if wrong := names.qualified(key):
             yield field_errors.invalid(path, key, wrong)
@@ -86,7 +88,7 @@ def label_problems(labels: Json, path: str) -> Iterator[FieldError]:
             yield field_errors.invalid(path, value, wrong)
 
 
-def _annotations(annotations: Json) -> Iterator[FieldError]:
+def _validate_annotations(annotations: Json) -> Iterator[FieldError]:
     for key in annotations:
         if wrong := names.qualified(key.lower()):
             yield field_errors.invalid("metadata.annotations", key, wrong)
@@ -95,7 +97,7 @@ def _annotations(annotations: Json) -> Iterator[FieldError]:
         yield field_errors.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
 
 
-def _owners(owners: list[Any]) -> Iterator[FieldError]:
+def _validate_owners(owners: list[Any]) -> Iterator[FieldError]:
     path = "metadata.ownerReferences"
     for owner in owners:
         for key in ("apiVersion", "kind", "name", "uid"):
@@ -109,7 +111,7 @@ def _owners(owners: list[Any]) -> Iterator[FieldError]:
         yield field_errors.invalid(path, owners, detail)
 
 
-def _finalizer(path: str, finalizer: str) -> Iterator[FieldError]:
+def _validate_finalizer(path: str, finalizer: str) -> Iterator[FieldError]:
     if wrong := names.qualified(finalizer):
         yield field_errors.invalid(path, finalizer, wrong)
     elif "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:

@@ -23,12 +23,12 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 Labels = Mapping[str, str]
 
 
-def labels_of(obj: Json) -> Labels:
+def get_labels(obj: Json) -> Labels:
     labels: Labels = obj["metadata"].get("labels") or {}
     return labels
 
 
-def labels(text: str) -> Predicate | None:
+def parse_label_selector(text: str) -> Predicate | None:
     """A predicate for a label selector; None when it asks for nothing.
 
     Raises:
@@ -37,7 +37,7 @@ def labels(text: str) -> Predicate | None:
     tests = _Parser(text).requirements()
     if not tests:
         return None
-    return lambda obj: all(test(labels_of(obj)) for test in tests)
+    return lambda obj: all(test(get_labels(obj)) for test in tests)
 
 
 class _Parser:
@@ -55,7 +55,7 @@ class _Parser:
         while position < len(text):
             found = TOKENS.match(text, position)
             if found is None:
-                raise _unparsable(f"found '{text[position:]}', expected: identifier")
+                raise _parse_error(f"found '{text[position:]}', expected: identifier")
             tokens.append(found["op"] or found["word"])
             position = found.end()
         return tokens
@@ -67,7 +67,7 @@ class _Parser:
             if self.at < len(self.tokens):
                 self._expect(",")
                 if self.at == len(self.tokens):
-                    raise _unparsable("found '', expected: identifier after ','")
+                    raise _parse_error("found '', expected: identifier after ','")
         return tests
 
     def _next(self) -> str:
@@ -81,7 +81,7 @@ class _Parser:
     def _expect(self, wanted: str) -> None:
         token = self._next()
         if token != wanted:
-            raise _unparsable(f"found '{token}', expected: '{wanted}'")
+            raise _parse_error(f"found '{token}', expected: '{wanted}'")
 
     def _requirement(self) -> Callable[[Labels], bool]:
         if self._peek() == "!":
@@ -106,18 +106,18 @@ class _Parser:
                 return lambda labels: labels.get(key) in wanted
             case "notin":
                 self._next()
-                unwanted = self._values()
-                return lambda labels: labels.get(key) not in unwanted
+                excluded = self._values()
+                return lambda labels: labels.get(key) not in excluded
             case "<" | ">" as operator:
                 self._next()
-                return _compared(key, operator, self._value())
+                return _numeric_requirement(key, operator, self._value())
             case token:
-                raise _unparsable(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
+                raise _parse_error(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
 
     def _key(self) -> str:
         key = self._next()
         if not key or not LABEL_KEY.fullmatch(key):
-            raise _unparsable(f"found '{key}', expected: identifier")
+            raise _parse_error(f"found '{key}', expected: identifier")
         return key
 
     def _value(self) -> str:
@@ -125,7 +125,7 @@ class _Parser:
             return ""
         value = self._next()
         if not LABEL_VALUE.fullmatch(value):
-            raise _unparsable(f"found '{value}', expected: identifier")
+            raise _parse_error(f"found '{value}', expected: identifier")
         return value
 
     def _values(self) -> set[str]:
@@ -137,14 +137,14 @@ class _Parser:
             if token == ")":
                 return values
             if token != ",":
-                raise _unparsable(f"found '{token}', expected: ',' or ')'")
+                raise _parse_error(f"found '{token}', expected: ',' or ')'")
 
 
-def _compared(key: str, operator: str, bound: str) -> Callable[[Labels], bool]:
+def _numeric_requirement(key: str, operator: str, bound: str) -> Callable[[Labels], bool]:
     try:
         limit = int(bound)
     except ValueError as error:
-        raise _unparsable(
+        raise _parse_error(
             f"for 'Gt', 'Lt' operators, the value must be an integer, found '{bound}'"
         ) from error
 
@@ -157,7 +157,7 @@ def _compared(key: str, operator: str, bound: str) -> Callable[[Labels], bool]:
     return test
 
 
-def _unparsable(why: str) -> StatusError:
+def _parse_error(why: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {why}")
 
 
@@ -176,7 +176,7 @@ def path_reader(path: str) -> FieldReader:
     return read
 
 
-def fields(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
+def parse_field_selector(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
     """A predicate for a field selector over the fields that the resource offers.
 
     Raises:
@@ -194,7 +194,7 @@ def fields(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
     return lambda obj: all(test(obj) for test in tests)
 
 
-def terms(text: str) -> Iterator[tuple[str, str]]:
+def required_values(text: str) -> Iterator[tuple[str, str]]:
     """The fields that a field selector wants to have a value, with that value.
 
     Raises:
@@ -218,7 +218,7 @@ def _field_test(reader: FieldReader, value: str, *, equal: bool) -> Predicate:
     return lambda obj: (reader(obj) == value) == equal
 
 
-def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:
+def all_of(first: Predicate | None, second: Predicate | None) -> Predicate | None:
     """The predicate that asks both; None asks nothing."""
     if first is None or second is None:
         return first or second

@@ -57,7 +57,7 @@ class Authorizer:
 
     def allows(self, user: User, attributes: Attributes) -> bool:
         return MASTERS in user.groups or any(
-            covers(rule, attributes) for rule in self._rules_of(user, attributes.namespace)
+            rule_allows(rule, attributes) for rule in self._rules_of(user, attributes.namespace)
         )
 
     def require_no_escalation(self, user: User, plural: str, obj: Json) -> None:
@@ -84,11 +84,14 @@ class Authorizer:
             return
         held = [*self._rules_of(user, namespace)]
         missing = [
-            one for rule in granted for one in _atoms(rule) if not any(covers(own, one) for own in held)
+            atom
+            for rule in granted
+            for atom in _break_down(rule)
+            if not any(rule_allows(held_rule, atom) for held_rule in held)
         ]
         if missing:
             groups = " ".join(f'"{group}"' for group in user.groups)
-            listed = "\n".join(_spelled(one) for one in missing)
+            listed = "\n".join(_format_atom(atom) for atom in missing)
             why = (
                 f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
                 f"{listed}"
@@ -121,36 +124,36 @@ class Authorizer:
         return (entry.object for entry in self._store.collection(f"{GROUP}/{plural}").select(namespace))
 
 
-def covers(rule: Rule, attributes: Attributes) -> bool:
+def rule_allows(rule: Rule, attributes: Attributes) -> bool:
     """Whether a rule grants all of it; ``*`` is asked for only by who wants to grant everything."""
-    if not _has(rule.get("verbs"), attributes.verb):
+    if not _matches(rule.get("verbs"), attributes.verb):
         return False
     if attributes.path:
-        return any(_is_below(attributes.path, path) for path in rule.get("nonResourceURLs") or ())
+        return any(_matches_path(attributes.path, path) for path in rule.get("nonResourceURLs") or ())
     names = rule.get("resourceNames")
     return (
-        _has(rule.get("apiGroups"), attributes.group)
-        and _has_resource(rule.get("resources"), attributes.resource)
+        _matches(rule.get("apiGroups"), attributes.group)
+        and _matches_resource(rule.get("resources"), attributes.resource)
         and (not names or attributes.name in names)
     )
 
 
-def _has(listed: Sequence[str] | None, wanted: str) -> bool:
+def _matches(listed: Sequence[str] | None, wanted: str) -> bool:
     return bool(listed and ("*" in listed or wanted in listed))
 
 
-def _has_resource(listed: Sequence[str] | None, wanted: str) -> bool:
+def _matches_resource(listed: Sequence[str] | None, wanted: str) -> bool:
     _, slash, subresource = wanted.partition("/")
-    return _has(listed, wanted) or bool(slash and listed and f"*/{subresource}" in listed)
+    return _matches(listed, wanted) or bool(slash and listed and f"*/{subresource}" in listed)
 
 
-def _is_below(path: str, granted: str) -> bool:
+def _matches_path(path: str, granted: str) -> bool:
     if granted.endswith("*"):
         return path.startswith(granted[:-1])
     return path == granted
 
 
-def _atoms(rule: Rule) -> Iterator[Attributes]:
+def _break_down(rule: Rule) -> Iterator[Attributes]:
     """A rule as the single requests that it grants."""
     verbs: Sequence[str] = rule.get("verbs") or ()
     yield from (
@@ -161,7 +164,7 @@ def _atoms(rule: Rule) -> Iterator[Attributes]:
         yield Attributes(verb, group, resource, name=name)
 
 
-def _spelled(atom: Attributes) -> str:
+def _format_atom(atom: Attributes) -> str:
     if atom.path:
         return f'{{NonResourceURLs:["{atom.path}"], Verbs:["{atom.verb}"]}}'
     names = f', ResourceNames:["{atom.name}"]' if atom.name else ""
@@ -200,13 +203,13 @@ def _forbidden(user: User, attributes: Attributes) -> StatusError:
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
-SHOWN: Mapping[str, tuple[str, ...]] = {
+VIEW_RESOURCES: Mapping[str, tuple[str, ...]] = {
     "": ("configmaps", "endpoints", "events", "namespaces", "persistentvolumeclaims", "pods", "pods/log",
          "serviceaccounts", "services"),
     "autoscaling": ("horizontalpodautoscalers",),
     "batch": ("jobs",),
 }  # fmt: skip
-EDITED: Mapping[str, tuple[str, ...]] = {
+EDIT_RESOURCES: Mapping[str, tuple[str, ...]] = {
     "": ("configmaps", "endpoints", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/eviction", "pods/exec",
          "secrets", "serviceaccounts", "services"),
     "autoscaling": ("horizontalpodautoscalers",),
@@ -221,11 +224,15 @@ def _rules(granted: Mapping[str, tuple[str, ...]], verbs: Iterable[str]) -> list
     ]
 
 
-def bootstrap() -> Iterator[tuple[str, Json]]:
+def bootstrap_policy() -> Iterator[tuple[str, Json]]:
     """The roles and bindings that a cluster has from its beginning, with their resources; of its roles for people, the
     parts that are about what is served here."""
-    view = _rules(SHOWN, READ)
-    edit = [*view, {"apiGroups": [""], "resources": ["secrets"], "verbs": [*READ]}, *_rules(EDITED, WRITE)]
+    view = _rules(VIEW_RESOURCES, READ)
+    edit = [
+        *view,
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": [*READ]},
+        *_rules(EDIT_RESOURCES, WRITE),
+    ]
     admin = [*edit, *_rules({GROUP: ("roles", "rolebindings")}, (*READ, *WRITE))]
     for name, rules in (("admin", admin), ("edit", edit), ("view", view)):
         labels = {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"}

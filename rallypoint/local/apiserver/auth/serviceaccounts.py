@@ -66,7 +66,7 @@ class PodTokens:
         signed = b".".join(_encoded(orjson.dumps(part)) for part in (HEADER, claims))
         return b".".join([signed, self._signature(signed)]).decode()
 
-    def user(self, token: str) -> User | None:
+    def authenticate(self, token: str) -> User | None:
         """Whose token it is; None when it is not of this server, not for it, or its pod is gone."""
         signed, _, signature = token.encode(errors="surrogateescape").rpartition(b".")
         if not hmac.compare_digest(signature, self._signature(signed)):

@@ -9,22 +9,22 @@ from rallypoint.local.apiserver.registry.writer import Writer
 
 LIFETIME = timedelta(hours=1)
 """Source: kube-apiserver, ``--event-ttl``."""
-LOOK_SECONDS = 60.0
+INTERVAL_SECONDS = 60.0
 
 
 async def expire_events(writer: Writer) -> None:
     """Remove events as they grow old, until cancelled."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(INTERVAL_SECONDS)
         resource = writer.catalog.find("", "v1", "events")
         assert resource is not None
         oldest = writer.clock() - LIFETIME
         for entry in list(writer.collection(resource).entries.values()):
-            if parse_time(_told(entry.object)) < oldest:
+            if parse_time(_last_observed(entry.object)) < oldest:
                 writer.remove(resource, entry.object)
 
 
-def _told(event: Json) -> str:
+def _last_observed(event: Json) -> str:
     """When it was last told."""
     series = event.get("series") or {}
     return str(

@@ -16,7 +16,7 @@ from rallypoint.local.apiserver.registry.writer import Writer
 from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Key
 
-Place = tuple[Collection, Key]
+Location = tuple[Collection, Key]
 
 
 class GarbageCollector:
@@ -38,28 +38,28 @@ class GarbageCollector:
     def handle(self, collection: Collection, change: Change) -> None:
         given = change.entry.metadata
         if change.type == "DELETED":
-            for place in list(self._store.dependents.get(given["uid"], ())):
-                self._orphaned(place)
+            for location in list(self._store.dependents.get(given["uid"], ())):
+                self._collect_dependent(location)
             for owner in given.get("ownerReferences", ()):
-                self._advance(owner["uid"])
-            self._leave(given.get("namespace", ""))
+                self._process_finalizers(owner["uid"])
+            self._finalize_namespace(given.get("namespace", ""))
             return
         if given.get("ownerReferences"):
-            self._orphaned((collection, change.entry.key))
+            self._collect_dependent((collection, change.entry.key))
         if given.get("deletionTimestamp"):
-            self._advance(given["uid"])
+            self._process_finalizers(given["uid"])
             if collection.name == "/namespaces":
-                self._empty(given["name"])
+                self._delete_contents(given["name"])
 
-    def _live(self, place: Place) -> tuple[Resource, Entry] | None:
-        collection, key = place
+    def _find(self, location: Location) -> tuple[Resource, Entry] | None:
+        collection, key = location
         resource = self._writer.catalog.of_collection(collection.name)
         entry = collection.entries.get(key)
         return None if resource is None or entry is None else (resource, entry)
 
-    def _orphaned(self, place: Place) -> None:
+    def _collect_dependent(self, location: Location) -> None:
         """Delete an object when none of its owners is left; drop the references to those that are gone."""
-        found = self._live(place)
+        found = self._find(location)
         if found is None:
             return
         resource, entry = found
@@ -72,39 +72,39 @@ class GarbageCollector:
 
     def _exists(self, owner: Json, dependent: Entry) -> bool:
         """An owner lives in the namespace of its dependent, or in none."""
-        place = self._store.owners.get(owner["uid"])
-        return place is not None and place[1][0] in ("", dependent.key[0])
+        location = self._store.owners.get(owner["uid"])
+        return location is not None and location[1][0] in ("", dependent.key[0])
 
-    def _advance(self, uid: str) -> None:
+    def _process_finalizers(self, uid: str) -> None:
         """Work off the finalizers of an owner that is being deleted with regard to its dependents."""
-        place = self._store.owners.get(uid)
-        found = self._live(place) if place is not None else None
+        location = self._store.owners.get(uid)
+        found = self._find(location) if location is not None else None
         if found is None or not found[1].metadata.get("deletionTimestamp"):
             return
         resource, entry = found
         finalizers: list[str] = entry.metadata.get("finalizers", [])
         if ORPHAN in finalizers:
-            self._release(uid)
-        elif FOREGROUND not in finalizers or self._blocked(uid):
+            self._orphan_dependents(uid)
+        elif FOREGROUND not in finalizers or self._delete_dependents(uid):
             return
         kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
         self._write(resource, entry, {"finalizers": kept})
 
-    def _release(self, uid: str) -> None:
-        for place in list(self._store.dependents.get(uid, ())):
-            found = self._live(place)
+    def _orphan_dependents(self, uid: str) -> None:
+        for location in list(self._store.dependents.get(uid, ())):
+            found = self._find(location)
             if found is not None:
                 resource, entry = found
                 owners = [owner for owner in entry.metadata["ownerReferences"] if owner["uid"] != uid]
                 self._write(resource, entry, {"ownerReferences": owners})
 
-    def _blocked(self, uid: str) -> bool:
+    def _delete_dependents(self, uid: str) -> bool:
         """Delete the dependents of an owner; whether any that blocks its end is still there."""
-        for place in list(self._store.dependents.get(uid, ())):
-            found = self._live(place)
+        for location in list(self._store.dependents.get(uid, ())):
+            found = self._find(location)
             if found is not None and not found[1].metadata.get("deletionTimestamp"):
                 self._delete(*found)
-        left = (self._live(place) for place in self._store.dependents.get(uid, ()))
+        left = (self._find(location) for location in self._store.dependents.get(uid, ()))
         return any(
             owner["uid"] == uid and owner.get("blockOwnerDeletion")
             for found in left
@@ -112,17 +112,17 @@ class GarbageCollector:
             for owner in found[1].metadata["ownerReferences"]
         )
 
-    def _empty(self, namespace: str) -> None:
+    def _delete_contents(self, namespace: str) -> None:
         for collection in list(self._store.collections.values()):
             for entry in collection.select(namespace):
-                found = self._live((collection, entry.key))
+                found = self._find((collection, entry.key))
                 if found is not None and not entry.metadata.get("deletionTimestamp"):
                     self._delete(*found)
-        self._leave(namespace)
+        self._finalize_namespace(namespace)
 
-    def _leave(self, namespace: str) -> None:
+    def _finalize_namespace(self, namespace: str) -> None:
         """End a namespace that is being deleted once nothing is in it."""
-        found = self._live((self._store.collection("/namespaces"), ("", namespace)))
+        found = self._find((self._store.collection("/namespaces"), ("", namespace)))
         if not namespace or found is None or not found[1].metadata.get("deletionTimestamp"):
             return
         if any(namespace in collection.namespaces for collection in self._store.collections.values()):

@@ -10,11 +10,11 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import WriteOptions
 from rallypoint.local.apiserver.resources.resource import Resource, Scale, read_path
 from rallypoint.local.apiserver.schema import validation
-from rallypoint.local.apiserver.schema.structural import mistyped, shape
+from rallypoint.local.apiserver.schema.structural import find_type_mismatch, prune_and_default
 from rallypoint.local.apiserver.schema.validation import json_type
 
 
-def patched(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
+def decode_patched(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
     """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
     try:
         return decode(resource, body, options, warnings)
@@ -34,25 +34,25 @@ def decode(resource: Resource, body: Any, options: WriteOptions, warnings: list[
     _check_kind(resource, body)
     _check_types(resource, body)
     unknown: list[str] = []
-    shaped = shape(resource.schema, body, unknown)
+    pruned = prune_and_default(resource.schema, body, unknown)
     if resource.custom:
         unknown.sort()
     if unknown and options.validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise bad_request(_unfit(resource, resource.kind, f"strict decoding error: {listed}"))
+        raise bad_request(_conversion_message(resource, resource.kind, f"strict decoding error: {listed}"))
     if options.validation == "Warn":
         warnings += [f'unknown field "{path}"' for path in unknown]
-    rest = {name: part for name, part in shaped.items() if name not in ("kind", "apiVersion", "metadata")}
+    rest = {name: part for name, part in pruned.items() if name not in ("kind", "apiVersion", "metadata")}
     obj = {
         "kind": resource.kind,
         "apiVersion": resource.storage_api_version,
-        "metadata": shaped.get("metadata") or {},
+        "metadata": pruned.get("metadata") or {},
         **rest,
     }
     return resource.strategy.default(obj)
 
 
-def _unfit(resource: Resource, kind: str, why: str) -> str:
+def _conversion_message(resource: Resource, kind: str, why: str) -> str:
     return f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}'
 
 
@@ -65,7 +65,7 @@ def _check_kind(resource: Resource, body: Any) -> None:
         _check_custom_kind(resource, body, kind, version)
     elif kind and kind != resource.kind:
         why = f"converting (v1.{kind}) to (core.{resource.kind}): unknown conversion"
-        raise bad_request(_unfit(resource, kind, why))
+        raise bad_request(_conversion_message(resource, kind, why))
     elif version and version != resource.api_version:
         message = f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
         raise bad_request(message)
@@ -86,36 +86,36 @@ def _check_custom_kind(resource: Resource, body: Json, kind: str, version: str) 
 
 def _check_types(resource: Resource, body: Json) -> None:
     if resource.custom:
-        wrong = mistyped(resource.schema.properties["metadata"], body.get("metadata"))
+        wrong = find_type_mismatch(resource.schema.properties["metadata"], body.get("metadata"))
     else:
-        wrong = mistyped(resource.schema, body)
+        wrong = find_type_mismatch(resource.schema, body)
     if wrong is not None:
-        raise bad_request(_unfit(resource, resource.kind, str(wrong)))
+        raise bad_request(_conversion_message(resource, resource.kind, str(wrong)))
 
 
-def check(resource: Resource, new: Json, old: Json | None = None, part: str = "") -> None:
+def validate(resource: Resource, new: Json, old: Json | None = None, part: str = "") -> None:
     """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
 
     Raises:
         StatusError: 422, with every reason.
     """
     before = None if old is None else old["metadata"]
-    problems = list(metadata.problems(new["metadata"], resource.strategy.validate_name, old=before))
+    found = list(metadata.validate(new["metadata"], resource.strategy.validate_name, old=before))
     if resource.custom:
-        scale = () if resource.scale is None else tuple(_scale_problems(resource.scale, new))
-        problems += validation.problems(resource.schema, new, old, part=part, earlier=problems, later=scale)
+        scale = () if resource.scale is None else tuple(_validate_scale(resource.scale, new))
+        found += validation.validate(resource.schema, new, old, part=part, earlier=found, later=scale)
     else:
-        problems += validation.enumerated(resource.schema, new, old)
+        found += validation.validate_enums(resource.schema, new, old)
     # An object that was taken under other rules can still be ended: what it asks for is not judged again.
     if old is None or "spec" not in new or new["spec"] != old.get("spec"):
-        problems += resource.strategy.validate(new)
+        found += resource.strategy.validate(new)
     if old is not None:
-        problems += resource.strategy.validate_update(new, old)
-    if problems:
-        raise errors.invalid(resource.group, resource.kind, new["metadata"].get("name", ""), problems)
+        found += resource.strategy.validate_update(new, old)
+    if found:
+        raise errors.invalid(resource.group, resource.kind, new["metadata"].get("name", ""), found)
 
 
-def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
+def _validate_scale(scale: Scale, obj: Json) -> Iterator[FieldError]:
     """The replicas of a custom resource must be a count wherever they are."""
     for path in (scale.spec, scale.status):
         place = "." + ".".join(path)
@@ -123,11 +123,11 @@ def _scale_problems(scale: Scale, obj: Json) -> Iterator[FieldError]:
             holder = read_path(obj, path[:depth])
             if holder is not None and not isinstance(holder, dict):
                 reached = "." + ".".join(path[: depth + 1])
-                yield _unreadable(place, reached, holder, "map[string]interface{}")
+                yield _accessor_error(place, reached, holder, "map[string]interface{}")
                 return
         value = read_path(obj, path)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            yield _unreadable(place, place, value, "int64")
+            yield _accessor_error(place, place, value, "int64")
         elif value is not None and value < 0:
             yield field_errors.invalid(place, value, "should be a non-negative integer")
         elif value is not None and value > LARGEST_SCALE:
@@ -145,7 +145,7 @@ GO_TYPES = {
 }
 
 
-def _unreadable(place: str, reached: str, value: Any, wanted: str) -> FieldError:
+def _accessor_error(place: str, reached: str, value: Any, wanted: str) -> FieldError:
     given = GO_TYPES.get(type(value), "int64")
     shown = value if isinstance(value, str) else quoted(value)
     detail = f"{reached} accessor error: {shown} is of the type {given}, expected {wanted}"

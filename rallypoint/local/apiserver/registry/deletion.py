@@ -10,8 +10,8 @@ from typing import Any
 from api.times import parse_time
 from rallypoint.local.apiserver.apimachinery import errors, metadata
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target
-from rallypoint.local.apiserver.registry.writer import Writer, is_over
+from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target, WriteResult
+from rallypoint.local.apiserver.registry.writer import Writer, is_deletable
 from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.storage.store import Entry
 
@@ -21,25 +21,29 @@ ORPHAN = "orphan"
 DEFAULT_GRACE_SECONDS = 30
 
 
-def delete(writer: Writer, target: Target, options: DeleteOptions) -> Answer:
+def delete(writer: Writer, target: Target, options: DeleteOptions) -> WriteResult:
     """Delete one object, or begin to."""
     resource, entry = target.resource, writer.find(target)
-    _check(resource, entry, options)
-    changed = _ending(writer, resource, entry.object, options)
-    over = is_over(resource, changed)
-    if changed == entry.object and not over:
-        return Answer(entry)
+    _check_preconditions(resource, entry, options)
+    changed = _mark_deleted(writer, resource, entry.object, options)
+    deletable = is_deletable(resource, changed)
+    if changed == entry.object and not deletable:
+        return WriteResult(entry)
     result: Entry | Json = changed
     if not options.dry_run:
-        result = _carry_out(writer, resource, entry, changed, over=over)
-    if not over:
-        return Answer(result)
-    return Answer(result if resource.strategy.returns_deleted_object else _done(resource, entry))
+        result = _store_deletion(writer, resource, entry, changed, deletable=deletable)
+    if not deletable:
+        return WriteResult(result)
+    return WriteResult(
+        result if resource.strategy.returns_deleted_object else _success_status(resource, entry)
+    )
 
 
-def _carry_out(writer: Writer, resource: Resource, entry: Entry, changed: Json, *, over: bool) -> Entry:
+def _store_deletion(
+    writer: Writer, resource: Resource, entry: Entry, changed: Json, *, deletable: bool
+) -> Entry:
     """What has a grace period is seen to end before it is gone; the rest is gone as it was."""
-    if not over:
+    if not deletable:
         return writer.put(resource, changed)
     last = entry.object
     if resource.strategy.graceful:
@@ -47,7 +51,7 @@ def _carry_out(writer: Writer, resource: Resource, entry: Entry, changed: Json, 
     return writer.remove(resource, last)
 
 
-def _check(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
+def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
     uid, version = entry.metadata["uid"], entry.metadata["resourceVersion"]
     if options.uid and options.uid != uid:
         why = (
@@ -63,7 +67,7 @@ def _check(resource: Resource, entry: Entry, options: DeleteOptions) -> None:
         raise errors.conflict(resource.group, resource.kind, entry.metadata["name"], why)
 
 
-def _ending(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
+def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
     """The object as it is while it goes; unchanged when it is already going and nothing is to be hurried."""
     given: Json = obj["metadata"]
     now = writer.clock()
@@ -77,9 +81,9 @@ def _ending(writer: Writer, resource: Resource, obj: Json, options: DeleteOption
     if given.get("deletionTimestamp"):
         if grace >= given.get("deletionGracePeriodSeconds", 0) and finalizers == given.get("finalizers", []):
             return obj
-        before = given.get("deletionGracePeriodSeconds", 0)
-        start = parse_time(given["deletionTimestamp"]) - timedelta(seconds=before)
-        grace = min(grace, before)
+        old_grace_seconds = given.get("deletionGracePeriodSeconds", 0)
+        start = parse_time(given["deletionTimestamp"]) - timedelta(seconds=old_grace_seconds)
+        grace = min(grace, old_grace_seconds)
         generation = given.get("generation")
     else:
         generation = given["generation"] + 1 if "generation" in given else None
@@ -128,7 +132,7 @@ def _finalizers(resource: Resource, given: Json, options: DeleteOptions) -> list
             return kept
 
 
-def _done(resource: Resource, entry: Entry) -> Json:
+def _success_status(resource: Resource, entry: Entry) -> Json:
     details: dict[str, Any] = {"name": entry.metadata["name"]}
     if resource.group:
         details["group"] = resource.group

@@ -12,7 +12,7 @@ from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_requ
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.selectors import Predicate
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.registry.requests import Target, integer, truth
+from rallypoint.local.apiserver.registry.requests import Target, parse_bool, parse_int
 from rallypoint.local.apiserver.storage.store import Collection, Entry, Gone, Key, Store
 
 TOKEN_VERSION = "meta.k8s.io/v1"
@@ -46,25 +46,25 @@ class ListOptions:
         Raises:
             StatusError: parts of it cannot be parsed or do not go together.
         """
-        predicate = selectors.both(
-            selectors.labels(query.get("labelSelector", "")),
-            selectors.fields(query.get("fieldSelector", ""), target.resource.selectable_fields),
+        predicate = selectors.all_of(
+            selectors.parse_label_selector(query.get("labelSelector", "")),
+            selectors.parse_field_selector(query.get("fieldSelector", ""), target.resource.selectable_fields),
         )
         if target.name:
             name = target.name
-            predicate = selectors.both(predicate, lambda obj: obj["metadata"]["name"] == name)
+            predicate = selectors.all_of(predicate, lambda obj: obj["metadata"]["name"] == name)
         initial = query.get("sendInitialEvents")
         timeout = query.get("timeoutSeconds")
         options = cls(
             predicate=predicate,
             version=query.get("resourceVersion", ""),
             match=query.get("resourceVersionMatch", ""),
-            limit=integer(query.get("limit") or "0"),
+            limit=parse_int(query.get("limit") or "0"),
             token=query.get("continue", ""),
-            watch=truth(query.get("watch", "")) or ("watch" in query and query["watch"] == ""),
-            bookmarks=truth(query.get("allowWatchBookmarks", "")),
-            initial_events=None if not initial else truth(initial),
-            timeout_seconds=integer(timeout) if timeout else None,
+            watch=parse_bool(query.get("watch", "")) or ("watch" in query and query["watch"] == ""),
+            bookmarks=parse_bool(query.get("allowWatchBookmarks", "")),
+            initial_events=None if not initial else parse_bool(initial),
+            timeout_seconds=parse_int(timeout) if timeout else None,
         )
         options.check()
         return options
@@ -105,7 +105,7 @@ class ListOptions:
         return None
 
 
-def revision(text: str) -> int:
+def parse_resource_version(text: str) -> int:
     """A resource version as a number; "" is 0.
 
     Raises:
@@ -119,18 +119,18 @@ def revision(text: str) -> int:
     return int(text or 0)
 
 
-def too_new(asked: int, current: int) -> StatusError:
+def too_large_resource_version(requested: int, current: int) -> StatusError:
     """The version asked for is not there yet."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
     return StatusError(
-        504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}", details
+        504, "Timeout", f"Timeout: Too large resource version: {requested}, current: {current}", details
     )
 
 
-def listed(
+def list_entries(
     store: Store, collection: Collection, namespace: str, options: ListOptions
 ) -> tuple[list[Entry], Json]:
     """The entries of a list, with the list's own metadata.
@@ -142,12 +142,12 @@ def listed(
     if options.token:
         at, after = _read_token(options.token)
         at = store.revision if at < 0 else at
-    asked = revision(options.version)
-    if asked > store.revision:
-        raise too_new(asked, store.revision)
-    exact = options.match == "Exact" or (options.limit and asked > 0 and not options.match)
+    requested = parse_resource_version(options.version)
+    if requested > store.revision:
+        raise too_large_resource_version(requested, store.revision)
+    exact = options.match == "Exact" or (options.limit and requested > 0 and not options.match)
     if exact and not options.token:
-        at = asked
+        at = requested
     entries = _entries(collection, namespace, at, options, store.revision)
     if after is not None:
         entries = [entry for entry in entries if entry.key > after]

@@ -24,12 +24,12 @@ class Target:
     subresource: str = ""
 
     @property
-    def missing(self) -> StatusError:
+    def not_found(self) -> StatusError:
         return errors.not_found(self.resource.group, self.resource.plural, self.name)
 
 
 @dataclass(slots=True)
-class Answer:
+class WriteResult:
     """What a write answers with: a stored entry, or an object that is not stored."""
 
     body: Entry | Json
@@ -44,33 +44,35 @@ class Answer:
 class PathNotFound(Exception):
     """The path names nothing that is served; ``plain`` when not even its group and version are."""
 
-    def __init__(self, *, plain: bool) -> None:
+    def __init__(self, *, plain_text: bool) -> None:
         super().__init__()
-        self.plain = plain
+        self.plain_text = plain_text
 
 
-def target(catalog: Catalog, path: str) -> Target:
+def resolve_target(catalog: Catalog, path: str) -> Target:
     """What a path below ``/api`` or ``/apis`` names.
 
     Raises:
         PathNotFound: it names nothing.
     """
     parts = path.strip("/").split("/")
-    group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
-    namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
-        namespace, rest = rest[1], rest[2:]
-    resource = catalog.find(group, version, rest[0])
-    fits = resource is not None and (
-        bool(namespace) == resource.namespaced or (not namespace and len(rest) == 1)
+    group, version, segments = (
+        ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
     )
-    if resource is None or not fits or len(rest) > 3:
+    namespace = ""
+    if segments[0] == "namespaces" and len(segments) > 2 and segments[2] not in ("status", "finalize"):
+        namespace, segments = segments[1], segments[2:]
+    resource = catalog.find(group, version, segments[0])
+    is_scope_valid = resource is not None and (
+        bool(namespace) == resource.namespaced or (not namespace and len(segments) == 1)
+    )
+    if resource is None or not is_scope_valid or len(segments) > 3:
         known = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
         custom = any(other.custom for other in catalog if other.group == group)
-        raise PathNotFound(plain=known or custom)
-    found = Target(resource, namespace, *rest[1:])
+        raise PathNotFound(plain_text=known or custom)
+    found = Target(resource, namespace, *segments[1:])
     if found.subresource and found.subresource not in resource.subresources:
-        raise found.missing if resource.custom else PathNotFound(plain=False)
+        raise found.not_found if resource.custom else PathNotFound(plain_text=False)
     return found
 
 
@@ -96,20 +98,20 @@ class WriteOptions:
                 kind, field_errors.not_supported("fieldValidation", validation, VALIDATIONS)
             )
         return cls(
-            dry_run=_dry_run([query["dryRun"]] if query.get("dryRun") else [], kind),
+            dry_run=_parse_dry_run([query["dryRun"]] if query.get("dryRun") else [], kind),
             validation=validation or "Warn",
             manager=query.get("fieldManager", ""),
-            force=truth(query.get("force", "")),
+            force=parse_bool(query.get("force", "")),
             user=user,
         )
 
 
-def truth(text: str) -> bool:
+def parse_bool(text: str) -> bool:
     """A boolean of a query: as the Go clients write it, or just the name."""
     return text in ("true", "1", "True", "TRUE", "t", "T")
 
 
-def _dry_run(given: list[str], kind: str) -> bool:
+def _parse_dry_run(given: list[str], kind: str) -> bool:
     if given and given != ["All"]:
         raise errors.invalid_options(kind, field_errors.not_supported("dryRun", given, ("All",)))
     return bool(given)
@@ -131,7 +133,7 @@ class DeleteOptions:
     @classmethod
     def read(cls, query: Mapping[str, str], body: Any) -> "DeleteOptions":
         """From the body when there is one, else from the query."""
-        given: Json = body if isinstance(body, dict) and body else _delete_query(query)
+        given: Json = body if isinstance(body, dict) and body else _query_options(query)
         policy = given.get("propagationPolicy") or ""
         if policy and policy not in POLICIES[:3]:
             raise errors.invalid_options(
@@ -151,24 +153,24 @@ class DeleteOptions:
             propagation=policy,
             uid=preconditions.get("uid") or "",
             version=preconditions.get("resourceVersion") or "",
-            dry_run=_dry_run(given.get("dryRun") or [], "DeleteOptions"),
+            dry_run=_parse_dry_run(given.get("dryRun") or [], "DeleteOptions"),
         )
 
 
-def _delete_query(query: Mapping[str, str]) -> Json:
+def _query_options(query: Mapping[str, str]) -> Json:
     given: Json = {}
     if query.get("gracePeriodSeconds"):
-        given["gracePeriodSeconds"] = integer(query["gracePeriodSeconds"])
+        given["gracePeriodSeconds"] = parse_int(query["gracePeriodSeconds"])
     if query.get("propagationPolicy"):
         given["propagationPolicy"] = query["propagationPolicy"]
     if query.get("orphanDependents"):
-        given["orphanDependents"] = truth(query["orphanDependents"])
+        given["orphanDependents"] = parse_bool(query["orphanDependents"])
     if query.get("dryRun"):
         given["dryRun"] = [query["dryRun"]]
     return given
 
 
-def integer(text: str) -> int:
+def parse_int(text: str) -> int:
     """A number of a query.
 
     Raises:

@@ -5,12 +5,12 @@ from typing import Any
 from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import delete
-from rallypoint.local.apiserver.registry.requests import Answer, DeleteOptions, Target, WriteOptions
+from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target, WriteOptions, WriteResult
 from rallypoint.local.apiserver.registry.writer import Edit, Writer
 from rallypoint.local.apiserver.resources.resource import Scale, read_path
 from rallypoint.local.apiserver.storage.store import Entry
 
-SHOWN_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+SCALE_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
@@ -20,9 +20,9 @@ def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
     return {**obj, path[0]: _set(inner if isinstance(inner, dict) else {}, path[1:], value)}
 
 
-def scale_of(obj: Json, paths: Scale) -> Json:
+def get_scale(obj: Json, paths: Scale) -> Json:
     """The Scale object of a custom resource."""
-    shown = {key: obj["metadata"][key] for key in SHOWN_METADATA if key in obj["metadata"]}
+    shown = {key: obj["metadata"][key] for key in SCALE_METADATA if key in obj["metadata"]}
     status: Json = {"replicas": read_path(obj, paths.status) or 0}
     selector = read_path(obj, paths.selector) if paths.selector else None
     if selector:
@@ -42,11 +42,13 @@ def scale_of(obj: Json, paths: Scale) -> Json:
     }
 
 
-def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, options: WriteOptions) -> Answer:
+def write_scale(
+    writer: Writer, target: Target, paths: Scale, edit: Edit, options: WriteOptions
+) -> WriteResult:
     """Change the replicas of a custom resource; ``edit`` turns its Scale into the wanted one."""
 
-    def edited(old: Json) -> Json:
-        wanted: Any = edit(scale_of(old, paths))
+    def edit_scale(old: Json) -> Json:
+        wanted: Any = edit(get_scale(old, paths))
         if not isinstance(wanted, dict) or wanted.get("kind", "Scale") != "Scale":
             raise errors.bad_request("expected input object type to be Scale")
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
@@ -56,11 +58,11 @@ def write_scale(writer: Writer, target: Target, paths: Scale, edit: Edit, option
         return {**changed, "metadata": {**old["metadata"], **kept}}
 
     main = Target(target.resource, target.namespace, target.name)
-    answer = writer.patch(main, edited, options)
-    return Answer(scale_of(answer.object, paths), answer.code, answer.warnings)
+    result = writer.patch(main, edit_scale, options)
+    return WriteResult(get_scale(result.object, paths), result.code, result.warnings)
 
 
-def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> Answer:
+def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> WriteResult:
     """Put a pod on a node, once."""
     node = read_path(body, ("target", "name"))
     kind = read_path(body, ("target", "kind"))
@@ -75,12 +77,12 @@ def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> An
         why = f'pod {target.name} is already assigned to node "{pod["spec"]["nodeName"]}"'
         raise errors.conflict("", subject, target.name, why)
     if not options.dry_run:
-        writer.put(target.resource, _bound(writer, entry, node))
+        writer.put(target.resource, _with_node(writer, entry, node))
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    return Answer(status, 201)
+    return WriteResult(status, 201)
 
 
-def _bound(writer: Writer, entry: Entry, node: str) -> Json:
+def _with_node(writer: Writer, entry: Entry, node: str) -> Json:
     pod = entry.object
     scheduled = {
         "type": "PodScheduled",
@@ -97,10 +99,10 @@ def _bound(writer: Writer, entry: Entry, node: str) -> Json:
     }
 
 
-def evict(writer: Writer, target: Target, body: Any) -> Answer:
+def evict(writer: Writer, target: Target, body: Any) -> WriteResult:
     """Delete a pod on behalf of who drains its node; nothing here has a disruption budget."""
     options = DeleteOptions.read({}, read_path(body, ("deleteOptions",)))
     delete(writer, target, options)
-    return Answer(
+    return WriteResult(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
     )

@@ -17,7 +17,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth import authorization
 from rallypoint.local.apiserver.auth.authorization import Authorizer
 from rallypoint.local.apiserver.registry import admission
-from rallypoint.local.apiserver.registry.requests import Answer, Target, WriteOptions
+from rallypoint.local.apiserver.registry.requests import Target, WriteOptions, WriteResult
 from rallypoint.local.apiserver.resources import customresources
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.pods import priority
@@ -64,22 +64,26 @@ class Writer:
         """
         found = self.collection(target.resource).entries.get((target.namespace, target.name))
         if found is None:
-            raise target.missing
+            raise target.not_found
         return found
 
     def create(
         self, target: Target, body: Any, options: WriteOptions, managed_fields: Sequence[Json] = ()
-    ) -> Answer:
+    ) -> WriteResult:
         resource = target.resource
         warnings = [self._notices[resource.collection]] if resource.collection in self._notices else []
         obj = admission.decode(resource, body, options, warnings)
-        given = obj["metadata"]
-        self._check_place(target, given)
-        if given.get("resourceVersion"):
+        new_metadata = obj["metadata"]
+        self._check_namespace_match(target, new_metadata)
+        if new_metadata.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        self._check_namespace(target, given.get("name", ""))
-        obj["metadata"] = metadata.stamp(
-            given, target.namespace, self.clock(), self._rng, generation=resource.strategy.counts_generation
+        self._check_namespace(target, new_metadata.get("name", ""))
+        obj["metadata"] = metadata.create_metadata(
+            new_metadata,
+            target.namespace,
+            self.clock(),
+            self._rng,
+            generation=resource.strategy.counts_generation,
         )
         if managed_fields:
             obj["metadata"]["managedFields"] = list(managed_fields)
@@ -87,42 +91,46 @@ class Writer:
             obj.pop("status", None)
         obj = resource.strategy.prepare_create(obj)
         if resource.collection == PODS:
-            classes = self.store.collection(priority.CLASSES).entries.values()
+            classes = self.store.collection(priority.COLLECTION).entries.values()
             obj = priority.with_priority(obj, (entry.object for entry in classes))
-        admission.check(resource, obj)
+        admission.validate(resource, obj)
         name = obj["metadata"]["name"]
-        there = self.collection(resource).entries.get((target.namespace, name))
-        if there is not None:
-            deleting = bool(there.metadata.get("deletionTimestamp"))
+        existing = self.collection(resource).entries.get((target.namespace, name))
+        if existing is not None:
+            deleting = bool(existing.metadata.get("deletionTimestamp"))
             raise errors.already_exists(resource.group, resource.plural, name, deleting=deleting)
-        return Answer(self._commit(resource, obj, options), 201, warnings)
+        return WriteResult(self._commit(resource, obj, options), 201, warnings)
 
-    def update(self, target: Target, body: Any, options: WriteOptions) -> Answer:
+    def update(self, target: Target, body: Any, options: WriteOptions) -> WriteResult:
         """Put an object in the place of another, or where its resource allows that, of none."""
         resource = target.resource
-        there = self.collection(resource).entries.get((target.namespace, target.name))
-        if there is None:
+        existing = self.collection(resource).entries.get((target.namespace, target.name))
+        if existing is None:
             if resource.strategy.allows_create_on_update and not target.subresource:
                 return self.create(target, body, options)
             self._check_name(target, body)
-            raise target.missing
-        self._check_name(target, body, demanded=True)
-        given = body.get("metadata") or {} if isinstance(body, dict) else {}
-        uid = there.metadata["uid"]
-        if given.get("uid") and given["uid"] != uid:
-            why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
+            raise target.not_found
+        self._check_name(target, body, required=True)
+        new_metadata = body.get("metadata") or {} if isinstance(body, dict) else {}
+        uid = existing.metadata["uid"]
+        if new_metadata.get("uid") and new_metadata["uid"] != uid:
+            why = (
+                f"Precondition failed: UID in precondition: {new_metadata['uid']}, UID in object meta: {uid}"
+            )
             raise errors.conflict(resource.group, resource.plural, target.name, why)
-        if resource.strategy.requires_version and not given.get("resourceVersion"):
+        if resource.strategy.requires_version and not new_metadata.get("resourceVersion"):
             wrong = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise errors.invalid(resource.group, resource.plural, target.name, [wrong])
         return self.replace(target, lambda old: body, options, admission.decode)
 
-    def patch(self, target: Target, edit: Edit, options: WriteOptions) -> Answer:
-        return self.replace(target, edit, options, admission.patched)
+    def patch(self, target: Target, edit: Edit, options: WriteOptions) -> WriteResult:
+        return self.replace(target, edit, options, admission.decode_patched)
 
-    def apply(self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]) -> Answer:
+    def apply(
+        self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]
+    ) -> WriteResult:
         """``patch``, with a new list of who wants which fields."""
-        return self.replace(target, edit, options, admission.patched, managed_fields)
+        return self.replace(target, edit, options, admission.decode_patched, managed_fields)
 
     def replace(
         self,
@@ -131,30 +139,33 @@ class Writer:
         options: WriteOptions,
         decode: Decode,
         managed_fields: list[Json] | None = None,
-    ) -> Answer:
+    ) -> WriteResult:
         """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
         resource, entry = target.resource, self.find(target)
         old = entry.object
         warnings: list[str] = []
         new = decode(resource, edit(self.shown(resource, old)), options, warnings)
-        given = new["metadata"]
+        new_metadata = new["metadata"]
         self._check_name(target, new)
-        self._check_place(target, given)
-        if given.get("resourceVersion") and given["resourceVersion"] != old["metadata"]["resourceVersion"]:
+        self._check_namespace_match(target, new_metadata)
+        if (
+            new_metadata.get("resourceVersion")
+            and new_metadata["resourceVersion"] != old["metadata"]["resourceVersion"]
+        ):
             raise errors.modified(resource.group, resource.plural, target.name)
-        if given.get("uid") and given["uid"] != old["metadata"]["uid"]:
-            wrong = [admission.immutable("metadata.uid", given["uid"])] * 2
+        if new_metadata.get("uid") and new_metadata["uid"] != old["metadata"]["uid"]:
+            wrong = [admission.immutable("metadata.uid", new_metadata["uid"])] * 2
             raise errors.invalid(resource.group, resource.kind, target.name, wrong)
-        new = _isolated(target, new, old)
+        new = _restrict_update(target, new, old)
         if not target.subresource:
             new = resource.strategy.prepare_update(new)
         if managed_fields is not None:
-            new = _managed(new, old, managed_fields)
+            new = _with_managed_fields(new, old, managed_fields)
         if new == old and not entry.stale:
-            return Answer(entry, 200, warnings)
-        new = _counted(resource, new, old)
-        admission.check(resource, new, old, target.subresource)
-        return Answer(self._commit(resource, new, options), 200, warnings)
+            return WriteResult(entry, 200, warnings)
+        new = _count_generation(resource, new, old)
+        admission.validate(resource, new, old, target.subresource)
+        return WriteResult(self._commit(resource, new, options), 200, warnings)
 
     def shown(self, resource: Resource, obj: Json) -> Json:
         """A stored object as a version shows it."""
@@ -164,7 +175,7 @@ class Writer:
 
     def put(self, resource: Resource, obj: Json) -> Entry:
         """Store an object that needs no more questions, or take it away when its end has come."""
-        if is_over(resource, obj):
+        if is_deletable(resource, obj):
             return self.remove(resource, obj)
         if resource.group == customresources.GROUP:
             return self._define(resource, obj)
@@ -211,19 +222,19 @@ class Writer:
         for instance in list(instances.entries.values()):
             self.store.remove(instances, instance.object)
         instances.close_watchers()
-        self.catalog.forget(entry.object)
+        self.catalog.undefine(entry.object)
 
-    def _check_name(self, target: Target, body: Any, *, demanded: bool = False) -> None:
+    def _check_name(self, target: Target, body: Any, *, required: bool = False) -> None:
         name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
-        if demanded and not name:
+        if required and not name:
             why = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
             raise errors.bad_request(why)
         if name and name != target.name:
             message = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
             raise errors.bad_request(message)
 
-    def _check_place(self, target: Target, given: Json) -> None:
-        if given.get("namespace") and given["namespace"] != target.namespace:
+    def _check_namespace_match(self, target: Target, new_metadata: Json) -> None:
+        if new_metadata.get("namespace") and new_metadata["namespace"] != target.namespace:
             message = "the namespace of the provided object does not match the namespace sent on the request"
             raise errors.bad_request(message)
 
@@ -249,45 +260,47 @@ class Writer:
             self.create(Target(resource), {"metadata": {"name": name}}, WriteOptions())
 
 
-def is_over(resource: Resource, obj: Json) -> bool:
+def is_deletable(resource: Resource, obj: Json) -> bool:
     """Whether an object that is being deleted has nothing left to wait for."""
-    given = obj["metadata"]
-    if not given.get("deletionTimestamp") or given.get("finalizers"):
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp") or meta.get("finalizers"):
         return False
     if resource.strategy.emptied_first:
         return not (obj.get("spec") or {}).get("finalizers")
-    return not given.get("deletionGracePeriodSeconds")
+    return not meta.get("deletionGracePeriodSeconds")
 
 
-def _isolated(target: Target, new: Json, old: Json) -> Json:
+def _restrict_update(target: Target, new: Json, old: Json) -> Json:
     """The part of the wanted object that this kind of write may change, over the old one."""
-    carried = metadata.carried(new["metadata"], old["metadata"])
+    updated_metadata = metadata.carry_over(new["metadata"], old["metadata"])
     if target.subresource == "status":
         if target.resource.strategy.status_owns_metadata:
-            kept = metadata.carried({**carried, **_owned(old["metadata"])}, old["metadata"])
+            kept = metadata.carry_over(
+                {**updated_metadata, **_owner_references(old["metadata"])}, old["metadata"]
+            )
         else:
             kept = old["metadata"]
         result = {**old, "metadata": kept}
         return _with_status(result, new)
-    result = {**new, "metadata": carried}
+    result = {**new, "metadata": updated_metadata}
     if "status" in target.resource.subresources:
         return _with_status(result, old)
     return result
 
 
-def _managed(new: Json, old: Json, listed: list[Json]) -> Json:
+def _with_managed_fields(new: Json, old: Json, listed: list[Json]) -> Json:
     """The object with its managers; the times of those that want what they wanted stay."""
-    before = {_wants(entry): entry for entry in old["metadata"].get("managedFields", [])}
-    kept = [before.get(_wants(entry), entry) for entry in listed]
+    before = {_manager_key(entry): entry for entry in old["metadata"].get("managedFields", [])}
+    kept = [before.get(_manager_key(entry), entry) for entry in listed]
     return {**new, "metadata": {**new["metadata"], "managedFields": kept}}
 
 
-def _wants(entry: Json) -> str:
+def _manager_key(entry: Json) -> str:
     return orjson.dumps({**entry, "time": ""}, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _owned(given: Json) -> Json:
-    return {"ownerReferences": given.get("ownerReferences")}
+def _owner_references(meta: Json) -> Json:
+    return {"ownerReferences": meta.get("ownerReferences")}
 
 
 def _with_status(obj: Json, source: Json) -> Json:
@@ -295,7 +308,7 @@ def _with_status(obj: Json, source: Json) -> Json:
     return {**rest, "status": source["status"]} if "status" in source else rest
 
 
-def _counted(resource: Resource, new: Json, old: Json) -> Json:
+def _count_generation(resource: Resource, new: Json, old: Json) -> Json:
     """The object with its generation counted up when what it asks for has changed."""
     if not resource.strategy.counts_generation:
         return new
@@ -303,5 +316,5 @@ def _counted(resource: Resource, new: Json, old: Json) -> Json:
     wanted = {name: part for name, part in new.items() if name not in ignored}
     if wanted == {name: part for name, part in old.items() if name not in ignored}:
         return new
-    given = new["metadata"]
-    return {**new, "metadata": {**given, "generation": given.get("generation", 0) + 1}}
+    meta = new["metadata"]
+    return {**new, "metadata": {**meta, "generation": meta.get("generation", 0) + 1}}

@@ -20,10 +20,10 @@ from rallypoint.local.apiserver.resources.pods import pods, priority
 from rallypoint.local.apiserver.resources.resource import Resource, Strategy
 from rallypoint.local.apiserver.schema.structural import Compiler, Node
 
-INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+INVOLVED_OBJECT_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 EVENT_FIELDS = {
-    **{f"involvedObject.{part}": path_reader(f"involvedObject.{part}") for part in INVOLVED},
+    **{f"involvedObject.{part}": path_reader(f"involvedObject.{part}") for part in INVOLVED_OBJECT_FIELDS},
     **{path: path_reader(path) for path in ("reason", "type", "reportingComponent", "source")},
 }
 
@@ -50,7 +50,7 @@ class Schemas:
         return self._compiler.definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
 
 
-def _namespace(obj: Json) -> Json:
+def _prepare_namespace(obj: Json) -> Json:
     labels = {"kubernetes.io/metadata.name": obj["metadata"]["name"]}
     obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), **labels}
     obj["spec"] = {"finalizers": ["kubernetes"]}
@@ -58,13 +58,13 @@ def _namespace(obj: Json) -> Json:
     return obj
 
 
-def _node(obj: Json) -> Json:
+def _prepare_node(obj: Json) -> Json:
     obj.setdefault("spec", {})
     obj.setdefault("status", {})
     return obj
 
 
-def _event(obj: Json) -> Json:
+def _default_event(obj: Json) -> Json:
     obj.setdefault("source", {})
     for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
         obj.setdefault(name, None)
@@ -73,33 +73,33 @@ def _event(obj: Json) -> Json:
     return obj
 
 
-def _about_its_namespace(obj: Json) -> Iterator[FieldError]:
+def _validate_event_namespace(obj: Json) -> Iterator[FieldError]:
     involved = (obj.get("involvedObject") or {}).get("namespace", "")
     expected = involved or "default"
     if obj["metadata"].get("namespace") != expected:
         yield field_errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
 
 
-CPU_AT_80 = {
+DEFAULT_METRIC = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
 }
 
 
-def _autoscaler(obj: Json) -> Json:
+def _default_autoscaler(obj: Json) -> Json:
     spec = obj.setdefault("spec", {})
     spec.setdefault("minReplicas", 1)
     if not spec.get("metrics"):
-        spec["metrics"] = [CPU_AT_80]
+        spec["metrics"] = [DEFAULT_METRIC]
     return obj
 
 
-def _new_autoscaler(obj: Json) -> Json:
+def _prepare_autoscaler(obj: Json) -> Json:
     obj["status"] = {"desiredReplicas": 0, "currentMetrics": None}
     return obj
 
 
-def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
+def _validate_autoscaler(obj: Json) -> Iterator[FieldError]:
     spec = obj["spec"]
     if spec.get("maxReplicas", 0) < 1:
         yield field_errors.required("spec.maxReplicas", "must be set and greater than 0")
@@ -120,17 +120,17 @@ def _autoscaler_bounds(obj: Json) -> Iterator[FieldError]:
         yield field_errors.invalid("spec.scaleTargetRef.apiVersion", version, detail)
 
 
-def _same_role(new: Json, old: Json) -> Iterator[FieldError]:
+def _validate_role_unchanged(new: Json, old: Json) -> Iterator[FieldError]:
     if new.get("roleRef") != old.get("roleRef"):
         yield field_errors.invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
 
 
-def _role(obj: Json) -> Json:
+def _default_role(obj: Json) -> Json:
     obj.setdefault("rules", None)
     return obj
 
 
-def _binding(obj: Json) -> Json:
+def _default_binding(obj: Json) -> Json:
     obj.setdefault("roleRef", {}).setdefault("apiGroup", "rbac.authorization.k8s.io")
     for subject in obj.get("subjects") or ():
         if subject.get("kind") != "ServiceAccount":
@@ -138,7 +138,7 @@ def _binding(obj: Json) -> Json:
     return obj
 
 
-PLAIN = Strategy()
+DEFAULT_STRATEGY = Strategy()
 
 
 def _resource(
@@ -147,12 +147,12 @@ def _resource(
     kind: str,
     plural: str,
     *,
-    short: str = "",
+    short_names: str = "",
     namespaced: bool = True,
     status: bool = False,
-    more: tuple[str, ...] = (),
+    subresources: tuple[str, ...] = (),
     category: str = "",
-    strategy: Strategy = PLAIN,
+    strategy: Strategy = DEFAULT_STRATEGY,
     fields: dict[str, FieldReader] | None = None,
 ) -> Resource:
     return Resource(
@@ -162,11 +162,11 @@ def _resource(
         plural=plural,
         singular=kind.lower(),
         namespaced=namespaced,
-        short_names=tuple(filter(None, short.split(","))),
+        short_names=tuple(filter(None, short_names.split(","))),
         categories=(category,) if category else (),
         schema=schemas().kind(group, kind),
         strategy=strategy,
-        subresources=(*(("status",) if status else ()), *more),
+        subresources=(*(("status",) if status else ()), *subresources),
         columns=COLUMNS.get(kind, ()),
         fields=fields or {},
     )
@@ -174,46 +174,46 @@ def _resource(
 
 def resources() -> list[Resource]:
     """All of them, made anew: the catalog of one server."""
-    versioned = Strategy(requires_version=True, allows_create_on_update=True)
-    event = Strategy(default=_event, validate=_about_its_namespace, allows_create_on_update=True)
+    lease = Strategy(requires_version=True, allows_create_on_update=True)
+    event = Strategy(default=_default_event, validate=_validate_event_namespace, allows_create_on_update=True)
     return [
         _resource(
-            "", "v1", "Pod", "pods", short="po", status=True, category="all", strategy=pods.STRATEGY, fields=pods.FIELDS,
-            more=("log", "binding", "exec", "attach", "eviction"),
+            "", "v1", "Pod", "pods", short_names="po", status=True, category="all", strategy=pods.STRATEGY, fields=pods.FIELDS,
+            subresources=("log", "binding", "exec", "attach", "eviction"),
         ),
-        _resource("", "v1", "Service", "services", short="svc", status=True, category="all", strategy=services.STRATEGY,
+        _resource("", "v1", "Service", "services", short_names="svc", status=True, category="all", strategy=services.STRATEGY,
                 fields={path: path_reader(path) for path in ("spec.clusterIP", "spec.type")}),
-        _resource("", "v1", "Event", "events", short="ev", strategy=event, fields=EVENT_FIELDS),
-        _resource("", "v1", "ConfigMap", "configmaps", short="cm", strategy=configuration.CONFIG_MAPS),
+        _resource("", "v1", "Event", "events", short_names="ev", strategy=event, fields=EVENT_FIELDS),
+        _resource("", "v1", "ConfigMap", "configmaps", short_names="cm", strategy=configuration.CONFIG_MAPS),
         _resource("", "v1", "Secret", "secrets", fields={"type": path_reader("type")},
                 strategy=configuration.SECRETS),
-        _resource("", "v1", "Namespace", "namespaces", short="ns", namespaced=False, status=True, more=("finalize",),
-                strategy=Strategy(prepare_create=_namespace, validate_name=names.label, returns_deleted_object=True,
+        _resource("", "v1", "Namespace", "namespaces", short_names="ns", namespaced=False, status=True, subresources=("finalize",),
+                strategy=Strategy(prepare_create=_prepare_namespace, validate_name=names.label, returns_deleted_object=True,
                             emptied_first=True),
                 fields={"status.phase": path_reader("status.phase")}),
-        _resource("", "v1", "Node", "nodes", short="no", namespaced=False, status=True, strategy=Strategy(prepare_create=_node),
+        _resource("", "v1", "Node", "nodes", short_names="no", namespaced=False, status=True, strategy=Strategy(prepare_create=_prepare_node),
                 fields={"spec.unschedulable": path_reader("spec.unschedulable")}),
-        _resource("", "v1", "ServiceAccount", "serviceaccounts", short="sa", strategy=Strategy(returns_deleted_object=True)),
-        _resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short="pvc", status=True,
+        _resource("", "v1", "ServiceAccount", "serviceaccounts", short_names="sa", strategy=Strategy(returns_deleted_object=True)),
+        _resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names="pvc", status=True,
                 strategy=persistentvolumes.CLAIMS),
-        _resource("", "v1", "PersistentVolume", "persistentvolumes", short="pv", namespaced=False, status=True,
+        _resource("", "v1", "PersistentVolume", "persistentvolumes", short_names="pv", namespaced=False, status=True,
                 strategy=persistentvolumes.VOLUMES),
-        _resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", short="sc", namespaced=False,
+        _resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", short_names="sc", namespaced=False,
                 strategy=persistentvolumes.CLASSES),
-        _resource("", "v1", "Endpoints", "endpoints", short="ep", strategy=PLAIN),
+        _resource("", "v1", "Endpoints", "endpoints", short_names="ep", strategy=DEFAULT_STRATEGY),
         _resource("batch", "v1", "Job", "jobs", status=True, category="all", strategy=jobs.STRATEGY,
                 fields={"status.successful": path_reader("status.succeeded")}),
-        _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short="hpa", status=True,
+        _resource("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", short_names="hpa", status=True,
                 category="all",
-                strategy=Strategy(default=_autoscaler, prepare_create=_new_autoscaler, validate=_autoscaler_bounds)),
-        _resource("coordination.k8s.io", "v1", "Lease", "leases", strategy=versioned),
-        _resource(RBAC, "v1", "Role", "roles", strategy=Strategy(default=_role, validate_name=names.path_segment)),
+                strategy=Strategy(default=_default_autoscaler, prepare_create=_prepare_autoscaler, validate=_validate_autoscaler)),
+        _resource("coordination.k8s.io", "v1", "Lease", "leases", strategy=lease),
+        _resource(RBAC, "v1", "Role", "roles", strategy=Strategy(default=_default_role, validate_name=names.path_segment)),
         _resource(RBAC, "v1", "RoleBinding", "rolebindings",
-                strategy=Strategy(default=_binding, validate_update=_same_role, validate_name=names.path_segment)),
+                strategy=Strategy(default=_default_binding, validate_update=_validate_role_unchanged, validate_name=names.path_segment)),
         _resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False,
-                strategy=Strategy(default=_role, validate_name=names.path_segment)),
+                strategy=Strategy(default=_default_role, validate_name=names.path_segment)),
         _resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
-                strategy=Strategy(default=_binding, validate_update=_same_role, validate_name=names.path_segment)),
-        _resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short="pc", namespaced=False,
+                strategy=Strategy(default=_default_binding, validate_update=_validate_role_unchanged, validate_name=names.path_segment)),
+        _resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", short_names="pc", namespaced=False,
                 strategy=priority.STRATEGY),
     ]  # fmt: skip

@@ -57,11 +57,11 @@ class Catalog:
         self._custom[definition["metadata"]["name"]] = customresources.resources(definition, self._metadata)
         self._rebuild()
 
-    def forget(self, definition: Json) -> None:
+    def undefine(self, definition: Json) -> None:
         self._custom.pop(definition["metadata"]["name"], None)
         self._rebuild()
 
-    def forget_all(self) -> None:
+    def undefine_all(self) -> None:
         """Serve the built-in resources and nothing else."""
         self._custom.clear()
         self._rebuild()

@@ -25,7 +25,7 @@ AGE = Column("Age", _created, reads="age")
 CREATED_AT = Column("Created At", _created, type="date")
 
 
-def _at(*path: str, missing: Any = "") -> Any:
+def _field(*path: str, missing: Any = "") -> Any:
     def cell(obj: Json) -> Any:
         value: Any = obj
         for name in path:
@@ -35,7 +35,7 @@ def _at(*path: str, missing: Any = "") -> Any:
     return cell
 
 
-def _pairs(labels: Json | None) -> str:
+def _join_pairs(labels: Json | None) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
@@ -53,13 +53,15 @@ def _ready(pod: Json) -> str:
     sidecars = _sidecars(pod)
     inits = pod.get("status", {}).get("initContainerStatuses") or ()
     ready = [
-        one["name"] for one in inits if one["name"] in sidecars and one.get("started") and one.get("ready")
+        status["name"]
+        for status in inits
+        if status["name"] in sidecars and status.get("started") and status.get("ready")
     ]
     if not _init_status(pod) or _initialized(pod):
         ready += [
-            one["name"]
-            for one in _statuses(pod)
-            if one.get("ready") and "running" in (one.get("state") or {})
+            status["name"]
+            for status in _statuses(pod)
+            if status.get("ready") and "running" in (status.get("state") or {})
         ]
     return f"{len(ready)}/{len(pod['spec'].get('containers') or ()) + len(sidecars)}"
 
@@ -84,7 +86,7 @@ def _pod_status(pod: Json) -> str:
     """One word for the state of a pod: its phase, or what holds it up."""
     status = pod.get("status", {})
     word: str = status.get("reason") or status.get("phase", "")
-    if any(one.get("reason") == "SchedulingGated" for one in status.get("conditions") or ()):
+    if any(condition.get("reason") == "SchedulingGated" for condition in status.get("conditions") or ()):
         word = "SchedulingGated"
     initializing = _init_status(pod)
     word = initializing or word
@@ -105,7 +107,7 @@ def _init_status(pod: Json) -> str:
         ):
             continue
         if "terminated" in state:
-            return f"Init:{_ended(state['terminated'])}"
+            return f"Init:{_termination_reason(state['terminated'])}"
         reason = state.get("waiting", {}).get("reason", "")
         if reason and reason != "PodInitializing":
             return f"Init:{reason}"
@@ -113,7 +115,7 @@ def _init_status(pod: Json) -> str:
     return ""
 
 
-def _ended(terminated: Json) -> str:
+def _termination_reason(terminated: Json) -> str:
     if terminated.get("reason"):
         return str(terminated["reason"])
     if terminated.get("signal"):
@@ -128,7 +130,7 @@ def _container_status(pod: Json, word: str) -> str:
         if state.get("waiting", {}).get("reason"):
             word = state["waiting"]["reason"]
         elif "terminated" in state:
-            word = _ended(state["terminated"])
+            word = _termination_reason(state["terminated"])
         elif status.get("ready") and "running" in state:
             running = True
     if word == "Completed" and running:
@@ -144,8 +146,8 @@ def _is_ready(pod: Json) -> bool:
 def _gates(pod: Json) -> str:
     gates = pod["spec"].get("readinessGates") or ()
     conditions = pod.get("status", {}).get("conditions") or ()
-    there = {condition["type"] for condition in conditions if condition.get("status") == "True"}
-    return f"{sum(gate['conditionType'] in there for gate in gates)}/{len(gates)}" if gates else NONE
+    present = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+    return f"{sum(gate['conditionType'] in present for gate in gates)}/{len(gates)}" if gates else NONE
 
 
 def _ports(service: Json) -> str:
@@ -197,7 +199,7 @@ def _completions(job: Json) -> str:
     return f"{done}/{wanted}" if wanted is not None else f"{done}/1 of {job['spec'].get('parallelism', 0)}"
 
 
-def _of_template(field: str) -> Any:
+def _template_containers(field: str) -> Any:
     def cell(job: Json) -> str:
         return ",".join(c.get(field, "") for c in job["spec"]["template"]["spec"].get("containers") or ())
 
@@ -205,7 +207,7 @@ def _of_template(field: str) -> Any:
 
 
 def _job_selector(job: Json) -> str:
-    return _pairs((job["spec"].get("selector") or {}).get("matchLabels"))
+    return _join_pairs((job["spec"].get("selector") or {}).get("matchLabels"))
 
 
 def _targets(autoscaler: Json) -> str:
@@ -255,8 +257,8 @@ MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", 
 
 
 def _modes(given: Iterable[str]) -> str:
-    there = set(given)
-    return ",".join(short for mode, short in MODES.items() if mode in there)
+    present = set(given)
+    return ",".join(short for mode, short in MODES.items() if mode in present)
 
 
 def _phase(obj: Json) -> str:
@@ -265,7 +267,7 @@ def _phase(obj: Json) -> str:
     )
 
 
-def _of_bound(cell: Callable[[Json], Any]) -> Callable[[Json], Any]:
+def _if_bound(cell: Callable[[Json], Any]) -> Callable[[Json], Any]:
     """What is shown of a claim that has a volume."""
     return lambda claim: cell(claim) if claim["spec"].get("volumeName") else ""
 
@@ -276,9 +278,9 @@ def _claimed_by(volume: Json) -> str:
 
 
 def _class_name(storage_class: Json) -> str:
-    marks = storage_class["metadata"].get("annotations") or {}
-    chosen = marks.get("storageclass.kubernetes.io/is-default-class") == "true"
-    return f"{storage_class['metadata']['name']}{' (default)' if chosen else ''}"
+    annotations = storage_class["metadata"].get("annotations") or {}
+    is_default = annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
+    return f"{storage_class['metadata']['name']}{' (default)' if is_default else ''}"
 
 
 def _subjects(kind: str) -> Any:
@@ -305,10 +307,10 @@ def _count(*fields: str) -> Any:
 
 
 def _info(field: str) -> Any:
-    return _at("status", "nodeInfo", field, missing="<unknown>")
+    return _field("status", "nodeInfo", field, missing="<unknown>")
 
 
-NAME_OF_CLASS = Column("Name", _class_name, format="name")
+STORAGE_CLASS_NAME = Column("Name", _class_name, format="name")
 
 
 BINDING = (
@@ -327,26 +329,26 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Status", _pod_status),
         Column("Restarts", _restarts),
         AGE,
-        Column("IP", _at("status", "podIP", missing=NONE), priority=1),
-        Column("Node", _at("spec", "nodeName", missing=NONE), priority=1),
-        Column("Nominated Node", _at("status", "nominatedNodeName", missing=NONE), priority=1),
+        Column("IP", _field("status", "podIP", missing=NONE), priority=1),
+        Column("Node", _field("spec", "nodeName", missing=NONE), priority=1),
+        Column("Nominated Node", _field("status", "nominatedNodeName", missing=NONE), priority=1),
         Column("Readiness Gates", _gates, priority=1),
     ),
     "Service": (
         NAME,
-        Column("Type", _at("spec", "type")),
-        Column("Cluster-IP", _at("spec", "clusterIP", missing=NONE)),
-        Column("External-IP", _at("spec", "externalName", missing=NONE)),
+        Column("Type", _field("spec", "type")),
+        Column("Cluster-IP", _field("spec", "clusterIP", missing=NONE)),
+        Column("External-IP", _field("spec", "externalName", missing=NONE)),
         Column("Port(s)", _ports),
         AGE,
-        Column("Selector", lambda obj: _pairs(obj["spec"].get("selector")), priority=1),
+        Column("Selector", lambda obj: _join_pairs(obj["spec"].get("selector")), priority=1),
     ),
     "Event": (
         Column("Last Seen", _event_seen, reads="age"),
-        Column("Type", _at("type")),
-        Column("Reason", _at("reason")),
+        Column("Type", _field("type")),
+        Column("Reason", _field("reason")),
         Column("Object", _event_object),
-        Column("Subobject", _at("involvedObject", "fieldPath"), priority=1),
+        Column("Subobject", _field("involvedObject", "fieldPath"), priority=1),
         Column("Source", _event_source, priority=1),
         Column("Message", lambda obj: str(obj.get("message", "")).strip()),
         Column("First Seen", _event_first, priority=1, reads="age"),
@@ -356,14 +358,14 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Name", _name, format="name", priority=1),
     ),
     "ConfigMap": (NAME, Column("Data", _count("data", "binaryData")), AGE),
-    "Secret": (NAME, Column("Type", _at("type")), Column("Data", _count("data")), AGE),
-    "Namespace": (NAME, Column("Status", _at("status", "phase")), AGE),
+    "Secret": (NAME, Column("Type", _field("type")), Column("Data", _count("data")), AGE),
+    "Namespace": (NAME, Column("Status", _field("status", "phase")), AGE),
     "Node": (
         NAME,
         Column("Status", _node_status),
         Column("Roles", _node_roles),
         AGE,
-        Column("Version", _at("status", "nodeInfo", "kubeletVersion")),
+        Column("Version", _field("status", "nodeInfo", "kubeletVersion")),
         Column("Internal-IP", _node_address("InternalIP"), priority=1),
         Column("External-IP", _node_address("ExternalIP"), priority=1),
         Column("OS-Image", _info("osImage"), priority=1),
@@ -374,34 +376,34 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
     "PersistentVolumeClaim": (
         NAME,
         Column("Status", _phase),
-        Column("Volume", _at("spec", "volumeName")),
-        Column("Capacity", _of_bound(_at("status", "capacity", "storage", missing="0"))),
+        Column("Volume", _field("spec", "volumeName")),
+        Column("Capacity", _if_bound(_field("status", "capacity", "storage", missing="0"))),
         Column(
-            "Access Modes", _of_bound(lambda claim: _modes(claim.get("status", {}).get("accessModes") or ()))
+            "Access Modes", _if_bound(lambda claim: _modes(claim.get("status", {}).get("accessModes") or ()))
         ),
-        Column("StorageClass", _at("spec", "storageClassName")),
-        Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", missing="<unset>")),
+        Column("StorageClass", _field("spec", "storageClassName")),
+        Column("VolumeAttributesClass", _field("spec", "volumeAttributesClassName", missing="<unset>")),
         AGE,
-        Column("VolumeMode", _at("spec", "volumeMode"), priority=1),
+        Column("VolumeMode", _field("spec", "volumeMode"), priority=1),
     ),
     "PersistentVolume": (
         NAME,
-        Column("Capacity", _at("spec", "capacity", "storage", missing="0")),
+        Column("Capacity", _field("spec", "capacity", "storage", missing="0")),
         Column("Access Modes", lambda volume: _modes(volume["spec"].get("accessModes") or ())),
-        Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy")),
+        Column("Reclaim Policy", _field("spec", "persistentVolumeReclaimPolicy")),
         Column("Status", _phase),
         Column("Claim", _claimed_by),
-        Column("StorageClass", _at("spec", "storageClassName")),
-        Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", missing="<unset>")),
-        Column("Reason", _at("status", "reason")),
+        Column("StorageClass", _field("spec", "storageClassName")),
+        Column("VolumeAttributesClass", _field("spec", "volumeAttributesClassName", missing="<unset>")),
+        Column("Reason", _field("status", "reason")),
         AGE,
-        Column("VolumeMode", _at("spec", "volumeMode", missing="<unset>"), priority=1),
+        Column("VolumeMode", _field("spec", "volumeMode", missing="<unset>"), priority=1),
     ),
     "StorageClass": (
-        NAME_OF_CLASS,
-        Column("Provisioner", _at("provisioner")),
-        Column("ReclaimPolicy", _at("reclaimPolicy", missing="Delete")),
-        Column("VolumeBindingMode", _at("volumeBindingMode", missing="Immediate")),
+        STORAGE_CLASS_NAME,
+        Column("Provisioner", _field("provisioner")),
+        Column("ReclaimPolicy", _field("reclaimPolicy", missing="Delete")),
+        Column("VolumeBindingMode", _field("volumeBindingMode", missing="Immediate")),
         Column("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
         AGE,
     ),
@@ -412,8 +414,8 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Completions", _completions),
         Column("Duration", lambda obj: obj.get("status") or {}, reads="duration"),
         AGE,
-        Column("Containers", _of_template("name"), priority=1),
-        Column("Images", _of_template("image"), priority=1),
+        Column("Containers", _template_containers("name"), priority=1),
+        Column("Images", _template_containers("image"), priority=1),
         Column("Selector", _job_selector, priority=1),
     ),
     "HorizontalPodAutoscaler": (
@@ -421,20 +423,20 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Reference", _reference),
         Column("Targets", _targets),
         Column("MinPods", lambda obj: str(obj["spec"].get("minReplicas", "<unset>"))),
-        Column("MaxPods", _at("spec", "maxReplicas")),
-        Column("Replicas", _at("status", "currentReplicas", missing=0)),
+        Column("MaxPods", _field("spec", "maxReplicas")),
+        Column("Replicas", _field("status", "currentReplicas", missing=0)),
         AGE,
     ),
-    "Lease": (NAME, Column("Holder", _at("spec", "holderIdentity")), AGE),
+    "Lease": (NAME, Column("Holder", _field("spec", "holderIdentity")), AGE),
     "Role": (NAME, CREATED_AT),
     "ClusterRole": (NAME, CREATED_AT),
     **dict.fromkeys(("ClusterRoleBinding", "RoleBinding"), BINDING),
     "PriorityClass": (
         NAME,
-        Column("Value", _at("value", missing=0), type="integer"),
-        Column("Global-Default", _at("globalDefault", missing=False), type="boolean"),
+        Column("Value", _field("value", missing=0), type="integer"),
+        Column("Global-Default", _field("globalDefault", missing=False), type="boolean"),
         AGE,
-        Column("PreemptionPolicy", _at("preemptionPolicy")),
+        Column("PreemptionPolicy", _field("preemptionPolicy")),
     ),
     "CustomResourceDefinition": (NAME, CREATED_AT),
 }

@@ -12,7 +12,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resource import Strategy
 
 LIMIT_BYTES = 2**20
-NEEDED = {
+REQUIRED_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
@@ -22,38 +22,38 @@ NEEDED = {
 
 
 def _secret(secret: Json) -> Json:
-    plain = secret.pop("stringData", None)
-    if plain:
-        encoded = {key: b64encode(value.encode()).decode() for key, value in plain.items()}
+    texts = secret.pop("stringData", None)
+    if texts:
+        encoded = {key: b64encode(value.encode()).decode() for key, value in texts.items()}
         secret["data"] = {**(secret.get("data") or {}), **encoded}
     secret.setdefault("type", "Opaque")
     return secret
 
 
-def _config_map_problems(config_map: Json) -> Iterator[FieldError]:
+def _validate_config_map(config_map: Json) -> Iterator[FieldError]:
     data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
     for key in data:
-        yield from _key("data", key)
+        yield from _validate_key("data", key)
         if key in binary:
             yield field_errors.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
-        yield from _key("binaryData", key)
+        yield from _validate_key("binaryData", key)
     if sum(len(text.encode()) for text in data.values()) + _size_bytes(binary) > LIMIT_BYTES:
         yield field_errors.too_long("[]", LIMIT_BYTES)
 
 
-def _secret_problems(secret: Json) -> Iterator[FieldError]:
+def _validate_secret(secret: Json) -> Iterator[FieldError]:
     data = secret.get("data") or {}
     for key in data:
-        yield from _key("data", key)
+        yield from _validate_key("data", key)
     if _size_bytes(data) > LIMIT_BYTES:
         yield field_errors.too_long("data", LIMIT_BYTES)
-    for key in NEEDED.get(secret.get("type", ""), ()):
+    for key in REQUIRED_KEYS.get(secret.get("type", ""), ()):
         if key not in data:
             yield field_errors.required(f"data[{key}]")
 
 
-def _key(field: str, key: str) -> Iterator[FieldError]:
+def _validate_key(field: str, key: str) -> Iterator[FieldError]:
     if wrong := names.config_key(key):
         yield field_errors.invalid(f"{field}[{key}]", key, wrong)
 
@@ -62,7 +62,7 @@ def _size_bytes(encoded: dict[str, str]) -> int:
     return sum(len(b64decode(text)) for text in encoded.values())
 
 
-def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
+def _validate_immutable(new: Json, old: Json) -> Iterator[FieldError]:
     if not old.get("immutable"):
         return
     for name in ("data", "binaryData"):
@@ -72,5 +72,5 @@ def _fixed_when_immutable(new: Json, old: Json) -> Iterator[FieldError]:
         yield field_errors.forbidden("immutable", "field is immutable when `immutable` is set")
 
 
-CONFIG_MAPS = Strategy(validate=_config_map_problems, validate_update=_fixed_when_immutable)
-SECRETS = Strategy(default=_secret, validate=_secret_problems, validate_update=_fixed_when_immutable)
+CONFIG_MAPS = Strategy(validate=_validate_config_map, validate_update=_validate_immutable)
+SECRETS = Strategy(default=_secret, validate=_validate_secret, validate_update=_validate_immutable)

@@ -50,7 +50,7 @@ def prepare(definition: Json) -> Json:
     return definition
 
 
-def settle(definition: Json) -> Json:
+def prepare_update(definition: Json) -> Json:
     """A changed definition: the version that is stored from now on is remembered beside those that were."""
     status, storage = definition.get("status") or {}, _storage(definition)
     stored = status.get("storedVersions") or []
@@ -91,7 +91,7 @@ def validate(definition: Json) -> Iterator[FieldError]:
         detail = "must have exactly one version marked as storage version"
         yield field_errors.invalid("spec.versions", versions, detail)
     for i, version in enumerate(versions):
-        yield from _version(version, f"spec.versions[{i}]")
+        yield from _validate_version(version, f"spec.versions[{i}]")
 
 
 def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
@@ -107,7 +107,7 @@ def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
             yield field_errors.invalid(f"status.storedVersions[{i}]", name, detail)
 
 
-def _version(version: Json, path: str) -> Iterator[FieldError]:
+def _validate_version(version: Json, path: str) -> Iterator[FieldError]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if not schema:
         yield field_errors.required(f"{path}.schema.openAPIV3Schema")
@@ -129,7 +129,7 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
 STRATEGY = Strategy(
     default=default,
     prepare_create=prepare,
-    prepare_update=settle,
+    prepare_update=prepare_update,
     validate=validate,
     validate_update=validate_update,
     counts_generation=True,
@@ -223,7 +223,7 @@ def _columns(given: list[Json] | None) -> tuple[Column, ...]:
     return NAME, *(
         Column(
             column["name"],
-            _typed(json_path(column["jsonPath"]), column["type"]),
+            _typed_cell(json_path(column["jsonPath"]), column["type"]),
             type=column["type"],
             reads="age" if column["type"] == "date" else "",
             unknown=None,
@@ -235,7 +235,7 @@ def _columns(given: list[Json] | None) -> tuple[Column, ...]:
     )
 
 
-def _typed(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]:
+def _typed_cell(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]:
     """What a column of a type shows: texts of anything, else only values of that type."""
 
     def cell(obj: Json) -> Any:

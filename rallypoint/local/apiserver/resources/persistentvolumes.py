@@ -13,24 +13,24 @@ from rallypoint.local.apiserver.resources.resource import Strategy
 
 CLAIM_FINALIZER = "kubernetes.io/pvc-protection"
 VOLUME_FINALIZER = "kubernetes.io/pv-protection"
-NO_SOURCE = {
+NOT_A_SOURCE = {
     "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName", "volumeAttributesClassName", "volumeMode",
 }  # fmt: skip
 """What a volume's spec has beside the one thing that it is made of."""
 
 
-def _claim(claim: Json) -> Json:
+def _default_claim(claim: Json) -> Json:
     claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     return claim
 
 
 def _new_claim(claim: Json) -> Json:
     claim["status"] = {"phase": "Pending"}
-    return _protected(claim, CLAIM_FINALIZER)
+    return _add_finalizer(claim, CLAIM_FINALIZER)
 
 
-def _claim_problems(claim: Json) -> Iterator[FieldError]:
+def _validate_claim(claim: Json) -> Iterator[FieldError]:
     spec = claim.get("spec") or {}
     if not spec.get("accessModes"):
         yield field_errors.required("spec.accessModes", "at least 1 access mode is required")
@@ -38,7 +38,7 @@ def _claim_problems(claim: Json) -> Iterator[FieldError]:
         yield field_errors.required("spec.resources[storage]")
 
 
-def _volume(volume: Json) -> Json:
+def _default_volume(volume: Json) -> Json:
     spec = volume.setdefault("spec", {})
     spec.setdefault("volumeMode", "Filesystem")
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
@@ -52,10 +52,10 @@ def _new_volume(volume: Json) -> Json:
         "phase": "Pending",
         "lastPhaseTransitionTime": volume["metadata"].get("creationTimestamp"),
     }
-    return _protected(volume, VOLUME_FINALIZER)
+    return _add_finalizer(volume, VOLUME_FINALIZER)
 
 
-def _volume_problems(volume: Json) -> Iterator[FieldError]:
+def _validate_volume(volume: Json) -> Iterator[FieldError]:
     spec = volume.get("spec") or {}
     if set(spec.get("capacity") or ()) != {"storage"}:
         yield field_errors.not_supported("spec.capacity", spec.get("capacity"), ["storage"])
@@ -63,11 +63,11 @@ def _volume_problems(volume: Json) -> Iterator[FieldError]:
         yield field_errors.required("spec.accessModes")
     if not spec.get("capacity"):
         yield field_errors.required("spec.capacity")
-    if not set(spec) - NO_SOURCE:
+    if not set(spec) - NOT_A_SOURCE:
         yield field_errors.required("spec", "must specify a volume type")
 
 
-def _protected(obj: Json, finalizer: str) -> Json:
+def _add_finalizer(obj: Json, finalizer: str) -> Json:
     """What is in use does not go before that has ended."""
     given = obj["metadata"]
     if finalizer not in given.get("finalizers", ()):
@@ -75,21 +75,24 @@ def _protected(obj: Json, finalizer: str) -> Json:
     return obj
 
 
-def _class(storage_class: Json) -> Json:
+def _default_class(storage_class: Json) -> Json:
     storage_class.setdefault("reclaimPolicy", "Delete")
     storage_class.setdefault("volumeBindingMode", "Immediate")
     return storage_class
 
 
-def _class_problems(storage_class: Json) -> Iterator[FieldError]:
+def _validate_class(storage_class: Json) -> Iterator[FieldError]:
     if not storage_class.get("provisioner"):
         yield field_errors.required("provisioner", storage_class.get("provisioner") or "")
 
 
 CLAIMS = Strategy(
-    default=_claim, prepare_create=_new_claim, validate=_claim_problems, returns_deleted_object=True
+    default=_default_claim, prepare_create=_new_claim, validate=_validate_claim, returns_deleted_object=True
 )
 VOLUMES = Strategy(
-    default=_volume, prepare_create=_new_volume, validate=_volume_problems, returns_deleted_object=True
+    default=_default_volume,
+    prepare_create=_new_volume,
+    validate=_validate_volume,
+    returns_deleted_object=True,
 )
-CLASSES = Strategy(default=_class, validate=_class_problems, returns_deleted_object=True)
+CLASSES = Strategy(default=_default_class, validate=_validate_class, returns_deleted_object=True)

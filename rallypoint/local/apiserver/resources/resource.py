@@ -8,22 +8,22 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.names import subdomain
 from rallypoint.local.apiserver.apimachinery.selectors import FieldReader, path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.structural import Node, shape
+from rallypoint.local.apiserver.schema.structural import Node, prune_and_default
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
-def _as_it_is(obj: Json) -> Json:
+def _unchanged(obj: Json) -> Json:
     return obj
 
 
-def _nothing(obj: Json) -> Iterable[FieldError]:
+def _no_errors(obj: Json) -> Iterable[FieldError]:
     return ()
 
 
-def _no_change(new: Json, old: Json) -> Iterable[FieldError]:
+def _no_update_errors(new: Json, old: Json) -> Iterable[FieldError]:
     return ()
 
 
@@ -31,12 +31,12 @@ def _no_change(new: Json, old: Json) -> Iterable[FieldError]:
 class Strategy:
     """What a kind does differently from the others when it is written."""
 
-    default: Callable[[Json], Json] = _as_it_is
+    default: Callable[[Json], Json] = _unchanged
     """Fills in what was left out; runs on every write, after the schema."""
-    prepare_create: Callable[[Json], Json] = _as_it_is
+    prepare_create: Callable[[Json], Json] = _unchanged
     """Makes a new object ready: first status, what admission adds."""
-    validate: Callable[[Json], Iterable[FieldError]] = _nothing
-    validate_update: Callable[[Json, Json], Iterable[FieldError]] = _no_change
+    validate: Callable[[Json], Iterable[FieldError]] = _no_errors
+    validate_update: Callable[[Json, Json], Iterable[FieldError]] = _no_update_errors
     """Of the new and the old object; besides ``validate`` of the new one."""
     validate_name: Callable[[str], str] = subdomain
     """What is wrong with a name; "" when nothing is."""
@@ -48,7 +48,7 @@ class Strategy:
     """Whether a PUT must say which version it replaces."""
     allows_create_on_update: bool = False
     """Whether a PUT of a missing object creates it."""
-    prepare_update: Callable[[Json], Json] = _as_it_is
+    prepare_update: Callable[[Json], Json] = _unchanged
     """The last word on what takes the place of another object, once what it may not change is as it was."""
     returns_deleted_object: bool = False
     """Whether a deletion answers with the object instead of a Status."""
@@ -134,7 +134,7 @@ class Resource:
     def read(self, obj: Json) -> Json:
         """A stored object as it is read: by the schema of the version that it is stored in, whichever is asked for."""
         form = self.forms.get(obj["apiVersion"])
-        return obj if form is None else shape(form, obj, [])
+        return obj if form is None else prune_and_default(form, obj, [])
 
     def read_back(self, obj: Json) -> Json:
         """An object that has come through this version, once it is stored."""

@@ -18,12 +18,12 @@ TARGET = Path(__file__).with_name("core.json")
 
 REF = "#/components/schemas/"
 
-KEPT = (
+KEPT_FIELDS = (
     "type", "format", "required", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type", "x-kubernetes-patch-merge-key", "x-kubernetes-patch-strategy",
 )  # fmt: skip
 
-ROOTS = {
+KINDS = {
     "": {
         "Pod", "Service", "ConfigMap", "Secret", "Namespace", "Node", "ServiceAccount", "Event", "Endpoints",
         "PersistentVolume", "PersistentVolumeClaim", "Binding",
@@ -43,10 +43,10 @@ VERSIONS = {("autoscaling", "HorizontalPodAutoscaler"): "v2"}
 """Where a group serves a kind in more than one version, the one that is kept."""
 
 
-def trimmed(schema: Json) -> Json:
+def trim(schema: Json) -> Json:
     """A schema without what no reader needs."""
-    schema = _unwrapped(schema)
-    result: Json = {key: schema[key] for key in KEPT if key in schema}
+    schema = _unwrap(schema)
+    result: Json = {key: schema[key] for key in KEPT_FIELDS if key in schema}
     if schema.get("format") == "int-or-string" or "oneOf" in schema:
         return {"x-kubernetes-int-or-string": True, "format": schema.get("format", "quantity")}
     if "$ref" in schema:
@@ -54,16 +54,16 @@ def trimmed(schema: Json) -> Json:
     if schema.get("default"):
         result["default"] = schema["default"]
     if "properties" in schema:
-        result["properties"] = {name: trimmed(part) for name, part in schema["properties"].items()}
+        result["properties"] = {name: trim(part) for name, part in schema["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            result[key] = trimmed(schema[key])
+            result[key] = trim(schema[key])
     if result == {"type": "object"}:
         result["x-kubernetes-preserve-unknown-fields"] = True
     return result
 
 
-def _unwrapped(schema: Json) -> Json:
+def _unwrap(schema: Json) -> Json:
     """A reference that stands in an ``allOf`` of one, beside its description and default."""
     if len(schema.get("allOf", ())) != 1:
         return schema
@@ -83,21 +83,21 @@ def references(schema: Any) -> set[str]:
 
 def collect(documents: list[Json]) -> Json:
     """The kept kinds (``group/kind`` to definition name) and every definition that they need."""
-    every: dict[str, Json] = {}
+    schemas: dict[str, Json] = {}
     for document in documents:
-        every |= document["components"]["schemas"]
+        schemas |= document["components"]["schemas"]
     kinds: dict[str, str] = {}
-    for name, schema in every.items():
+    for name, schema in schemas.items():
         for gvk in schema.get("x-kubernetes-group-version-kind", ()):
             group, kind = gvk["group"], gvk["kind"]
-            if kind in ROOTS.get(group, ()) and gvk["version"] == VERSIONS.get((group, kind), "v1"):
+            if kind in KINDS.get(group, ()) and gvk["version"] == VERSIONS.get((group, kind), "v1"):
                 kinds[f"{group}/{kind}"] = name
-    waiting, definitions = sorted(kinds.values()), dict[str, Json]()
-    while waiting:
-        name = waiting.pop()
+    pending, definitions = sorted(kinds.values()), dict[str, Json]()
+    while pending:
+        name = pending.pop()
         if name not in definitions:
-            definitions[name] = trimmed(every[name])
-            waiting += sorted(references(definitions[name]))
+            definitions[name] = trim(schemas[name])
+            pending += sorted(references(definitions[name]))
     return {"kinds": dict(sorted(kinds.items())), "definitions": dict(sorted(definitions.items()))}
 
 

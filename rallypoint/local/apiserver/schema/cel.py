@@ -46,7 +46,7 @@ class Rule:
     message_program: Any
     reason: str
     field_path: str
-    transition: bool
+    is_transition: bool
 
     @classmethod
     def parse(cls, rule: Json) -> "Rule":
@@ -56,21 +56,21 @@ class Rule:
             ValueError: the expression cannot be parsed.
         """
         source = rule["rule"].strip()
-        worded = rule.get("messageExpression", "")
+        expression = rule.get("messageExpression", "")
         return cls(
             source=source,
             program=cel.compile(source),
             message=rule.get("message", "") or f"failed rule: {source}",
-            message_program=cel.compile(worded) if worded else None,
+            message_program=cel.compile(expression) if expression else None,
             reason=rule.get("reason", "FieldValueInvalid"),
             field_path=rule.get("fieldPath", ""),
-            transition=re.search(r"\boldSelf\b", source) is not None
+            is_transition=re.search(r"\boldSelf\b", source) is not None
             and not rule.get("optionalOldSelf", False),
         )
 
     def check(self, value: Any, old: Any, path: str) -> FieldError | None:
         """What the rule holds against a value; None when it agrees or does not apply."""
-        if self.transition and old is MISSING:
+        if self.is_transition and old is MISSING:
             return None
         CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})
         try:
@@ -80,14 +80,16 @@ class Rule:
         except (ValueError, TypeError, RuntimeError, KeyError, IndexError) as error:
             message = f"rule: {self.source}: evaluation failed: {error}"
         shown = quoted(value) + ": " if not isinstance(value, dict | list) else ""
-        words = f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
+        message_text = (
+            f"{REASONS[self.reason]}: {shown}{message}" if self.reason == "FieldValueInvalid" else ""
+        )
         return FieldError(
-            self.reason, f"{path}{self.field_path}", words or f"{REASONS[self.reason]}: {message}"
+            self.reason, f"{path}{self.field_path}", message_text or f"{REASONS[self.reason]}: {message}"
         )
 
     def _message(self) -> str:
         if self.message_program is not None:
-            worded = self.message_program.execute(CONTEXT)
-            if isinstance(worded, str) and worded.strip():
-                return worded
+            expression = self.message_program.execute(CONTEXT)
+            if isinstance(expression, str) and expression.strip():
+                return expression
         return self.message

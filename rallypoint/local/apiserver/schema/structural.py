@@ -38,7 +38,7 @@ class Node:
     defaults: tuple[tuple[str, Any], ...] = ()
     """Of the properties, those that have one."""
     nullable: bool = False
-    keeps_unknown: bool = False
+    preserve_unknown_fields: bool = False
     int_or_string: bool = False
     list_type: str = "atomic"
     map_keys: tuple[str, ...] = ()
@@ -49,8 +49,8 @@ class Node:
     limits: dict[str, Any] = field(default_factory=dict)
     pattern: re.Pattern[str] | None = None
     rules: tuple[Rule, ...] = ()
-    embedded: bool = False
-    omits_empty: bool = False
+    embedded_resource: bool = False
+    omit_empty: bool = False
     """Whether an empty list or map counts as nothing, as in Go's structs."""
 
 
@@ -77,12 +77,12 @@ class Compiler:
 
     def compile(self, schema: Json) -> Node:
         if "$ref" in schema:
-            return self._refer(schema)
+            return self._compile_reference(schema)
         node = Node()
         self._fill(node, schema)
         return node
 
-    def _refer(self, schema: Json) -> Node:
+    def _compile_reference(self, schema: Json) -> Node:
         target = self.definition(schema["$ref"])
         if len(schema) == 1:
             return target
@@ -103,7 +103,9 @@ class Compiler:
             (name, part.default) for name, part in node.properties.items() if part.default is not MISSING
         )
         node.nullable = schema.get("nullable", False)
-        node.keeps_unknown = schema.get("x-kubernetes-preserve-unknown-fields", False) or more is True
+        node.preserve_unknown_fields = (
+            schema.get("x-kubernetes-preserve-unknown-fields", False) or more is True
+        )
         node.int_or_string = schema.get("x-kubernetes-int-or-string", False)
         node.list_type = schema.get("x-kubernetes-list-type", "atomic")
         node.map_keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
@@ -114,24 +116,26 @@ class Compiler:
         node.limits = {name: schema[name] for name in LIMITS if name in schema}
         node.pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
         node.rules = tuple(Rule.parse(rule) for rule in schema.get("x-kubernetes-validations", ()))
-        node.omits_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
-        node.embedded = schema.get("x-kubernetes-embedded-resource", False)
+        node.omit_empty = self._omit_empty and (node.type == "array" or node.additional is not None)
+        node.embedded_resource = schema.get("x-kubernetes-embedded-resource", False)
 
 
-def shape(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
+def prune_and_default(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
     """The value without what the schema does not know, with its defaults; ``unknown`` collects the paths dropped."""
     if isinstance(value, dict):
-        return _shape_object(node, value, unknown, path)
+        return _prune_object(node, value, unknown, path)
     if isinstance(value, list) and node.items is not None:
-        shaped = [shape(node.items, item, unknown, f"{path}[{i}]") for i, item in enumerate(value)]
-        return value if all(new is old for new, old in zip(shaped, value, strict=True)) else shaped
+        pruned = [
+            prune_and_default(node.items, item, unknown, f"{path}[{i}]") for i, item in enumerate(value)
+        ]
+        return value if all(new is old for new, old in zip(pruned, value, strict=True)) else pruned
     if node.format == "quantity" and isinstance(value, str | int | float):
         canonical = quantity.canonical(str(value))
         return value if canonical is None or canonical == value else canonical
     return value
 
 
-def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Json:
+def _prune_object(node: Node, value: Json, unknown: list[str], path: str) -> Json:
     if node.type not in ("object", ""):
         return value
     result: Json = {}
@@ -139,7 +143,11 @@ def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Jso
     for name, old in value.items():
         part = node.properties.get(name) or node.additional
         if part is None:
-            if node.keeps_unknown or not node.type or (node.embedded and name in EMBEDDED):
+            if (
+                node.preserve_unknown_fields
+                or not node.type
+                or (node.embedded_resource and name in EMBEDDED_RESOURCE_FIELDS)
+            ):
                 result[name] = old
             else:
                 unknown.append(f"{path}.{name}" if path else name)
@@ -148,30 +156,34 @@ def _shape_object(node: Node, value: Json, unknown: list[str], path: str) -> Jso
         if old is None and not part.nullable and (part.type or part.int_or_string):
             changed = True
             continue
-        new = shape(part, old, unknown, f"{path}.{name}" if path else name)
-        if part.omits_empty and not new and name not in node.required:
+        new = prune_and_default(part, old, unknown, f"{path}.{name}" if path else name)
+        if part.omit_empty and not new and name not in node.required:
             changed = True
             continue
         result[name] = new
         changed = changed or new is not old
     for name, default in node.defaults:
         if name not in result:
-            filled = shape(node.properties[name], copy.deepcopy(default), unknown, f"{path}.{name}")
+            filled = prune_and_default(
+                node.properties[name], copy.deepcopy(default), unknown, f"{path}.{name}"
+            )
             result[name] = filled
             changed = True
     return result if changed else value
 
 
-EMBEDDED = ("apiVersion", "kind", "metadata")
+EMBEDDED_RESOURCE_FIELDS = ("apiVersion", "kind", "metadata")
 
 JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-WHOLE = {"int32": 2**31, "int64": 2**63}
+INTEGER_BOUNDS = {"int32": 2**31, "int64": 2**63}
 """What integers of a format stay below."""
-NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
+NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
 
-QUANTITIES = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+INVALID_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,56 +191,56 @@ class TypeMismatch:
     """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
 
     path: str
-    holder: str
+    struct: str
     given: str
     wanted: str
 
     @override
     def __str__(self) -> str:
-        place = f"{self.holder}.{self.path}" if self.holder else self.path
-        return f"json: cannot unmarshal {self.given} into Go struct field {place} of type {self.wanted}"
+        field_path = f"{self.struct}.{self.path}" if self.struct else self.path
+        return f"json: cannot unmarshal {self.given} into Go struct field {field_path} of type {self.wanted}"
 
 
-def mistyped(node: Node, value: Any, path: str = "", holder: str = "") -> TypeMismatch | str | None:
+def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "") -> TypeMismatch | str | None:
     """The first value that does not fit its field, or what is wrong with it; nothing else about it is asked."""
-    if node.format == "quantity" and value is not None and _is_no_quantity(value):
-        return QUANTITIES
+    if node.format == "quantity" and value is not None and _is_invalid_quantity(value):
+        return INVALID_QUANTITY
     if value is None or node.int_or_string or not node.type:
         return None
     if not _fits(node, value):
-        return TypeMismatch(path, holder, _given(node, value), _go_type(node))
-    if node.format == "byte" and (end := _beyond_base64(value)) is not None:
+        return TypeMismatch(path, struct, _json_type(node, value), _go_type(node))
+    if node.format == "byte" and (end := _base64_error_offset(value)) is not None:
         return f"illegal base64 data at input byte {end}"
     if isinstance(value, dict):
-        inner = node.name.rpartition(".")[2] or holder
+        inner = node.name.rpartition(".")[2] or struct
         for name, item in value.items():
             part = node.properties.get(name)
-            place = path if part is None else f"{path}.{name}".lstrip(".")
+            field_path = path if part is None else f"{path}.{name}".lstrip(".")
             part = part or node.additional
-            if part is not None and (found := mistyped(part, item, place, inner)):
+            if part is not None and (found := find_type_mismatch(part, item, field_path, inner)):
                 return found
     elif isinstance(value, list) and node.items is not None:
         for item in value:
-            if found := mistyped(node.items, item, path, holder):
+            if found := find_type_mismatch(node.items, item, path, struct):
                 return found
     return None
 
 
-def _given(node: Node, value: Any) -> str:
+def _json_type(node: Node, value: Any) -> str:
     """What a value is, as Go says it: a number that is not one of its field is spelled."""
     given = JSON_TYPES[type(value)]
     return f"{given} {value}" if node.type == "integer" and given == "number" else given
 
 
-def _beyond_base64(text: str) -> int | None:
+def _base64_error_offset(text: str) -> int | None:
     """Where a text stops to be base64; None where it does not."""
-    if wrong := NO_BASE64.search(text):
+    if wrong := NOT_BASE64.search(text):
         return wrong.start()
     plain = text.replace("\r", "").replace("\n", "")
     return len(plain) // 4 * 4 if len(plain) % 4 else None
 
 
-def _is_no_quantity(value: Any) -> bool:
+def _is_invalid_quantity(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return True
     return quantity.canonical(str(value)) is None
@@ -245,7 +257,7 @@ def _fits(node: Node, value: Any) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            bound = WHOLE.get(node.format, math.inf)
+            bound = INTEGER_BOUNDS.get(node.format, math.inf)
             return isinstance(value, int) and not isinstance(value, bool) and -bound <= value < bound
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)

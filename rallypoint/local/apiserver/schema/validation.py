@@ -12,8 +12,8 @@ import orjson
 from rallypoint.local.apiserver.apimachinery import field_errors
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.schema.cel import MISSING as NO_OLD
-from rallypoint.local.apiserver.schema.structural import WHOLE, Node
+from rallypoint.local.apiserver.schema.cel import MISSING as NO_OLD_VALUE
+from rallypoint.local.apiserver.schema.structural import INTEGER_BOUNDS, Node
 
 UNCHECKED = FieldError(
     "FieldValueInvalid",
@@ -29,7 +29,7 @@ BLOCKING = {
 """Errors after which rules are not asked, as they rely on types and sizes."""
 
 
-def problems(
+def validate(
     node: Node,
     value: Json,
     old: Json | None,
@@ -44,24 +44,30 @@ def problems(
     With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already,
     ``later`` what is told between the schema and the rules.
     """
-    before = NO_OLD if old is None else old
+    before = NO_OLD_VALUE if old is None else old
     if part:
         inner = node.properties.get(part) or Node()
-        errors = _structural(inner, value.get(part), before.get(part, NO_OLD) if old is not None else NO_OLD)
+        errors = _validate_structure(
+            inner, value.get(part), before.get(part, NO_OLD_VALUE) if old is not None else NO_OLD_VALUE
+        )
         found = [FieldError(error.reason, _join(part, error.field), error.message) for error in errors]
     else:
-        found = _structural(node, value, before)
+        found = _validate_structure(node, value, before)
     found += later
     if any(error.reason in BLOCKING for error in (*earlier, *found)):
         return [*found, UNCHECKED] if _has_rules(node) else found
-    return [*found, *_rules(node, value, before, "")]
+    return [*found, *_validate_rules(node, value, before, "")]
 
 
-def _structural(node: Node, value: Any, old: Any) -> list[FieldError]:
-    return [] if value is None else [*_values(node, value, old, ""), *_unique(node, value, old, "")]
+def _validate_structure(node: Node, value: Any, old: Any) -> list[FieldError]:
+    return (
+        []
+        if value is None
+        else [*_validate_values(node, value, old, ""), *_validate_uniqueness(node, value, old, "")]
+    )
 
 
-def enumerated(node: Node, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
+def validate_enums(node: Node, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
     """The values of built-in objects that are not among those their fields allow; what is still the same is fine."""
     if value is old:
         return
@@ -69,10 +75,10 @@ def enumerated(node: Node, value: Any, old: Any, path: str = "") -> Iterator[Fie
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from enumerated(part, item, _member(old, name), _join(path, name))
+                yield from validate_enums(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
         for i, item in enumerate(value):
-            yield from enumerated(node.items, item, NO_OLD, f"{path}[{i}]")
+            yield from validate_enums(node.items, item, NO_OLD_VALUE, f"{path}[{i}]")
     elif node.enum and value and value not in node.enum:
         yield field_errors.not_supported(path, value, node.enum)
 
@@ -81,7 +87,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+def _validate_values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value == old:
         return
     wrong = list(_type_errors(node, value, path))
@@ -92,7 +98,7 @@ def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]
         return
     if node.enum and value not in node.enum:
         yield field_errors.not_supported(path, value, node.enum)
-    yield from _limits(node, value, path)
+    yield from _validate_limits(node, value, path)
     if isinstance(value, dict):
         for name in node.required:
             if name not in value:
@@ -100,15 +106,15 @@ def _values(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _values(part, item, _member(old, name), _join(path, name))
+                yield from _validate_values(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
-        befores = _correlated(node, old)
+        old_items = _old_items_by_key(node, old)
         for i, item in enumerate(value):
-            yield from _values(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+            yield from _validate_values(node.items, item, _old_item(node, old_items, item), f"{path}[{i}]")
 
 
-def _member(old: Any, name: str) -> Any:
-    return old.get(name, NO_OLD) if isinstance(old, dict) else NO_OLD
+def _old_member(old: Any, name: str) -> Any:
+    return old.get(name, NO_OLD_VALUE) if isinstance(old, dict) else NO_OLD_VALUE
 
 
 def json_type(value: Any) -> str:
@@ -134,39 +140,43 @@ def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
     """Why a value is not of the type of its field; of a number also, why it does not fit its format."""
     given = json_type(value)
     wanted = "integer,string" if node.int_or_string else node.type
-    whole = wanted == "integer" and isinstance(value, float) and value.is_integer()
+    integral = wanted == "integer" and isinstance(value, float) and value.is_integer()
     number = wanted == "number" and given == "integer"
-    fits = not wanted or given in wanted.split(",") or number or whole or (value is None and node.nullable)
+    fits = not wanted or given in wanted.split(",") or number or integral or (value is None and node.nullable)
     if wanted == "integer" and given == "number" and node.format:
         given, wanted = "float64", node.format
     if not fits:
         yield field_errors.type_invalid(path, given, f'{path} in body must be of type {wanted}: "{given}"')
-    if node.type == "integer" and isinstance(value, int | float) and not _in_format(node, value, whole=whole):
+    if (
+        node.type == "integer"
+        and isinstance(value, int | float)
+        and not _fits_format(node, value, integral=integral)
+    ):
         form = f"with format {node.format}" if node.format else "(default format)"
         text = f'Invalid value: "": Checked value must be of type integer {form} in {path}'
         yield FieldError("FieldValueInvalid", "<nil>", text)
 
 
-def _in_format(node: Node, value: float, *, whole: bool) -> bool:
-    bound = WHOLE.get(node.format, math.inf)
-    return (isinstance(value, int) or whole) and -bound <= value < bound
+def _fits_format(node: Node, value: float, *, integral: bool) -> bool:
+    bound = INTEGER_BOUNDS.get(node.format, math.inf)
+    return (isinstance(value, int) or integral) and -bound <= value < bound
 
 
-def _limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
+def _validate_limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
     limits = node.limits
     if isinstance(value, str):
-        yield from _text(node, value, path)
+        yield from _validate_string(node, value, path)
     elif isinstance(value, list):
         least, most = limits.get("minItems", 0), limits.get("maxItems", math.inf)
-        yield from _count(path, len(value), least, most, "items")
+        yield from _validate_count(path, len(value), least, most, "items")
     elif isinstance(value, dict):
         least, most = limits.get("minProperties", 0), limits.get("maxProperties", math.inf)
-        yield from _count(path, len(value), least, most, "properties")
+        yield from _validate_count(path, len(value), least, most, "properties")
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _range(limits, value, path)
+        yield from _validate_range(limits, value, path)
 
 
-def _text(node: Node, value: str, path: str) -> Iterator[FieldError]:
+def _validate_string(node: Node, value: str, path: str) -> Iterator[FieldError]:
     """The first thing that is wrong with a text."""
     least, most = node.limits.get("minLength", 0), node.limits.get("maxLength", math.inf)
     if len(value) > most:
@@ -177,14 +187,14 @@ def _text(node: Node, value: str, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(path, value, f"{path} in body should match '{node.pattern.pattern}'")
 
 
-def _count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:
+def _validate_count(path: str, count: int, least: int, most: float, what: str) -> Iterator[FieldError]:
     if count < least:
         yield field_errors.invalid(path, count, f"{path} in body should have at least {least} {what}")
     if count > most:
         yield field_errors.too_many(path, count, int(most))
 
 
-def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
+def _validate_range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
     low, high = limits.get("minimum", -math.inf), limits.get("maximum", math.inf)
     if value < low or (value == low and limits.get("exclusiveMinimum")):
         words = "greater than" if limits.get("exclusiveMinimum") else "greater than or equal to"
@@ -197,14 +207,14 @@ def _range(limits: Json, value: float, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+def _validate_uniqueness(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value == old:
         return
     if isinstance(value, dict):
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _unique(part, item, _member(old, name), _join(path, name))
+                yield from _validate_uniqueness(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list):
         seen: set[bytes] = set()
         for i, item in enumerate(value):
@@ -215,7 +225,7 @@ def _unique(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]
                     yield field_errors.duplicate(f"{path}[{i}]", identity)
                 seen.add(encoded)
             if node.items is not None:
-                yield from _unique(node.items, item, NO_OLD, f"{path}[{i}]")
+                yield from _validate_uniqueness(node.items, item, NO_OLD_VALUE, f"{path}[{i}]")
 
 
 def _identity(node: Node, item: Any) -> Any:
@@ -236,7 +246,7 @@ def _has_rules(node: Node, seen: set[int] | None = None) -> bool:
     return bool(node.rules) or any(_has_rules(part, seen) for part in parts)
 
 
-def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     if value is None or value == old:
         return
     for rule in node.rules:
@@ -247,18 +257,18 @@ def _rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _rules(part, item, _member(old, name), _join(path, name))
+                yield from _validate_rules(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list) and node.items is not None:
-        befores = _correlated(node, old)
+        old_items = _old_items_by_key(node, old)
         for i, item in enumerate(value):
-            yield from _rules(node.items, item, _before(node, befores, item), f"{path}[{i}]")
+            yield from _validate_rules(node.items, item, _old_item(node, old_items, item), f"{path}[{i}]")
 
 
-def _before(node: Node, befores: dict[bytes, Any], item: Any) -> Any:
-    return befores.get(_list_key(node, item), NO_OLD) if befores else NO_OLD
+def _old_item(node: Node, old_items: dict[bytes, Any], item: Any) -> Any:
+    return old_items.get(_list_key(node, item), NO_OLD_VALUE) if old_items else NO_OLD_VALUE
 
 
-def _correlated(node: Node, old: Any) -> dict[bytes, Any]:
+def _old_items_by_key(node: Node, old: Any) -> dict[bytes, Any]:
     """A map-list's old items by key; items of other lists have no past."""
     if node.list_type != "map" or not isinstance(old, list):
         return {}

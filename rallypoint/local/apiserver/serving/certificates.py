@@ -59,14 +59,13 @@ class Authority:
         usages: Sequence[x509.ObjectIdentifier],
         now: datetime.datetime,
         *,
-        also: Sequence[x509.GeneralName] = (),
+        alternative_names: Sequence[x509.GeneralName] = (),
     ) -> Signed:
-        """A certificate of that name for servers on loopback and those that are ``also`` named, and whatever else the
-        usages say."""
+        """Issue a certificate with that common name, for loopback and the ``alternative_names``."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             self._builder(_name(name), key, now)
-            .add_extension(x509.SubjectAlternativeName([*NAMES, *also]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([*NAMES, *alternative_names]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(_usage(signs=False), critical=True)
         )
@@ -102,11 +101,16 @@ class Identity:
 
 
 def identity(now: datetime.datetime, address: str = "", names: Sequence[str] = ()) -> Identity:
-    """A new one, for loopback and for this address and these names. Its private key is on the disk only while it is loaded, in a folder that nobody else can enter."""
+    """Create an identity for loopback, an address and DNS names.
+
+    The private key is on disk only while it is loaded, in a folder that only this user can enter.
+    """
     authority = Authority("rallypoint local authority", now, LIFETIME)
-    also = [x509.IPAddress(ipaddress.ip_address(one)) for one in (address,) if one]
-    named = [*also, *map(x509.DNSName, names)]
-    signed = authority.issue("rallypoint", [ExtendedKeyUsageOID.SERVER_AUTH], now, also=named)
+    addresses = [x509.IPAddress(ipaddress.ip_address(address))] if address else []
+    alternative_names = [*addresses, *map(x509.DNSName, names)]
+    signed = authority.issue(
+        "rallypoint", [ExtendedKeyUsageOID.SERVER_AUTH], now, alternative_names=alternative_names
+    )
     return Identity(_context(*signed), authority.pem)
 
 
@@ -118,9 +122,9 @@ def _context(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> 
         serialization.NoEncryption(),
     )
     with tempfile.TemporaryDirectory(prefix="rallypoint-") as folder:
-        both = Path(folder, "server.pem")
-        both.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
-        context.load_cert_chain(both)
+        bundle = Path(folder, "server.pem")
+        bundle.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+        context.load_cert_chain(bundle)
     return context
 
 

@@ -33,24 +33,24 @@ SUBRESOURCE_VERBS = {
 }
 
 
-def versions(host: str) -> Json:
+def api_versions(host: str) -> Json:
     """The document of ``/api``."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": host}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
-def group(name: str, served_versions: list[str]) -> Json:
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in served_versions]
+def group(name: str, version_names: list[str]) -> Json:
+    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in version_names]
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def groups(catalog: Catalog) -> Json:
+def api_groups(catalog: Catalog) -> Json:
     """The document of ``/apis``."""
     listed = [group(name, found) for name, found in catalog.group_versions().items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
 
-def one_group(catalog: Catalog, name: str) -> Json | None:
+def api_group(catalog: Catalog, name: str) -> Json | None:
     found = catalog.group_versions().get(name)
     return None if not found or not name else {"kind": "APIGroup", "apiVersion": "v1", **group(name, found)}
 

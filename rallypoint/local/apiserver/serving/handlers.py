@@ -15,26 +15,26 @@ from aiohttp import web
 
 from rallypoint.local.apiserver.apimachinery import errors
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
-from rallypoint.local.apiserver.apimachinery.selectors import terms
+from rallypoint.local.apiserver.apimachinery.selectors import required_values
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.auth.authorization import Attributes
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, PodTokens, User
 from rallypoint.local.apiserver.patches import jsonpatch, strategic
 from rallypoint.local.apiserver.registry import fieldmanager, subresources
 from rallypoint.local.apiserver.registry.deletion import delete
-from rallypoint.local.apiserver.registry.lists import ListOptions, listed
+from rallypoint.local.apiserver.registry.lists import ListOptions, list_entries
 from rallypoint.local.apiserver.registry.requests import (
-    Answer,
     DeleteOptions,
     PathNotFound,
     Target,
     WriteOptions,
-    target,
+    WriteResult,
+    resolve_target,
 )
 from rallypoint.local.apiserver.registry.writer import Edit, Writer
 from rallypoint.local.apiserver.schema.validation import json_type
 from rallypoint.local.apiserver.serving import discovery, openapi, protobuf, views
-from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect, Front
+from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect, Interceptor
 from rallypoint.local.apiserver.serving.watch import Watch
 from rallypoint.local.apiserver.serving.yaml_document import yaml_document
 from rallypoint.local.apiserver.storage.store import Entry, Store
@@ -57,27 +57,33 @@ PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
 """Answers a request about a running pod: its log, a command in it."""
 
 
-class Sender:
+class WatchSender:
     """Sends the frames of one watch, and hangs up on a client that does not take them."""
 
-    def __init__(self, request: web.Request, store: Store, front: Front | None, call: Call) -> None:
+    def __init__(
+        self, request: web.Request, store: Store, interceptor: Interceptor | None, call: Call
+    ) -> None:
         self._request = request
         self._store = store
-        self._front = front
+        self._interceptor = interceptor
         self._call = call
         self._sending = False
 
     async def send(self, response: web.StreamResponse, frames: list[bytes]) -> None:
-        front = self._front
-        passed = frames if front is None else [frame for frame in frames if front.passes(self._call, frame)]
-        if not passed:
+        interceptor = self._interceptor
+        sent = (
+            frames
+            if interceptor is None
+            else [frame for frame in frames if interceptor.passes(self._call, frame)]
+        )
+        if not sent:
             return
-        await self._store.settled()
+        await self._store.flush()
         self._sending = True
-        await response.write(b"".join(passed))
+        await response.write(b"".join(sent))
         self._sending = False
 
-    def give_up(self) -> None:
+    def abort(self) -> None:
         """Only a write that waits for the client has to be broken off; else the watch just ends."""
         if self._sending and self._request.transport is not None:
             self._request.transport.abort()
@@ -92,24 +98,24 @@ class Handlers:
         token: str,
         pod_tokens: PodTokens,
         clock: Callable[[], datetime],
-        front: Front | None,
+        interceptor: Interceptor | None,
     ) -> None:
         self._writer = writer
         self._token = token
         self._pod_tokens = pod_tokens
         self._clock = clock
-        self._front = front
+        self._interceptor = interceptor
         self.audit: Audit | None = None
         self.pods: dict[str, PodRequest] = {}
         """Subresources of pods that whoever runs them answers: ``log``, ``exec``, ``attach``."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self._answer(request)
+            return await self._respond(request)
         except StatusError as error:
             return _json(error.status, error.code)
-        except PathNotFound as unserved:
-            if unserved.plain:
+        except PathNotFound as not_found:
+            if not_found.plain_text:
                 return web.Response(status=404, text="404 page not found\n")
             return _json(errors.no_such_resource().status, 404)
         except Disconnect:
@@ -117,31 +123,34 @@ class Handlers:
                 request.transport.abort()
             return web.Response(status=499)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        user = self._authenticated(request)
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        user = self._authenticate(request)
         path = request.path
         if not (path.startswith("/api/v1/") or (path.startswith("/apis/") and path.count("/") > 3)):
             self._writer.authorizer.require(user, Attributes(request.method.lower(), path=path))
-            return self._unspecific(request)
-        found = target(self._writer.catalog, path)
-        self._authorize(request, user, found)
+            return self._serve_non_resource(request)
+        target = resolve_target(self._writer.catalog, path)
+        self._authorize(request, user, target)
         body = await self._body(request)
-        call = _call(request, found, body)
-        if self._front is not None and (instead := await self._front.before(call)) is not None:
-            return instead
+        call = _make_call(request, target, body)
+        if (
+            self._interceptor is not None
+            and (replacement := await self._interceptor.before(call)) is not None
+        ):
+            return replacement
         try:
-            response = await self._serve(request, user, found, call)
+            response = await self._serve(request, user, target, call)
         except StatusError as error:
             response = _json(error.status, error.code)
-        await self._writer.store.settled()
-        if self._front is not None:
-            await self._front.after(call)
+        await self._writer.store.flush()
+        if self._interceptor is not None:
+            await self._interceptor.after(call)
         if self.audit is not None and not response.prepared:
             self.audit({"method": call.method, "path": request.path_qs, "userAgent": call.user_agent,
                         "verb": call.verb, "code": response.status, "body": body})  # fmt: skip
         return response
 
-    def _authenticated(self, request: web.Request) -> User:
+    def _authenticate(self, request: web.Request) -> User:
         """Raises:
         StatusError: 401, whoever asks is not known.
         """
@@ -149,20 +158,20 @@ class Handlers:
         if scheme.lower() == "bearer":
             if hmac.compare_digest(token.encode(errors="surrogateescape"), self._token.encode()):
                 return ADMINISTRATOR
-            if (user := self._pod_tokens.user(token)) is not None:
+            if (user := self._pod_tokens.authenticate(token)) is not None:
                 return user
         raise StatusError(401, "Unauthorized", "Unauthorized")
 
-    def _authorize(self, request: web.Request, user: User, found: Target) -> None:
+    def _authorize(self, request: web.Request, user: User, target: Target) -> None:
         """Raises:
         StatusError: 403, the user may not do this.
         """
-        attributes = _attributes(request, found)
+        attributes = _attributes(request, target)
         self._writer.authorizer.require(user, attributes)
         is_apply = request.method == "PATCH" and request.content_type == APPLY_PATCH
-        creates = is_apply or (request.method == "PUT" and found.resource.strategy.allows_create_on_update)
-        there = self._writer.collection(found.resource).entries.get((found.namespace, found.name))
-        if creates and there is None and not found.subresource:
+        creates = is_apply or (request.method == "PUT" and target.resource.strategy.allows_create_on_update)
+        existing = self._writer.collection(target.resource).entries.get((target.namespace, target.name))
+        if creates and existing is None and not target.subresource:
             self._writer.authorizer.require(user, replace(attributes, verb="create"))
 
     async def _body(self, request: web.Request) -> bytes:
@@ -180,44 +189,46 @@ class Handlers:
             raise StatusError(413, "RequestEntityTooLarge", message)
         return body
 
-    async def _serve(self, request: web.Request, user: User, found: Target, call: Call) -> web.StreamResponse:
-        match call.verb if found.subresource or call.verb in found.resource.verbs else "":
+    async def _serve(
+        self, request: web.Request, user: User, target: Target, call: Call
+    ) -> web.StreamResponse:
+        match call.verb if target.subresource or call.verb in target.resource.verbs else "":
             case "list":
-                return self._list(request, found)
+                return self._list(request, target)
             case "watch":
-                return await self._watch(request, found, call)
+                return await self._watch(request, target, call)
             case "get":
-                return await self._get(request, found)
+                return await self._get(request, target)
             case "create":
-                return await self._create(request, user, found, call.body)
+                return await self._create(request, user, target, call.body)
             case "update":
-                return self._update(request, user, found, call.body)
+                return self._update(request, user, target, call.body)
             case "patch":
-                return self._patch(request, user, found, call.body)
+                return self._patch(request, user, target, call.body)
             case "delete":
-                return self._delete(request, found, call.body)
+                return self._delete(request, target, call.body)
             case "deletecollection":
-                return self._delete_many(request, found, call.body)
+                return self._delete_many(request, target, call.body)
             case _:
                 raise errors.method_not_supported()
 
-    def _view(self, request: web.Request, found: Target) -> views.View:
+    def _view(self, request: web.Request, target: Target) -> views.View:
         accept = request.headers.get("Accept", "")
-        return views.choose(accept, found.resource, self._clock, request.query.get("includeObject", ""))
+        return views.negotiate(accept, target.resource, self._clock, request.query.get("includeObject", ""))
 
-    def _list(self, request: web.Request, found: Target) -> web.Response:
-        options = ListOptions.read(found, request.query)
-        view = self._view(request, found)
-        collection = self._writer.collection(found.resource)
-        entries, metadata = listed(self._writer.store, collection, found.namespace, options)
-        return web.Response(body=view.many(entries, metadata), content_type=JSON)
+    def _list(self, request: web.Request, target: Target) -> web.Response:
+        options = ListOptions.read(target, request.query)
+        view = self._view(request, target)
+        collection = self._writer.collection(target.resource)
+        entries, metadata = list_entries(self._writer.store, collection, target.namespace, options)
+        return web.Response(body=view.encode_list(entries, metadata), content_type=JSON)
 
-    async def _watch(self, request: web.Request, found: Target, call: Call) -> web.StreamResponse:
-        options = ListOptions.read(found, request.query)
-        collection = self._writer.collection(found.resource)
-        watch = Watch(self._writer.store, collection, found.namespace, options, self._view(request, found))
-        sender = Sender(request, self._writer.store, self._front, call)
-        first = watch.open(sender.give_up)
+    async def _watch(self, request: web.Request, target: Target, call: Call) -> web.StreamResponse:
+        options = ListOptions.read(target, request.query)
+        collection = self._writer.collection(target.resource)
+        watch = Watch(self._writer.store, collection, target.namespace, options, self._view(request, target))
+        sender = WatchSender(request, self._writer.store, self._interceptor, call)
+        first = watch.open(sender.abort)
         try:
             response = web.StreamResponse(headers={"Content-Type": JSON})
             response.enable_chunked_encoding()
@@ -231,105 +242,115 @@ class Handlers:
             watch.close()
         return response
 
-    async def _get(self, request: web.Request, found: Target) -> web.StreamResponse:
-        entry = self._writer.find(found)
-        match found.subresource:
+    async def _get(self, request: web.Request, target: Target) -> web.StreamResponse:
+        entry = self._writer.find(target)
+        match target.subresource:
             case "" | "status":
-                return self._show(request, found, Answer(entry))
-            case "scale" if found.resource.scale is not None:
-                return _json(subresources.scale_of(entry.object, found.resource.scale))
+                return self._write_response(request, target, WriteResult(entry))
+            case "scale" if target.resource.scale is not None:
+                return _json(subresources.get_scale(entry.object, target.resource.scale))
             case "log" | "exec" | "attach":
-                return await self._of_pod(request, found, entry)
+                return await self._serve_pod_subresource(request, target, entry)
             case _:
                 raise errors.method_not_supported()
 
-    async def _of_pod(self, request: web.Request, found: Target, entry: Entry) -> web.StreamResponse:
-        answer = self.pods.get(found.subresource)
-        if answer is None:
-            message = f"no node offers {found.subresource} here"
+    async def _serve_pod_subresource(
+        self, request: web.Request, target: Target, entry: Entry
+    ) -> web.StreamResponse:
+        serve = self.pods.get(target.subresource)
+        if serve is None:
+            message = f"no node offers {target.subresource} here"
             raise StatusError(501, "NotImplemented", message)
-        return await answer(request, entry.object)
+        return await serve(request, entry.object)
 
     async def _create(
-        self, request: web.Request, user: User, found: Target, body: bytes
+        self, request: web.Request, user: User, target: Target, body: bytes
     ) -> web.StreamResponse:
-        if found.subresource in ("exec", "attach"):
-            return await self._of_pod(request, found, self._writer.find(found))
+        if target.subresource in ("exec", "attach"):
+            return await self._serve_pod_subresource(request, target, self._writer.find(target))
         options = WriteOptions.read(request.query, "CreateOptions", user)
-        given = _decoded(request, found, body)
-        match (bool(found.name), found.subresource):
+        given = _decode_body(request, target, body)
+        match (bool(target.name), target.subresource):
             case (False, _):
-                answer = self._writer.create(found, given, options)
+                result = self._writer.create(target, given, options)
             case (True, "binding"):
-                answer = subresources.bind(self._writer, found, given, options)
+                result = subresources.bind(self._writer, target, given, options)
             case (True, "eviction"):
-                answer = subresources.evict(self._writer, found, given)
+                result = subresources.evict(self._writer, target, given)
             case _:
                 raise errors.method_not_supported()
-        return self._show(request, found, answer)
+        return self._write_response(request, target, result)
 
-    def _update(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
+    def _update(self, request: web.Request, user: User, target: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "UpdateOptions", user)
-        given = _decoded(request, found, body)
-        if found.subresource == "scale" and found.resource.scale is not None:
-            answer = subresources.write_scale(
-                self._writer, found, found.resource.scale, lambda old: given, options
+        given = _decode_body(request, target, body)
+        if target.subresource == "scale" and target.resource.scale is not None:
+            result = subresources.write_scale(
+                self._writer, target, target.resource.scale, lambda old: given, options
             )
-            return self._show(request, found, answer)
-        return self._show(request, found, self._writer.update(found, given, options))
+            return self._write_response(request, target, result)
+        return self._write_response(request, target, self._writer.update(target, given, options))
 
-    def _patch(self, request: web.Request, user: User, found: Target, body: bytes) -> web.Response:
+    def _patch(self, request: web.Request, user: User, target: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "PatchOptions", user)
         if request.content_type == APPLY_PATCH:
-            return self._show(request, found, fieldmanager.apply(self._writer, found, _parsed(body), options))
-        edit = _edit(request.content_type, found, body)
-        if found.subresource == "scale" and found.resource.scale is not None:
-            answer = subresources.write_scale(self._writer, found, found.resource.scale, edit, options)
+            return self._write_response(
+                request, target, fieldmanager.apply(self._writer, target, _parse_applied(body), options)
+            )
+        edit = _parse_patch(request.content_type, target, body)
+        if target.subresource == "scale" and target.resource.scale is not None:
+            result = subresources.write_scale(self._writer, target, target.resource.scale, edit, options)
         else:
-            answer = self._writer.patch(found, edit, options)
-        return self._show(request, found, answer)
+            result = self._writer.patch(target, edit, options)
+        return self._write_response(request, target, result)
 
-    def _delete(self, request: web.Request, found: Target, body: bytes) -> web.Response:
-        given = _decoded(request, found, body) if body else None
+    def _delete(self, request: web.Request, target: Target, body: bytes) -> web.Response:
+        given = _decode_body(request, target, body) if body else None
         options = DeleteOptions.read(request.query, given)
-        return self._show(request, found, delete(self._writer, found, options))
+        return self._write_response(request, target, delete(self._writer, target, options))
 
-    def _delete_many(self, request: web.Request, found: Target, body: bytes) -> web.Response:
-        options = DeleteOptions.read(request.query, _decoded(request, found, body) if body else None)
-        collection = self._writer.collection(found.resource)
-        asked = ListOptions.read(found, request.query)
-        entries, metadata = listed(self._writer.store, collection, found.namespace, asked)
+    def _delete_many(self, request: web.Request, target: Target, body: bytes) -> web.Response:
+        options = DeleteOptions.read(request.query, _decode_body(request, target, body) if body else None)
+        collection = self._writer.collection(target.resource)
+        list_options = ListOptions.read(target, request.query)
+        entries, metadata = list_entries(self._writer.store, collection, target.namespace, list_options)
         for entry in entries:
-            delete(self._writer, Target(found.resource, *entry.key), options)
+            delete(self._writer, Target(target.resource, *entry.key), options)
         metadata["resourceVersion"] = str(self._writer.store.revision)
-        return web.Response(body=self._view(request, found).many(entries, metadata), content_type=JSON)
+        return web.Response(
+            body=self._view(request, target).encode_list(entries, metadata), content_type=JSON
+        )
 
-    def _show(self, request: web.Request, found: Target, answer: Answer) -> web.Response:
-        headers = [("Warning", f"299 - {json.dumps(text, ensure_ascii=False)}") for text in answer.warnings]
-        stored = answer.object.get("kind") == found.resource.kind
+    def _write_response(self, request: web.Request, target: Target, result: WriteResult) -> web.Response:
+        headers = [("Warning", f"299 - {json.dumps(text, ensure_ascii=False)}") for text in result.warnings]
+        stored = result.object.get("kind") == target.resource.kind
         if stored:
-            entry = answer.body if isinstance(answer.body, Entry) else Entry(_unversioned(answer.body), 0)
-            body = self._view(request, found).one(entry)
+            entry = (
+                result.body
+                if isinstance(result.body, Entry)
+                else Entry(_without_empty_version(result.body), 0)
+            )
+            body = self._view(request, target).encode_object(entry)
         else:
-            body = orjson.dumps(answer.object)
-        return web.Response(body=body, status=answer.code, content_type=JSON, headers=headers)
+            body = orjson.dumps(result.object)
+        return web.Response(body=body, status=result.code, content_type=JSON, headers=headers)
 
-    def _unspecific(self, request: web.Request) -> web.Response:
+    def _serve_non_resource(self, request: web.Request) -> web.Response:
         """What is not about objects: health, version, discovery."""
         catalog, parts = self._writer.catalog, request.path.strip("/").split("/")
-        together = "as=APIGroupDiscoveryList" in request.headers.get("Accept", "")
+        is_aggregated = "as=APIGroupDiscoveryList" in request.headers.get("Accept", "")
         document: Json | None = None
         match parts:
             case ["healthz" | "livez" | "readyz", *_]:
                 return web.Response(text="ok")
             case ["version"]:
                 document = discovery.VERSION
-            case ["api" | "apis" as root] if together:
+            case ["api" | "apis" as root] if is_aggregated:
                 shown = discovery.aggregated(catalog, core=root == "api")
                 form = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
                 return web.Response(body=orjson.dumps(shown), headers={"Content-Type": form})
             case ["api"]:
-                document = discovery.versions(request.host)
+                document = discovery.api_versions(request.host)
             case ["api", "v1"]:
                 document = discovery.resources(catalog, "", "v1")
             case ["openapi", "v3"]:
@@ -339,19 +360,19 @@ class Handlers:
             case ["openapi", "v3", "apis", name, version]:
                 document = openapi.document(catalog, name, version)
             case ["apis"]:
-                document = discovery.groups(catalog)
+                document = discovery.api_groups(catalog)
             case ["apis", name]:
-                document = discovery.one_group(catalog, name)
+                document = discovery.api_group(catalog, name)
             case ["apis", name, version]:
                 document = discovery.resources(catalog, name, version)
             case _:
                 pass
         if document is None:
-            raise PathNotFound(plain=True)
+            raise PathNotFound(plain_text=True)
         return _json(document)
 
 
-def _unversioned(obj: Json) -> Json:
+def _without_empty_version(obj: Json) -> Json:
     """An object that is not stored has no version to show."""
     given = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion" or value}
     return {**obj, "metadata": given}
@@ -361,32 +382,32 @@ def _json(body: Json, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(body=orjson.dumps(body), status=status, content_type=JSON)
 
 
-READS = {True: "get", False: "list"}
-WRITES = {"PUT": "update", "PATCH": "patch"}
+GET_VERBS = {True: "get", False: "list"}
+WRITE_VERBS = {"PUT": "update", "PATCH": "patch"}
 
 
-def _verb(request: web.Request, found: Target) -> str:
+def _verb(request: web.Request, target: Target) -> str:
     """What is to be done, in the API's words; empty where the method means nothing there."""
-    named = bool(found.name)
+    has_name = bool(target.name)
     match request.method:
         case "GET":
-            watching = request.query.get("watch", "false") not in ("false", "0") and not found.subresource
-            return "watch" if watching else READS[named]
+            watching = request.query.get("watch", "false") not in ("false", "0") and not target.subresource
+            return "watch" if watching else GET_VERBS[has_name]
         case "POST":
-            in_place = found.namespace or not found.resource.namespaced
-            return "create" if in_place and (not named or found.subresource) else ""
+            is_collection = target.namespace or not target.resource.namespaced
+            return "create" if is_collection and (not has_name or target.subresource) else ""
         case "PUT" | "PATCH":
-            return WRITES[request.method] if named else ""
+            return WRITE_VERBS[request.method] if has_name else ""
         case "DELETE":
-            return "" if found.subresource else ("delete" if named else "deletecollection")
+            return "" if target.subresource else ("delete" if has_name else "deletecollection")
         case _:
             return ""
 
 
-INTERACTIVE = ("exec", "attach")
+STREAMING_SUBRESOURCES = ("exec", "attach")
 
 
-def _attributes(request: web.Request, found: Target) -> Attributes:
+def _attributes(request: web.Request, target: Target) -> Attributes:
     """What is asked for, as it is granted.
 
     Source: Kubernetes, apiserver/pkg/endpoints/request/requestinfo.go.
@@ -394,62 +415,62 @@ def _attributes(request: web.Request, found: Target) -> Attributes:
     Differs: commands in pods are granted by ``create`` whichever method opens the stream. With WebSockets that is GET,
     for which a cluster asks ``get`` as well, and kubectl goes on with a POST over SPDY, which is not served here.
     """
-    resource, name = found.resource, found.name
-    verb = "create" if found.subresource in INTERACTIVE else _verb(request, found)
+    resource, name = target.resource, target.name
+    verb = "create" if target.subresource in STREAMING_SUBRESOURCES else _verb(request, target)
     if not name and verb in ("list", "watch", "deletecollection"):
-        chosen = dict(terms(request.query.get("fieldSelector", "")))
+        chosen = dict(required_values(request.query.get("fieldSelector", "")))
         name = chosen.get("metadata.name", "")
-    qualified = f"{resource.plural}/{found.subresource}" if found.subresource else resource.plural
+    qualified = f"{resource.plural}/{target.subresource}" if target.subresource else resource.plural
     is_namespace = (resource.group, resource.plural) == ("", "namespaces")
-    namespace = found.name if is_namespace else found.namespace
+    namespace = target.name if is_namespace else target.namespace
     return Attributes(verb or request.method.lower(), resource.group, qualified, namespace, name)
 
 
-def _call(request: web.Request, found: Target, body: bytes) -> Call:
+def _make_call(request: web.Request, target: Target, body: bytes) -> Call:
     agent = request.headers.get("User-Agent", "")
-    resource = found.resource
+    resource = target.resource
     return Call(
-        _verb(request, found),
+        _verb(request, target),
         request.method,
         request.path,
         resource.plural,
-        found.subresource,
-        found.namespace,
-        found.name,
+        target.subresource,
+        target.namespace,
+        target.name,
         agent,
         body,
     )
 
 
-def _decoded(request: web.Request, found: Target, body: bytes) -> Any:
+def _decode_body(request: web.Request, target: Target, body: bytes) -> Any:
     """The body as JSON.
 
     Raises:
         StatusError: 415, it is of another media type; 400, it cannot be parsed.
     """
     media = request.content_type if "Content-Type" in request.headers else JSON
-    if media == PROTOBUF and not found.resource.custom:
-        return _unpacked(found, body)
+    if media == PROTOBUF and not target.resource.custom:
+        return _decode_protobuf(target, body)
     if media not in (JSON, YAML, "*/*"):
         raise errors.unsupported_media_type((JSON, YAML, PROTOBUF))
     try:
         return yaml_document(body) if media == YAML else orjson.loads(body)
     except (orjson.JSONDecodeError, yaml.YAMLError) as error:
-        kind = found.resource.kind
+        kind = target.resource.kind
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {error}"
         raise errors.bad_request(message) from error
 
 
-def _unpacked(found: Target, body: bytes) -> Json:
+def _decode_protobuf(target: Target, body: bytes) -> Json:
     try:
         return protobuf.decode(body)
     except protobuf.DecodeError as error:
-        kind = found.resource.kind
+        kind = target.resource.kind
         message = f"the object provided is unrecognized (must be of type {kind}): {error}"
         raise errors.bad_request(message) from error
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_applied(body: bytes) -> Any:
     """An applied configuration: YAML, of which JSON is a part."""
     try:
         return orjson.loads(body)
@@ -461,12 +482,12 @@ def _parsed(body: bytes) -> Any:
         raise errors.bad_request(f"error decoding YAML: {error}") from error
 
 
-def _edit(media: str, found: Target, body: bytes) -> Edit:
+def _parse_patch(media: str, target: Target, body: bytes) -> Edit:
     """What a patch does to an object."""
     accepted = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
-    if media not in accepted and not found.resource.custom:
+    if media not in accepted and not target.resource.custom:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    if media not in accepted or (media == STRATEGIC_PATCH and found.resource.custom):
+    if media not in accepted or (media == STRATEGIC_PATCH and target.resource.custom):
         raise errors.unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     try:
         given = orjson.loads(body)
@@ -480,4 +501,4 @@ def _edit(media: str, found: Target, body: bytes) -> Edit:
         raise jsonpatch.wrong_form(json_type(given), "map[string]interface {}")
     if media == MERGE_PATCH:
         return lambda old: jsonpatch.merge(old, given)
-    return lambda old: strategic.merge(found.resource.schema, old, given)
+    return lambda old: strategic.merge(target.resource.schema, old, given)

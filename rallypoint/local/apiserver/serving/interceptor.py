@@ -28,7 +28,7 @@ class Disconnect(Exception):
     """Close the connection without an answer."""
 
 
-class Front(Protocol):
+class Interceptor(Protocol):
     """Asked before and after each call, and for each event of a watch. Each may raise Disconnect."""
 
     async def before(self, call: Call) -> web.Response | None:

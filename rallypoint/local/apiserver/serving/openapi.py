@@ -11,20 +11,24 @@ from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resource import Resource
 from rallypoint.local.apiserver.resources.schema_generator import REF, references
 
-VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+FIELD_VALIDATION = {
+    "name": "fieldValidation",
+    "in": "query",
+    "schema": {"type": "string", "uniqueItems": True},
+}
 
 ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
 
 
 def index(catalog: Catalog) -> Json:
     """The document of ``/openapi/v3``: where the others are."""
-    places = [
-        _place(group, version) for group, found in catalog.group_versions().items() for version in found
+    paths = [
+        _group_path(group, version) for group, found in catalog.group_versions().items() for version in found
     ]
-    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in places}}
+    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in paths}}
 
 
-def _place(group: str, version: str) -> str:
+def _group_path(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
@@ -39,19 +43,19 @@ def document(catalog: Catalog, group: str, version: str) -> Json | None:
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.3"},
-        "paths": {_path(resource): _item(resource) for resource in found},
+        "paths": {_path(resource): _path_item(resource) for resource in found},
         "components": {"schemas": schemas},
     }
 
 
 def _path(resource: Resource) -> str:
     inside = "namespaces/{namespace}/" if resource.namespaced else ""
-    return f"/{_place(resource.group, resource.version)}/{inside}{resource.plural}/{{name}}"
+    return f"/{_group_path(resource.group, resource.version)}/{inside}{resource.plural}/{{name}}"
 
 
-def _item(resource: Resource) -> Json:
+def _path_item(resource: Resource) -> Json:
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    name = _name(resource)
+    name = _schema_name(resource)
     answer = {
         "200": {"content": {"application/json": {"schema": {"$ref": f"{REF}{name}"}}}, "description": "OK"}
     }
@@ -63,12 +67,12 @@ def _item(resource: Resource) -> Json:
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": kind,
         }
-    item["patch"]["parameters"] = [VALIDATION]
-    item["put"]["parameters"] = [VALIDATION]
+    item["patch"]["parameters"] = [FIELD_VALIDATION]
+    item["put"]["parameters"] = [FIELD_VALIDATION]
     return item
 
 
-def _name(resource: Resource) -> str:
+def _schema_name(resource: Resource) -> str:
     """The name of a resource's schema: that of its definition, or its group turned round."""
     if not resource.custom:
         return builtin.schemas().kinds[f"{resource.group}/{resource.kind}"]
@@ -76,27 +80,27 @@ def _name(resource: Resource) -> str:
 
 
 def _schemas(resource: Resource) -> Json:
-    name = _name(resource)
+    name = _schema_name(resource)
     kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     if resource.custom:
         return {name: {**resource.source, "x-kubernetes-group-version-kind": [kind]}}
     definitions = builtin.schemas().definitions
-    waiting, found = [name], dict[str, Any]()
-    while waiting:
-        wanted = waiting.pop()
-        if wanted not in found:
-            found[wanted] = _published(definitions[wanted])
-            waiting += references(definitions[wanted])
+    pending, found = [name], dict[str, Any]()
+    while pending:
+        definition = pending.pop()
+        if definition not in found:
+            found[definition] = _publish(definitions[definition])
+            pending += references(definitions[definition])
     return {**found, name: {**found[name], "x-kubernetes-group-version-kind": [kind]}}
 
 
-def _published(schema: Any) -> Any:
+def _publish(schema: Any) -> Any:
     """A stored schema with its references as OpenAPI writes them."""
     if isinstance(schema, list):
-        return [_published(item) for item in schema]
+        return [_publish(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    shown = {key: _published(value) for key, value in schema.items() if key != "$ref"}
+    shown = {key: _publish(value) for key, value in schema.items() if key != "$ref"}
     if isinstance(schema.get("$ref"), str):
         target = {"$ref": REF + schema["$ref"]}
         return {**shown, "allOf": [target]} if shown else target

@@ -26,17 +26,17 @@ DELETE_OPTIONS = f"{META}DeleteOptions"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED = {FIXED64: 8, FIXED32: 4}
 
-_TEXT, _WHOLE, _YES_OR_NO = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
-_BESIDES: dict[str, Json] = {
+_STRING, _INTEGER, _BOOLEAN = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+_EXTRA_TYPES: dict[str, Json] = {
     DELETE_OPTIONS: {
-        "gracePeriodSeconds": _WHOLE,
+        "gracePeriodSeconds": _INTEGER,
         "preconditions": {"$ref": f"{META}Preconditions"},
-        "orphanDependents": _YES_OR_NO,
-        "propagationPolicy": _TEXT,
-        "dryRun": {"type": "array", "items": _TEXT},
-        "ignoreStoreReadErrorWithClusterBreakingPotential": _YES_OR_NO,
+        "orphanDependents": _BOOLEAN,
+        "propagationPolicy": _STRING,
+        "dryRun": {"type": "array", "items": _STRING},
+        "ignoreStoreReadErrorWithClusterBreakingPotential": _BOOLEAN,
     },
-    f"{META}Preconditions": {"uid": _TEXT, "resourceVersion": _TEXT},
+    f"{META}Preconditions": {"uid": _STRING, "resourceVersion": _STRING},
 }
 """The fields of what is no object, and so not among the schemas."""
 
@@ -48,9 +48,9 @@ class DecodeError(ValueError):
 
 
 @cache
-def _numbers() -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(Path(__file__).with_name("numbers.json").read_bytes())
-    return found
+def _field_numbers() -> dict[str, Any]:
+    decoded: dict[str, Any] = orjson.loads(Path(__file__).with_name("numbers.json").read_bytes())
+    return decoded
 
 
 def decode(body: bytes) -> Json:
@@ -66,94 +66,98 @@ def decode(body: bytes) -> Json:
         kind = {number: value.decode() for number, _, value in _fields(envelope.get(1, b""))}
         api_version, name = kind.get(1, ""), kind.get(2, "")
         definition = _definition(api_version, name)
-        found = _message(envelope.get(2, b""), _numbers()[definition], _properties(definition))
+        decoded = _decode_message(envelope.get(2, b""), _field_numbers()[definition], _properties(definition))
     except (IndexError, UnicodeDecodeError, struct.error, AttributeError, TypeError) as error:
         raise DecodeError(f"the message is damaged: {error}") from error
-    return {"kind": name, "apiVersion": api_version, **found}
+    return {"kind": name, "apiVersion": api_version, **decoded}
 
 
 def _definition(api_version: str, kind: str) -> str:
     if kind == "DeleteOptions":
         return DELETE_OPTIONS
     name = builtin.schemas().kinds.get(f"{api_version.rpartition('/')[0]}/{kind}", "")
-    if name not in _numbers():
+    if name not in _field_numbers():
         raise DecodeError(f"no fields are known of {kind} in {api_version}")
     return name
 
 
 def _properties(definition: str) -> Mapping[str, Json]:
-    if definition in _BESIDES:
-        return _BESIDES[definition]
-    found: Mapping[str, Json] = builtin.schemas().definitions[definition].get("properties", {})
-    return found
+    if definition in _EXTRA_TYPES:
+        return _EXTRA_TYPES[definition]
+    decoded: Mapping[str, Json] = builtin.schemas().definitions[definition].get("properties", {})
+    return decoded
 
 
-def _message(data: bytes, numbers: Mapping[str, Any], properties: Mapping[str, Json]) -> Json:
-    found: Json = {}
-    for number, wire, value in _fields(data):
+def _decode_message(data: bytes, numbers: Mapping[str, Any], properties: Mapping[str, Json]) -> Json:
+    decoded: Json = {}
+    for number, wire_type, value in _fields(data):
         field = numbers.get(str(number))
         if isinstance(field, dict):
-            found |= _message(value, field, properties)
+            decoded |= _decode_message(value, field, properties)
         elif field is not None and (name := field.rstrip("*")) in properties:
-            _put(found, name, properties[name], wire, value, is_pointer=field.endswith("*"))
-    return found
+            _set_field(decoded, name, properties[name], wire_type, value, is_pointer=field.endswith("*"))
+    return decoded
 
 
-def _put(found: Json, name: str, schema: Json, wire: int, value: Any, *, is_pointer: bool) -> None:
+def _set_field(
+    decoded: Json, name: str, schema: Json, wire_type: int, value: Any, *, is_pointer: bool
+) -> None:
     """Put in a field; Go sends the zeros of what is no pointer too, which JSON leaves out."""
     if schema.get("type") == "array":
-        found.setdefault(name, []).append(_value(schema["items"], wire, value))
+        decoded.setdefault(name, []).append(_decode_value(schema["items"], wire_type, value))
     elif "additionalProperties" in schema:
         entry = {number: (kind, part) for number, kind, part in _fields(value)}
         key = entry[1][1].decode() if 1 in entry else ""
-        found.setdefault(name, {})[key] = _value(schema["additionalProperties"], *entry.get(2, (BYTES, b"")))
+        decoded.setdefault(name, {})[key] = _decode_value(
+            schema["additionalProperties"], *entry.get(2, (BYTES, b""))
+        )
     else:
-        read = _value(schema, wire, value)
+        read = _decode_value(schema, wire_type, value)
         if is_pointer or read not in ("", 0, False, None, {}):
-            found[name] = read
+            decoded[name] = read
 
 
-def _value(schema: Json, wire: int, value: Any) -> Any:
+def _decode_value(schema: Json, wire_type: int, value: Any) -> Any:
     reference: str = schema.get("$ref", "")
     if reference:
-        return _referred(reference, value)
+        return _decode_reference(reference, value)
     match schema.get("type"):
         case "integer":
             return value - (1 << 64) if value >= 1 << 63 else value
         case "boolean":
             return bool(value)
         case "number":
-            return struct.unpack("<d" if wire == FIXED64 else "<f", value)[0]
+            return struct.unpack("<d" if wire_type == FIXED64 else "<f", value)[0]
         case "string":
             return b64encode(value).decode() if schema.get("format") == "byte" else value.decode()
         case _:
             return None
 
 
-def _referred(reference: str, value: bytes) -> Any:
-    parts = {number: part for number, _, part in _fields(value)} if reference not in _numbers() else {}
+def _decode_reference(reference: str, value: bytes) -> Any:
+    parts = {number: part for number, _, part in _fields(value)} if reference not in _field_numbers() else {}
     match reference.rpartition(".")[2]:
         case "Time":
-            return _moment(parts, "seconds") if parts else None
+            return _format_time(parts, "seconds") if parts else None
         case "MicroTime":
-            return _moment(parts, "microseconds") if parts else None
+            return _format_time(parts, "microseconds") if parts else None
         case "Quantity":
             return parts.get(1, b"").decode()
         case "IntOrString":
             return parts.get(3, b"").decode() if parts.get(1) else parts.get(2, 0)
         case "FieldsV1":
             return orjson.loads(parts.get(1, b"{}"))
-        case _ if reference in _numbers():
-            return _message(value, _numbers()[reference], _properties(reference))
+        case _ if reference in _field_numbers():
+            return _decode_message(value, _field_numbers()[reference], _properties(reference))
         case _:
             return None
 
 
-def _moment(parts: Mapping[int, int], precision: str) -> str:
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(
+def _format_time(parts: Mapping[int, int], precision: str) -> str:
+    time = datetime.fromtimestamp(0, UTC) + timedelta(
         seconds=parts.get(1, 0), microseconds=parts.get(2, 0) // 1000
     )
-    return moment.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
+    return time.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
 def _fields(data: bytes) -> Iterator[Field]:
@@ -162,31 +166,31 @@ def _fields(data: bytes) -> Iterator[Field]:
     Raises:
         IndexError: the message ends too early.
     """
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == VARINT:
-            value, at = _varint(data, at)
-            yield number, wire, value
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == VARINT:
+            value, offset = _varint(data, offset)
+            yield number, wire_type, value
             continue
-        if wire == BYTES:
-            size, at = _varint(data, at)
-        elif wire in FIXED:
-            size = FIXED[wire]
+        if wire_type == BYTES:
+            size, offset = _varint(data, offset)
+        elif wire_type in FIXED:
+            size = FIXED[wire_type]
         else:
-            raise DecodeError(f"wire type {wire}")
-        if at + size > len(data):
+            raise DecodeError(f"wire type {wire_type}")
+        if offset + size > len(data):
             raise IndexError("it ends too early")
-        yield number, wire, data[at : at + size]
-        at += size
+        yield number, wire_type, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return value, at
+            return value, offset

@@ -16,9 +16,9 @@ from typing import TypeAlias, Union
 import orjson
 
 TARGET = Path(__file__).with_name("numbers.json")
-WANTED = Path(__file__).parent.with_name("resources") / "core.json"
+SCHEMAS = Path(__file__).parent.with_name("resources") / "core.json"
 
-BESIDES = (
+EXTRA_TYPES = (
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions",
 )
@@ -30,17 +30,17 @@ _FIELD = re.compile(
     re.MULTILINE,
 )
 
-Numbers: TypeAlias = dict[str, Union[str, "Numbers"]]
+FieldNumbers: TypeAlias = dict[str, Union[str, "FieldNumbers"]]
 
 
-def numbers(types: dict[str, str], name: str) -> Numbers:
+def field_numbers(types: dict[str, str], name: str) -> FieldNumbers:
     """The fields of one type; ``types`` are the bodies of all."""
-    found: Numbers = {}
+    found: FieldNumbers = {}
     package = name.rpartition(".")[0]
     for field in _FIELD.finditer(types[name]):
         shown, *options = field["json"].split(",")
         if not shown and "inline" in options:
-            found[field["number"]] = numbers(types, _full(package, field["type"]))
+            found[field["number"]] = field_numbers(types, _full(package, field["type"]))
         else:
             found[field["number"]] = shown + ("*" if field["type"].startswith("*") else "")
     return found
@@ -55,7 +55,7 @@ def _full(package: str, name: str) -> str:
     )
 
 
-def read(modules: Path) -> Iterator[tuple[str, str]]:
+def read_structs(modules: Path) -> Iterator[tuple[str, str]]:
     """Every Go struct of the API, by the name that OpenAPI has for it, with its body."""
     for module in sorted(modules.glob("*@*")):
         root = f"io.k8s.{module.name.partition('@')[0]}"
@@ -68,10 +68,10 @@ def read(modules: Path) -> Iterator[tuple[str, str]]:
 
 
 def main(modules: Path) -> None:
-    types = dict(read(modules))
-    wanted = [*orjson.loads(WANTED.read_bytes())["definitions"], *BESIDES]
-    made = {name: found for name in wanted if name in types and (found := numbers(types, name))}
-    TARGET.write_bytes(orjson.dumps(made, option=orjson.OPT_SORT_KEYS) + b"\n")
+    types = dict(read_structs(modules))
+    wanted = [*orjson.loads(SCHEMAS.read_bytes())["definitions"], *EXTRA_TYPES]
+    tables = {name: found for name in wanted if name in types and (found := field_numbers(types, name))}
+    TARGET.write_bytes(orjson.dumps(tables, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 
 if __name__ == "__main__":

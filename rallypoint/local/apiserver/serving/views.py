@@ -19,18 +19,18 @@ META = "meta.k8s.io/v1"
 class View(Protocol):
     """How one request wants to see objects of one resource."""
 
-    def one(self, entry: Entry) -> bytes: ...
+    def encode_object(self, entry: Entry) -> bytes: ...
 
-    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes: ...
+    def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes: ...
 
-    def event(self, entry: Entry) -> bytes:
+    def encode_event(self, entry: Entry) -> bytes:
         """The object of a watch event."""
         ...
 
-    def bookmark(self, metadata: Json) -> bytes: ...
+    def encode_bookmark(self, metadata: Json) -> bytes: ...
 
 
-class Plain:
+class FullObject:
     """Objects as they are stored, from their cached bytes."""
 
     def __init__(self, resource: Resource) -> None:
@@ -38,24 +38,24 @@ class Plain:
         prefix = {"kind": resource.kind, "apiVersion": resource.api_version}
         self._prefix = len(orjson.dumps(prefix)) - 1
 
-    def one(self, entry: Entry) -> bytes:
+    def encode_object(self, entry: Entry) -> bytes:
         return entry.bytes(self._served.api_version)
 
-    event = one
+    encode_event = encode_object
 
-    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+    def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
         resource = self._served
         if resource.custom:
             list_metadata = {"continue": "", **list_metadata}
         head = orjson.dumps(
             {"kind": resource.lists_as, "apiVersion": resource.api_version, "metadata": list_metadata}
         )
-        items = (self.one(entry) for entry in entries)
+        items = (self.encode_object(entry) for entry in entries)
         if not resource.custom:  # built-in lists say the kind once, for all items
             items = (b"{" + item[self._prefix + 1 :] for item in items)
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
-    def bookmark(self, metadata: Json) -> bytes:
+    def encode_bookmark(self, metadata: Json) -> bytes:
         return orjson.dumps(
             {"kind": self._served.kind, "apiVersion": self._served.api_version, "metadata": metadata}
         )
@@ -64,13 +64,13 @@ class Plain:
 class MetadataOnly:
     """``PartialObjectMetadata``: what a client keeps that only needs to know what exists."""
 
-    def one(self, entry: Entry) -> bytes:
-        return orjson.dumps(partial(entry.object))
+    def encode_object(self, entry: Entry) -> bytes:
+        return orjson.dumps(partial_metadata(entry.object))
 
-    event = one
+    encode_event = encode_object
 
-    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
-        items = [partial(entry.object) for entry in entries]
+    def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+        items = [partial_metadata(entry.object) for entry in entries]
         body = {
             "kind": "PartialObjectMetadataList",
             "apiVersion": META,
@@ -79,11 +79,11 @@ class MetadataOnly:
         }
         return orjson.dumps(body)
 
-    def bookmark(self, metadata: Json) -> bytes:
+    def encode_bookmark(self, metadata: Json) -> bytes:
         return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": metadata})
 
 
-def partial(obj: Json) -> Json:
+def partial_metadata(obj: Json) -> Json:
     return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": obj["metadata"]}
 
 
@@ -96,10 +96,10 @@ class Table:
         self._include = include
         self._definitions: list[Json] | None = [_definition(column) for column in resource.columns]
 
-    def one(self, entry: Entry) -> bytes:
-        return self.many([entry], {"resourceVersion": entry.metadata["resourceVersion"]})
+    def encode_object(self, entry: Entry) -> bytes:
+        return self.encode_list([entry], {"resourceVersion": entry.metadata["resourceVersion"]})
 
-    def many(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
+    def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes:
         body = {
             "kind": "Table",
             "apiVersion": META,
@@ -109,13 +109,13 @@ class Table:
         }
         return orjson.dumps(body)
 
-    def event(self, entry: Entry) -> bytes:
+    def encode_event(self, entry: Entry) -> bytes:
         """The columns are described in the first event only, as in a cluster."""
-        shown = self.one(entry)
+        shown = self.encode_object(entry)
         self._definitions = None
         return shown
 
-    def bookmark(self, metadata: Json) -> bytes:
+    def encode_bookmark(self, metadata: Json) -> bytes:
         body = {
             "kind": "Table",
             "apiVersion": META,
@@ -133,7 +133,7 @@ class Table:
             if self._include == "Object":
                 row["object"] = entry.object
             elif self._include != "None":
-                row["object"] = partial(entry.object)
+                row["object"] = partial_metadata(entry.object)
             rows.append(row)
         return rows
 
@@ -208,25 +208,25 @@ PARAMETER = re.compile(r"\s*;\s*")
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
-def choose(accept: str, resource: Resource, clock: Callable[[], datetime], query_include: str) -> View:
+def negotiate(accept: str, resource: Resource, clock: Callable[[], datetime], query_include: str) -> View:
     """The first form of an Accept header that there is.
 
     Raises:
         StatusError: 406, there is none.
     """
-    for wanted in accept.split(",") if accept else ["*/*"]:
-        media, *parameters = PARAMETER.split(wanted.strip())
+    for media_range in accept.split(",") if accept else ["*/*"]:
+        media, *parameters = PARAMETER.split(media_range.strip())
         given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
         if media not in ("application/json", "application/*", "*/*"):
             continue
-        form = given.get("as", "")
-        if form and (given.get("g") != "meta.k8s.io" or given.get("v") != "v1"):
+        representation = given.get("as", "")
+        if representation and (given.get("g") != "meta.k8s.io" or given.get("v") != "v1"):
             continue
-        if form == "Table":
+        if representation == "Table":
             return Table(resource, clock, query_include)
-        if form in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        if representation in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return MetadataOnly()
-        if not form:
-            return Plain(resource)
+        if not representation:
+            return FullObject(resource)
     message = f"only the following media types are accepted: {ACCEPTED}"
     raise StatusError(406, "NotAcceptable", message)

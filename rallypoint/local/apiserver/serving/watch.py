@@ -8,18 +8,22 @@ import orjson
 
 from rallypoint.local.apiserver.apimachinery import errors
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
-from rallypoint.local.apiserver.registry.lists import ListOptions, revision, too_new
+from rallypoint.local.apiserver.registry.lists import (
+    ListOptions,
+    parse_resource_version,
+    too_large_resource_version,
+)
 from rallypoint.local.apiserver.serving.views import View
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Gone, Store, Watcher
 
-CAPACITY = 16_384
+QUEUE_CAPACITY = 16_384
 """Changes that may wait for one client; one that falls further behind is cut off and lists again."""
 
 BOOKMARK_SECONDS = 60.0
-CLOCK_SECONDS = 1e-6
+CLOCK_RESOLUTION_SECONDS = 1e-6
 """Less than this is no time at all: a clock that stands still meanwhile must not keep a watch from its end."""
 
-LONGEST_SECONDS = (1800, 3600)
+DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
 """How long a watch lasts that does not say."""
 
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
@@ -36,32 +40,32 @@ class Watch:
         self._namespace = namespace
         self._options = options
         self._view = view
-        self._asked = revision(options.version)
+        self._since = parse_resource_version(options.version)
         self._watcher: Watcher | None = None
 
-    def open(self, give_up: Callable[[], None]) -> list[bytes]:
+    def open(self, on_overflow: Callable[[], None]) -> list[bytes]:
         """Begin, and return the first frames; from here on no change is missed.
 
         A version that is not there yet is waited for in silence, except by a client that is to see all there is.
         ``give_up`` is called when the client has fallen too far behind.
         """
         options, store = self._options, self._store
-        asked = self._asked
-        if options.initial_events and asked > store.revision:
-            return [frame("ERROR", orjson.dumps(too_new(asked, store.revision).status))]
+        since = self._since
+        if options.initial_events and since > store.revision:
+            return [frame("ERROR", orjson.dumps(too_large_resource_version(since, store.revision).status))]
         frames: list[bytes] = []
         changes: Iterator[Change] = iter(())
-        if options.initial_events or (asked == 0 and options.initial_events is None):
-            frames = [self._frame("ADDED", entry) for entry in self._now()]
-        elif asked:
+        if options.initial_events or (since == 0 and options.initial_events is None):
+            frames = [self._frame("ADDED", entry) for entry in self._initial_entries()]
+        elif since:
             try:
-                changes = self._collection.since(asked)
+                changes = self._collection.since(since)
             except Gone as gone:
                 return [frame("ERROR", orjson.dumps(errors.expired(str(gone)).status))]
         if options.initial_events and options.bookmarks:
             frames.append(self._bookmark(INITIAL_EVENTS_END))
-        self._watcher = store.watch(self._collection, CAPACITY, changes)
-        self._watcher.give_up = give_up
+        self._watcher = store.watch(self._collection, QUEUE_CAPACITY, changes)
+        self._watcher.on_overflow = on_overflow
         return frames
 
     def close(self) -> None:
@@ -74,64 +78,64 @@ class Watch:
         if watcher is None:
             return
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds()
-        mark = loop.time() + BOOKMARK_SECONDS
-        while not watcher.lost and end - loop.time() > CLOCK_SECONDS:
+        end = loop.time() + self._timeout_seconds()
+        next_bookmark = loop.time() + BOOKMARK_SECONDS
+        while not watcher.lost and end - loop.time() > CLOCK_RESOLUTION_SECONDS:
             try:
-                left = max(min(end, mark) - loop.time(), CLOCK_SECONDS)
+                left = max(min(end, next_bookmark) - loop.time(), CLOCK_RESOLUTION_SECONDS)
                 async with asyncio.timeout(left):
                     await watcher.wake.wait() if not watcher.pending else None
             except TimeoutError:
-                if end - loop.time() > CLOCK_SECONDS:
-                    mark = loop.time() + BOOKMARK_SECONDS
-                    if self._wants_bookmark():
+                if end - loop.time() > CLOCK_RESOLUTION_SECONDS:
+                    next_bookmark = loop.time() + BOOKMARK_SECONDS
+                    if self._should_send_bookmark():
                         yield [self._bookmark()]
                 continue
-            found = [made for change in watcher.take() if (made := self._event(change)) is not None]
+            found = [made for change in watcher.drain() if (made := self._event(change)) is not None]
             if found:
                 yield found
-        if self._wants_bookmark() and not watcher.lost:
+        if self._should_send_bookmark() and not watcher.lost:
             yield [self._bookmark()]
 
-    def _seconds(self) -> float:
+    def _timeout_seconds(self) -> float:
         if self._options.timeout_seconds is not None:
             return float(self._options.timeout_seconds)
-        return random.uniform(*LONGEST_SECONDS)
+        return random.uniform(*DEFAULT_TIMEOUT_SECONDS)
 
-    def _now(self) -> list[Entry]:
+    def _initial_entries(self) -> list[Entry]:
         entries = self._collection.select(self._namespace)
-        return [entry for entry in entries if self._wanted(entry)]
+        return [entry for entry in entries if self._is_selected(entry)]
 
-    def _wanted(self, entry: Entry | None) -> bool:
+    def _is_selected(self, entry: Entry | None) -> bool:
         if entry is None or (self._namespace and entry.key[0] != self._namespace):
             return False
         return self._options.predicate is None or self._options.predicate(entry.object)
 
     def _event(self, change: Change) -> bytes | None:
         """What a change means to this watch: an object that leaves its selection is deleted to it."""
-        if change.revision <= self._asked:
+        if change.revision <= self._since:
             return None
-        before = self._wanted(change.previous)
-        after = change.type != "DELETED" and self._wanted(change.entry)
+        before = self._is_selected(change.previous)
+        after = change.type != "DELETED" and self._is_selected(change.entry)
         if after:
             return self._frame("MODIFIED" if before else "ADDED", change.entry)
         if not before or change.previous is None:
             return None
         if change.type == "DELETED":
             return self._frame("DELETED", change.entry)
-        return self._frame("DELETED", _as_of(change.previous, change.revision))
+        return self._frame("DELETED", _at_revision(change.previous, change.revision))
 
     def _frame(self, kind: str, entry: Entry) -> bytes:
-        return frame(kind, self._view.event(entry))
+        return frame(kind, self._view.encode_event(entry))
 
-    def _wants_bookmark(self) -> bool:
-        return self._options.bookmarks and self._store.revision >= self._asked
+    def _should_send_bookmark(self) -> bool:
+        return self._options.bookmarks and self._store.revision >= self._since
 
     def _bookmark(self, annotations: Json | None = None) -> bytes:
         metadata: Json = {"resourceVersion": str(self._store.revision), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        return frame("BOOKMARK", self._view.bookmark(metadata))
+        return frame("BOOKMARK", self._view.encode_bookmark(metadata))
 
 
 def frame(kind: str, obj: bytes) -> bytes:
@@ -139,6 +143,6 @@ def frame(kind: str, obj: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + obj + b"}\n"
 
 
-def _as_of(entry: Entry, at: int) -> Entry:
+def _at_revision(entry: Entry, at: int) -> Entry:
     metadata = {**entry.metadata, "resourceVersion": str(at)}
     return Entry({**entry.object, "metadata": metadata}, at)

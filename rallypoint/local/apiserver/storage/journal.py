@@ -29,10 +29,10 @@ TABLES = f"""
     INSERT OR IGNORE INTO counters VALUES ('format', {FORMAT}), ('revision', 1);
 """
 
-Place = tuple[str, Key]
+ObjectKey = tuple[str, Key]
 
 
-class Unusable(Exception):
+class JournalError(Exception):
     """The file cannot be used; the text says why."""
 
 
@@ -42,24 +42,24 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """
         Raises:
-            Unusable: another process has the file, it is none of ours, or it cannot be made.
+            JournalError: another process has the file, it is none of ours, or it cannot be made.
         """
         self._thread = ThreadPoolExecutor(1, "journal")
-        self._pending: list[tuple[Place, Entry | None, int]] = []
-        self._writing: asyncio.Future[None] | None = None
+        self._pending: list[tuple[ObjectKey, Entry | None, int]] = []
+        self._write_task: asyncio.Future[None] | None = None
         self._recorded = self._written = 0
         try:
             self._file = self._thread.submit(_open, path).result()
         except private.NotOurs as error:
             self._thread.shutdown()
-            raise Unusable(f"{path}: {error.strerror}") from error
+            raise JournalError(f"{path}: {error.strerror}") from error
         except sqlite3.Error as error:
             self._thread.shutdown()
-            taken = "locked" in str(error)
-            raise Unusable(f"{path}: {'another process uses it' if taken else error}") from error
+            is_locked = "locked" in str(error)
+            raise JournalError(f"{path}: {'another process uses it' if is_locked else error}") from error
         if (found := self._counter("format")) != FORMAT:
             self.close()
-            raise Unusable(f"{path}: its format is {found}, and this version reads {FORMAT}")
+            raise JournalError(f"{path}: its format is {found}, and this version reads {FORMAT}")
 
     @property
     def revision(self) -> int:
@@ -68,7 +68,7 @@ class Journal:
 
     def objects(self) -> Iterator[tuple[str, Json]]:
         """Every object, with the name of its collection."""
-        rows = self._call("SELECT collection, object FROM objects ORDER BY collection, namespace, name")
+        rows = self._query("SELECT collection, object FROM objects ORDER BY collection, namespace, name")
         return ((collection, orjson.loads(found)) for collection, found in rows)
 
     def record(self, collection: str, change: Change) -> None:
@@ -76,7 +76,7 @@ class Journal:
         self._pending.append(((collection, change.entry.key), entry, change.revision))
         self._recorded += 1
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that has been recorded so far is on the disk.
 
         Raises:
@@ -84,9 +84,9 @@ class Journal:
         """
         wanted = self._recorded
         while self._written < wanted:
-            if self._writing is None or self._writing.done():
-                self._writing = asyncio.wrap_future(self._begin())
-            await asyncio.shield(self._writing)
+            if self._write_task is None or self._write_task.done():
+                self._write_task = asyncio.wrap_future(self._submit_batch())
+            await asyncio.shield(self._write_task)
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -94,7 +94,7 @@ class Journal:
         self._thread.submit(self._file.close).result()
         self._thread.shutdown()
 
-    def _begin(self) -> Future[None]:
+    def _submit_batch(self) -> Future[None]:
         batch = tuple(self._pending)
 
         def write() -> None:
@@ -105,27 +105,27 @@ class Journal:
 
         return self._thread.submit(write)
 
-    def _write(self, batch: Sequence[tuple[Place, Entry | None, int]]) -> None:
+    def _write(self, batch: Sequence[tuple[ObjectKey, Entry | None, int]]) -> None:
         if not batch:
             return
-        latest = {place: entry for place, entry, _ in batch}
-        gone = [_key(place) for place, entry in latest.items() if entry is None]
-        kept = [
-            (*_key(place), entry.bytes(entry.object["apiVersion"]))
-            for place, entry in latest.items()
+        latest = {key: entry for key, entry, _ in batch}
+        deleted = [_key(key) for key, entry in latest.items() if entry is None]
+        stored = [
+            (*_key(key), entry.bytes(entry.object["apiVersion"]))
+            for key, entry in latest.items()
             if entry is not None
         ]
         with self._file as file:
             file.execute("BEGIN IMMEDIATE")
-            file.executemany("DELETE FROM objects WHERE (collection, namespace, name) = (?, ?, ?)", gone)
-            file.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", kept)
+            file.executemany("DELETE FROM objects WHERE (collection, namespace, name) = (?, ?, ?)", deleted)
+            file.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", stored)
             file.execute("UPDATE counters SET value = ? WHERE name = 'revision'", (batch[-1][2],))
 
     def _counter(self, name: str) -> int:
-        ((value,),) = self._call("SELECT value FROM counters WHERE name = ?", name)
+        ((value,),) = self._query("SELECT value FROM counters WHERE name = ?", name)
         return int(value)
 
-    def _call(self, text: str, *values: str) -> list[tuple[Any, ...]]:
+    def _query(self, text: str, *values: str) -> list[tuple[Any, ...]]:
         return self._thread.submit(lambda: self._file.execute(text, values).fetchall()).result()
 
 
@@ -148,6 +148,6 @@ def _open(path: Path) -> sqlite3.Connection:
     return file
 
 
-def _key(place: Place) -> tuple[str, str, str]:
-    collection, (namespace, name) = place
+def _key(key: ObjectKey) -> tuple[str, str, str]:
+    collection, (namespace, name) = key
     return collection, namespace, name

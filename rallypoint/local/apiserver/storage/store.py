@@ -47,8 +47,8 @@ class Entry:
         found = self.encoded.get(api_version)
         if found is None:
             obj = self.object
-            shown = obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}
-            found = self.encoded[api_version] = orjson.dumps(shown)
+            versioned = obj if obj["apiVersion"] == api_version else {**obj, "apiVersion": api_version}
+            found = self.encoded[api_version] = orjson.dumps(versioned)
         return found
 
 
@@ -73,7 +73,7 @@ class Gone(Exception):
         self.oldest = oldest
 
 
-def _nothing() -> None: ...
+def _ignore() -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -84,26 +84,26 @@ class Watcher:
     pending: deque[Change] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     lost: bool = False
-    give_up: Callable[[], None] = _nothing
+    on_overflow: Callable[[], None] = _ignore
     """Called once, when the reader is found too slow."""
 
-    def offer(self, change: Change) -> None:
+    def enqueue(self, change: Change) -> None:
         if self.lost:
             return
         if len(self.pending) >= self.capacity:
             self.lost = True
             self.pending.clear()
-            self.give_up()
+            self.on_overflow()
         else:
             self.pending.append(change)
         self.wake.set()
 
-    def take(self) -> list[Change]:
+    def drain(self) -> list[Change]:
         """All that is waiting; after this ``wake`` is clear."""
-        taken = list(self.pending)
+        drained = list(self.pending)
         self.pending.clear()
         self.wake.clear()
-        return taken
+        return drained
 
 
 class ChangeRecorder(Protocol):
@@ -111,7 +111,7 @@ class ChangeRecorder(Protocol):
 
     def record(self, collection: str, change: Change) -> None: ...
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that has been recorded so far is kept."""
         ...
 
@@ -119,13 +119,13 @@ class ChangeRecorder(Protocol):
 class Collection:
     """The objects of one resource, with the latest changes."""
 
-    def __init__(self, name: str, history: int, floor: int) -> None:
+    def __init__(self, name: str, history: int, compacted_revision: int) -> None:
         self.name = name
         self.entries: dict[Key, Entry] = {}
         self.namespaces: dict[str, dict[Key, Entry]] = {}
         self.history: deque[Change] = deque()
         self.limit = history
-        self.floor = floor
+        self.compacted_revision = compacted_revision
         """The latest revision that the history no longer explains."""
         self.watchers: set[Watcher] = set()
 
@@ -160,13 +160,13 @@ class Collection:
         return (change for change in self.history if change.revision > revision)
 
     def check(self, revision: int) -> None:
-        if revision < self.floor:
-            raise Gone(revision, self.floor)
+        if revision < self.compacted_revision:
+            raise Gone(revision, self.compacted_revision)
 
     def compact(self, keep: int = 0) -> None:
         """Forget all but the latest changes, as a server does with time."""
         while len(self.history) > keep:
-            self.floor = self.history.popleft().revision
+            self.compacted_revision = self.history.popleft().revision
 
     def close_watchers(self) -> None:
         for watcher in self.watchers:
@@ -177,7 +177,7 @@ class Collection:
         self.history.append(change)
         self.compact(self.limit)
         for watcher in self.watchers:
-            watcher.offer(change)
+            watcher.enqueue(change)
 
 
 class Store:
@@ -191,7 +191,7 @@ class Store:
         self.dependents: dict[str, set[tuple[Collection, Key]]] = {}
         """Owner UID, with the objects that name it; the owner need not exist."""
         self.listeners: list[asyncio.Queue[tuple[Collection, Change]]] = []
-        self.keeper: ChangeRecorder | None = None
+        self.recorder: ChangeRecorder | None = None
         self._history = history
 
     def collection(self, name: str) -> Collection:
@@ -210,23 +210,23 @@ class Store:
         for name, obj in kept:
             collection = self.collection(name)
             entry = Entry(obj, int(obj["metadata"]["resourceVersion"]))
-            self._place(collection, entry)
+            self._insert(collection, entry)
             for listener in self.listeners:
                 listener.put_nowait((collection, Change("ADDED", entry, None)))
 
-    async def settled(self) -> None:
+    async def flush(self) -> None:
         """Wait until nothing that has happened so far can be lost, where that is promised."""
-        if self.keeper is not None:
-            await self.keeper.settled()
+        if self.recorder is not None:
+            await self.recorder.flush()
 
     def put(self, collection: Collection, obj: Json) -> Entry:
         """Store an object under its namespace and name, and tell the watchers."""
-        entry = self._next(obj)
+        entry = self._new_entry(obj)
         previous = collection.entries.get(entry.key)
         if previous is not None:
             self._unindex(collection, previous)
-        self._place(collection, entry)
-        self._announce(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
+        self._insert(collection, entry)
+        self._publish(collection, Change("MODIFIED" if previous else "ADDED", entry, previous))
         return entry
 
     def reread(self, collection: Collection, read: Callable[[Json], Json], storage_api_version: str) -> None:
@@ -247,14 +247,14 @@ class Store:
 
     def remove(self, collection: Collection, obj: Json) -> Entry:
         """Take an object away; its last form carries the revision of its removal."""
-        entry = self._next(obj)
+        entry = self._new_entry(obj)
         previous = collection.entries.pop(entry.key)
-        inside = collection.namespaces[entry.key[0]]
-        del inside[entry.key]
-        if not inside:
+        namespace_entries = collection.namespaces[entry.key[0]]
+        del namespace_entries[entry.key]
+        if not namespace_entries:
             del collection.namespaces[entry.key[0]]
         self._unindex(collection, previous)
-        self._announce(collection, Change("DELETED", entry, previous))
+        self._publish(collection, Change("DELETED", entry, previous))
         return entry
 
     def watch(self, collection: Collection, capacity: int, changes: Iterable[Change] = ()) -> Watcher:
@@ -272,19 +272,19 @@ class Store:
         for collection in self.collections.values():
             collection.close_watchers()
 
-    def _next(self, obj: Json) -> Entry:
+    def _new_entry(self, obj: Json) -> Entry:
         self.revision += 1
         metadata = {**obj["metadata"], "resourceVersion": str(self.revision)}
         return Entry({**obj, "metadata": metadata}, self.revision)
 
-    def _announce(self, collection: Collection, change: Change) -> None:
-        if self.keeper is not None:
-            self.keeper.record(collection.name, change)
+    def _publish(self, collection: Collection, change: Change) -> None:
+        if self.recorder is not None:
+            self.recorder.record(collection.name, change)
         collection.record(change)
         for listener in self.listeners:
             listener.put_nowait((collection, change))
 
-    def _place(self, collection: Collection, entry: Entry) -> None:
+    def _insert(self, collection: Collection, entry: Entry) -> None:
         collection.entries[entry.key] = entry
         collection.namespaces.setdefault(entry.key[0], {})[entry.key] = entry
         self._index(collection, entry)

@@ -152,7 +152,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     server: ApiServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue overflows while its socket is full; writers are not held up."""
-    monkeypatch.setattr(watch, "CAPACITY", 4)
+    monkeypatch.setattr(watch, "QUEUE_CAPACITY", 4)
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
     writer.write(

@@ -12,15 +12,15 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import probes, volumes
 
-OWN_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """Those without a domain that containers may ask for, beside huge pages."""
 HUGE_PAGES = "hugepages-"
-SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
-NOTHING = "must specify one of: "
-SEVERAL = "may not have more than one field specified at a time"
+VALUE_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+NO_SOURCE = "must specify one of: "
+SEVERAL_SOURCES = "may not have more than one field specified at a time"
 
 
-def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldError]:
+def validate_containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldError]:
     """All of a pod; ``mountable`` are the names of its volumes."""
     seen: set[str] = set()
     if not spec.get("containers"):
@@ -31,9 +31,9 @@ def containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldErro
             place = f"{path}.{role}[{i}]"
             yield from _container(container, place, mountable, seen)
             if role == "initContainers" and container.get("restartPolicy") != "Always":
-                yield from probes.unattended(container, place)
+                yield from probes.validate_init_container(container, place)
             else:
-                yield from probes.attended(container, place, grace_seconds)
+                yield from probes.validate_lifecycle(container, place, grace_seconds)
 
 
 def _container(container: Json, path: str, mountable: set[str], seen: set[str]) -> Iterator[FieldError]:
@@ -43,10 +43,10 @@ def _container(container: Json, path: str, mountable: set[str], seen: set[str]) 
         yield field_errors.invalid(
             f"{path}.image", container["image"], "must not have leading or trailing whitespace"
         )
-    yield from volumes.named(container, path, seen)
+    yield from volumes.validate_name(container, path, seen)
     yield from _ports(container.get("ports") or (), f"{path}.ports")
     yield from _environment(container.get("env") or (), f"{path}.env")
-    yield from _whole_objects(container.get("envFrom") or (), f"{path}.envFrom")
+    yield from _env_from(container.get("envFrom") or (), f"{path}.envFrom")
     yield from _mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", mountable)
     yield from _resources(container.get("resources") or {}, f"{path}.resources")
 
@@ -81,22 +81,22 @@ def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[Field
 def _source(variable: Json, path: str) -> Iterator[FieldError]:
     """Where the value of a variable is from."""
     source = variable["valueFrom"]
-    given = [kind for kind in SOURCES if source.get(kind) is not None]
+    given = [kind for kind in VALUE_SOURCES if source.get(kind) is not None]
     for kind in given:
         place = f"{path}.{kind}"
         if kind == "fieldRef":
-            yield from volumes.field(source[kind], place, volumes.IN_VARIABLES)
+            yield from volumes.validate_field_ref(source[kind], place, volumes.ENV_FIELDS)
         elif kind == "resourceFieldRef":
-            yield from volumes.amount(source[kind], place)
+            yield from volumes.validate_resource_field_ref(source[kind], place)
         elif kind != "fileKeyRef":
             yield from _key(source[kind], place)
     if not given:
-        listed = ", ".join(f"`{kind}`" for kind in SOURCES[:-1])
-        yield field_errors.invalid(path, "", f"{NOTHING}{listed} or `{SOURCES[-1]}`")
+        listed = ", ".join(f"`{kind}`" for kind in VALUE_SOURCES[:-1])
+        yield field_errors.invalid(path, "", f"{NO_SOURCE}{listed} or `{VALUE_SOURCES[-1]}`")
     elif variable.get("value"):
         yield field_errors.invalid(path, "", "may not be specified when `value` is not empty")
     elif len(given) > 1:
-        yield field_errors.invalid(path, "", SEVERAL)
+        yield field_errors.invalid(path, "", SEVERAL_SOURCES)
 
 
 def _key(reference: Json, path: str) -> Iterator[FieldError]:
@@ -110,7 +110,7 @@ def _key(reference: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.key", key, wrong)
 
 
-def _whole_objects(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+def _env_from(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for source in sources:
         given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
         for kind in given:
@@ -120,9 +120,9 @@ def _whole_objects(sources: list[Json] | tuple[()], path: str) -> Iterator[Field
             elif wrong := names.subdomain(name):
                 yield field_errors.invalid(f"{path}.{kind}.name", name, wrong)
         if not given:
-            yield field_errors.invalid(path, "", f"{NOTHING}`configMapRef` or `secretRef`")
+            yield field_errors.invalid(path, "", f"{NO_SOURCE}`configMapRef` or `secretRef`")
         elif len(given) > 1:
-            yield field_errors.invalid(path, "", SEVERAL)
+            yield field_errors.invalid(path, "", SEVERAL_SOURCES)
 
 
 def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> Iterator[FieldError]:
@@ -149,19 +149,19 @@ def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> I
 def _resources(resources: Json, path: str) -> Iterator[FieldError]:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for name, text in limits.items():
-        yield from _amount(name, text, f"{path}.limits[{name}]")
+        yield from _quantity(name, text, f"{path}.limits[{name}]")
     for name, text in requests.items():
-        yield from _amount(name, text, f"{path}.requests[{name}]")
-        yield from _within(name, text, limits, path)
+        yield from _quantity(name, text, f"{path}.requests[{name}]")
+        yield from _request(name, text, limits, path)
 
 
-def _amount(name: str, text: Any, path: str) -> Iterator[FieldError]:
+def _quantity(name: str, text: Any, path: str) -> Iterator[FieldError]:
     if wrong := names.qualified(name):
         yield field_errors.invalid(path, name, wrong)
     if "/" in name:
         if _is_extended(name) and names.qualified(name):
             yield field_errors.invalid(path, name, "doesn't follow extended resource name standard")
-    elif name not in OWN_RESOURCES and not name.startswith(HUGE_PAGES):
+    elif name not in STANDARD_RESOURCES and not name.startswith(HUGE_PAGES):
         yield field_errors.invalid(path, name, "must be a standard resource type or fully qualified")
         yield field_errors.invalid(path, name, "must be a standard resource for containers")
     if amount(str(text)) < 0:
@@ -170,17 +170,17 @@ def _amount(name: str, text: Any, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(path, text, "must be an integer")
 
 
-def _within(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _request(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     """A request beside its limit: what cannot be shared out to more than there is of it is asked for as it is limited."""
-    is_shared = not _is_extended(name) and not name.startswith(HUGE_PAGES)
+    is_overcommittable = not _is_extended(name) and not name.startswith(HUGE_PAGES)
     if name not in limits:
-        if not is_shared:
+        if not is_overcommittable:
             yield field_errors.required(
                 f"{path}.limits", "Limit must be set for non overcommitable resources"
             )
         return
     request, limit = amount(str(text)), amount(str(limits[name]))
-    if request != limit and not is_shared:
+    if request != limit and not is_overcommittable:
         yield field_errors.invalid(
             f"{path}.requests", text, f"must be equal to {name} limit of {limits[name]}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 from api.quantity import value as amount
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
-from rallypoint.local.apiserver.apimachinery.metadata import label_problems
+from rallypoint.local.apiserver.apimachinery.metadata import validate_labels
 from rallypoint.local.apiserver.apimachinery.selectors import path_reader
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import containers, scheduling, volumes
@@ -23,9 +23,9 @@ FIELDS = {
     )
 }  # fmt: skip
 
-MODED_VOLUMES = ("configMap", "secret", "projected", "downwardAPI")
+VOLUMES_WITH_MODE = ("configMap", "secret", "projected", "downwardAPI")
 
-GATED = {
+GATED_CONDITION = {
     "type": "PodScheduled",
     "status": "False",
     "reason": "SchedulingGated",
@@ -111,7 +111,7 @@ def _default_references(source: Json) -> None:
 def _default_volume(volume: Json) -> None:
     if set(volume) == {"name"}:
         volume["emptyDir"] = {}
-    for kind in MODED_VOLUMES:
+    for kind in VOLUMES_WITH_MODE:
         if volume.get(kind) is not None:
             volume[kind].setdefault("defaultMode", 0o644)
     if volume.get("hostPath") is not None:
@@ -132,9 +132,9 @@ def default(pod: Json) -> Json:
         condition.setdefault("lastProbeTime", None)
         condition.setdefault("lastTransitionTime", None)
     for name in ("initContainerStatuses", "containerStatuses"):
-        for told in status.get(name) or ():
-            told.setdefault("state", {})
-            told.setdefault("lastState", {})
+        for container_status in status.get(name) or ():
+            container_status.setdefault("state", {})
+            container_status.setdefault("lastState", {})
     pod["spec"].setdefault("enableServiceLinks", True)
     return pod
 
@@ -155,10 +155,10 @@ def prepare(pod: Json) -> Json:
                 }
             )
     spec["tolerations"] = tolerations
-    status: Json = {"phase": "Pending", "qosClass": quality(spec)}
+    status: Json = {"phase": "Pending", "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
         moment = {"lastProbeTime": None, "lastTransitionTime": pod["metadata"]["creationTimestamp"]}
-        status["conditions"] = [{**GATED, **moment}]
+        status["conditions"] = [{**GATED_CONDITION, **moment}]
     pod["status"] = status
     return pod
 
@@ -168,19 +168,19 @@ def _tolerates(toleration: Json, key: str) -> bool:
     return toleration.get("key") in (None, "", key) and effect == "NoExecute"
 
 
-def quality(spec: Json) -> str:
+def qos_class(spec: Json) -> str:
     """The quality of service class, from the cpu and memory of all containers."""
     limited = requested = True
-    anything = False
+    has_any = False
     for container in _containers(spec):
         resources = container.get("resources") or {}
         requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
             request, limit = amount(str(requests.get(name, "0"))), amount(str(limits.get(name, "0")))
-            anything = anything or bool(request or limit)
+            has_any = has_any or bool(request or limit)
             limited = limited and bool(limit)
             requested = requested and request == limit
-    if not anything:
+    if not has_any:
         return "BestEffort"
     return "Guaranteed" if limited and requested else "Burstable"
 
@@ -192,20 +192,20 @@ def validate(pod: Json) -> Iterator[FieldError]:
 def validate_spec(spec: Json, path: str) -> Iterator[FieldError]:
     mountable: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or ()):
-        yield from volumes.volume(volume, f"{path}.volumes[{i}]", mountable)
-    yield from containers.containers(spec, path, mountable)
+        yield from volumes.validate_volume(volume, f"{path}.volumes[{i}]", mountable)
+    yield from containers.validate_containers(spec, path, mountable)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         field, given = f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"]
         yield field_errors.invalid(field, given, "must be greater than or equal to 0")
     if spec.get("activeDeadlineSeconds", 1) < 1:
         field, given = f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"]
         yield field_errors.invalid(field, given, "must be between 1 and 2147483647, inclusive")
-    yield from label_problems(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
-    yield from scheduling.affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    yield from validate_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    yield from scheduling.validate_affinity(spec.get("affinity") or {}, f"{path}.affinity")
     for name in ("hostname", "subdomain"):
         if spec.get(name) and (wrong := names.label(spec[name])):
             yield field_errors.invalid(f"{path}.{name}", spec[name], wrong)
-    yield from scheduling.tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
+    yield from scheduling.validate_tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
 
 
 FIXED = (

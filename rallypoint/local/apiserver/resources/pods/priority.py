@@ -11,47 +11,49 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resource import Strategy
 
-SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Classes that every cluster has."""
-CLASSES = "scheduling.k8s.io/priorityclasses"
+COLLECTION = "scheduling.k8s.io/priorityclasses"
 """The collection of the others."""
-HIGHEST = 1_000_000_000
+HIGHEST_USER_VALUE = 1_000_000_000
 """Of classes that people make."""
 
 
 def with_priority(pod: Json, classes: Iterable[Json]) -> Json:
     spec = pod["spec"]
-    chosen = _chosen(spec.get("priorityClassName", ""), list(classes))
-    if chosen is not None:
-        spec["priorityClassName"] = chosen["metadata"]["name"]
-        spec["priority"] = chosen["value"]
-        spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy") or "PreemptLowerPriority")
+    priority_class = _find_class(spec.get("priorityClassName", ""), list(classes))
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
+        spec["priority"] = priority_class["value"]
+        spec.setdefault("preemptionPolicy", priority_class.get("preemptionPolicy") or "PreemptLowerPriority")
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
     return pod
 
 
-def _chosen(name: str, classes: list[Json]) -> Json | None:
-    if name in SYSTEM:
-        return {"metadata": {"name": name}, "value": SYSTEM[name]}
+def _find_class(name: str, classes: list[Json]) -> Json | None:
+    if name in SYSTEM_CLASSES:
+        return {"metadata": {"name": name}, "value": SYSTEM_CLASSES[name]}
     if name:
-        return next((one for one in classes if one["metadata"]["name"] == name), None)
-    defaults = [one for one in classes if one.get("globalDefault")]
-    return min(defaults, key=lambda one: int(one["value"]), default=None)
+        return next(
+            (priority_class for priority_class in classes if priority_class["metadata"]["name"] == name), None
+        )
+    defaults = [priority_class for priority_class in classes if priority_class.get("globalDefault")]
+    return min(defaults, key=lambda priority_class: int(priority_class["value"]), default=None)
 
 
-def _problems(one: Json) -> Iterator[FieldError]:
-    name = one["metadata"].get("name", "")
+def _validate(priority_class: Json) -> Iterator[FieldError]:
+    name = priority_class["metadata"].get("name", "")
     if name.startswith("system-"):
-        if name not in SYSTEM:
+        if name not in SYSTEM_CLASSES:
             detail = (
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {name} is not a known system priority class"
             )
             yield field_errors.forbidden("metadata.name", detail)
-    elif one.get("value", 0) > HIGHEST:
-        detail = f"maximum allowed value of a user defined priority is {HIGHEST}"
+    elif priority_class.get("value", 0) > HIGHEST_USER_VALUE:
+        detail = f"maximum allowed value of a user defined priority is {HIGHEST_USER_VALUE}"
         yield field_errors.forbidden("value", detail)
 
 
-STRATEGY = Strategy(validate=_problems)
+STRATEGY = Strategy(validate=_validate)

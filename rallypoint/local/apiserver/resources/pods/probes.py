@@ -12,10 +12,10 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 HOOKS = ("postStart", "preStop")
 HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
-FIGURES = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+COUNTERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 
 
-def attended(container: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
+def validate_lifecycle(container: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
     """The hooks and probes of a container that keeps running; ``grace_seconds`` is the pod's."""
     for hook in HOOKS:
         handler = (container.get("lifecycle") or {}).get(hook)
@@ -26,7 +26,7 @@ def attended(container: Json, path: str, grace_seconds: int) -> Iterator[FieldEr
             yield from _probe(name, container[name], f"{path}.{name}", grace_seconds)
 
 
-def unattended(container: Json, path: str) -> Iterator[FieldError]:
+def validate_init_container(container: Json, path: str) -> Iterator[FieldError]:
     """An init container that ends has neither."""
     for name in ("lifecycle", *PROBES):
         if container.get(name) is not None:
@@ -36,10 +36,10 @@ def unattended(container: Json, path: str) -> Iterator[FieldError]:
 
 def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
     yield from _handler(probe, path, grace_seconds)
-    for figure in FIGURES:
-        if probe.get(figure, 0) < 0:
+    for counter in COUNTERS:
+        if probe.get(counter, 0) < 0:
             detail = "must be greater than or equal to 0"
-            yield field_errors.invalid(f"{path}.{figure}", probe[figure], detail)
+            yield field_errors.invalid(f"{path}.{counter}", probe[counter], detail)
     own = probe.get("terminationGracePeriodSeconds")
     if own is not None and own <= 0:
         yield field_errors.invalid(f"{path}.terminationGracePeriodSeconds", own, "must be greater than 0")

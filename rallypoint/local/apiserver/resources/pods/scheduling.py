@@ -13,7 +13,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def affinity(given: Json, path: str) -> Iterator[FieldError]:
+def validate_affinity(given: Json, path: str) -> Iterator[FieldError]:
     """The part about nodes."""
     nodes = given.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED)
@@ -51,7 +51,7 @@ def _requirement(requirement: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.key", requirement.get("key", ""), wrong)
 
 
-def tolerations(given: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+def validate_tolerations(given: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for i, toleration in enumerate(given):
         key, operator = toleration.get("key", ""), toleration.get("operator")
         if key and (wrong := names.qualified(key)):

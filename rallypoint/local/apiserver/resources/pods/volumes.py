@@ -15,25 +15,38 @@ KINDS = (
 )  # fmt: skip
 """In the order in which a server looks at them."""
 
-IN_VARIABLES = (
+ENV_FIELDS = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
     "status.hostIPs", "status.podIP", "status.podIPs",
 )  # fmt: skip
-IN_FILES = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
-FIELDS = {*IN_VARIABLES, *IN_FILES, "spec.host", "spec.restartPolicy", "spec.schedulerName", "status.phase"}
+VOLUME_FIELDS = (
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+)
+FIELDS = {
+    *ENV_FIELDS,
+    *VOLUME_FIELDS,
+    "spec.host",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "status.phase",
+}
 """The fields that have a name in the downward API; which of them may be told where is another matter."""
 SUBSCRIPT = re.compile(r"(?P<path>.*)\['(?P<key>[^']*)'\]")
-AMOUNTS = tuple(
+RESOURCE_FIELDS = tuple(
     f"{side}.{name}" for side in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
 )
 HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 
-MODE = "must be a number between 0 and 0777 (octal), both inclusive"
+INVALID_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 
 
-def named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
+def validate_name(obj: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     """A volume or a container by its name, which is one of a kind."""
-    name = thing.get("name", "")
+    name = obj.get("name", "")
     if not name:
         yield field_errors.required(f"{path}.name")
     elif wrong := names.label(name):
@@ -43,14 +56,14 @@ def named(thing: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     seen.add(name)
 
 
-def volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
+def validate_volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
     kinds = [kind for kind in KINDS if given.get(kind) is not None]
     for kind in kinds[1:]:
         yield field_errors.forbidden(f"{path}.{kind}", "may not specify more than 1 volume type")
     for kind in kinds[:1]:
         if kind in CHECKS:
             yield from CHECKS[kind](given[kind], f"{path}.{kind}")
-    yield from named(given, path, seen)
+    yield from validate_name(given, path, seen)
 
 
 def _host_path(source: Json, path: str) -> Iterator[FieldError]:
@@ -85,17 +98,19 @@ def _keys(source: Json, path: str, name: str) -> Iterator[FieldError]:
         yield from _mode(item, f"{path}.items[{i}]", "mode")
 
 
-def _about_the_pod(source: Json, path: str) -> Iterator[FieldError]:
+def _downward_api(source: Json, path: str) -> Iterator[FieldError]:
     yield from _mode(source, path, "defaultMode")
     for item in source.get("items") or ():
         yield from _file(item, path)
         if item.get("fieldRef") is not None:
-            yield from field(item["fieldRef"], f"{path}.fieldRef", IN_FILES)
+            yield from validate_field_ref(item["fieldRef"], f"{path}.fieldRef", VOLUME_FIELDS)
             if item.get("resourceFieldRef") is not None:
                 detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
                 yield field_errors.invalid(path, "resource", detail)
         elif item.get("resourceFieldRef") is not None:
-            yield from amount(item["resourceFieldRef"], f"{path}.resourceFieldRef", needs_container=True)
+            yield from validate_resource_field_ref(
+                item["resourceFieldRef"], f"{path}.resourceFieldRef", needs_container=True
+            )
         else:
             yield field_errors.required(path, "one of fieldRef and resourceFieldRef is required")
         yield from _mode(item, path, "mode")
@@ -109,14 +124,14 @@ def _projected(source: Json, path: str) -> Iterator[FieldError]:
             if part.get(kind) is not None:
                 yield from _keys(part[kind], f"{inner}.{kind}", "name")
         if part.get("downwardAPI") is not None:
-            yield from _about_the_pod(part["downwardAPI"], f"{inner}.downwardAPI")
+            yield from _downward_api(part["downwardAPI"], f"{inner}.downwardAPI")
 
 
 CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
     "hostPath": _host_path,
     "secret": _secret,
     "persistentVolumeClaim": _claim,
-    "downwardAPI": _about_the_pod,
+    "downwardAPI": _downward_api,
     "configMap": _config_map,
     "projected": _projected,
 }
@@ -125,7 +140,7 @@ CHECKS: dict[str, Callable[[Json, str], Iterator[FieldError]]] = {
 def _mode(holder: Json, path: str, name: str) -> Iterator[FieldError]:
     mode = holder.get(name)
     if mode is not None and not 0 <= mode <= 0o777:
-        yield field_errors.invalid(f"{path}.{name}", mode, MODE)
+        yield field_errors.invalid(f"{path}.{name}", mode, INVALID_MODE)
 
 
 def _file(item: Json, path: str) -> Iterator[FieldError]:
@@ -135,7 +150,7 @@ def _file(item: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.path", item["path"], wrong)
 
 
-def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
+def validate_field_ref(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
     """A ``fieldRef`` of the downward API."""
     wanted = reference.get("fieldPath")
     if not wanted:
@@ -144,9 +159,9 @@ def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[Fiel
     subscript = SUBSCRIPT.fullmatch(wanted)
     name = subscript["path"] if subscript else wanted
     if name not in FIELDS:
-        yield _unknown(path, wanted, f"not supported: {name}")
+        yield _field_path_error(path, wanted, f"not supported: {name}")
     elif subscript and name not in ("metadata.annotations", "metadata.labels"):
-        yield _unknown(path, wanted, f"does not support subscript: {wanted}")
+        yield _field_path_error(path, wanted, f"does not support subscript: {wanted}")
     elif subscript:
         key = subscript["key"]
         if wrong := names.qualified(key.lower() if name == "metadata.annotations" else key):
@@ -155,16 +170,18 @@ def field(reference: Json, path: str, allowed: Collection[str]) -> Iterator[Fiel
         yield field_errors.not_supported(f"{path}.fieldPath", name, allowed)
 
 
-def _unknown(path: str, wanted: str, why: str) -> FieldError:
+def _field_path_error(path: str, wanted: str, why: str) -> FieldError:
     return field_errors.invalid(f"{path}.fieldPath", wanted, f"error converting fieldPath: field label {why}")
 
 
-def amount(reference: Json, path: str, *, needs_container: bool = False) -> Iterator[FieldError]:
+def validate_resource_field_ref(
+    reference: Json, path: str, *, needs_container: bool = False
+) -> Iterator[FieldError]:
     """A ``resourceFieldRef`` of the downward API."""
     wanted = reference.get("resource")
     if needs_container and not reference.get("containerName"):
         yield field_errors.required(f"{path}.containerName")
     elif not wanted:
         yield field_errors.required(f"{path}.resource")
-    elif wanted not in AMOUNTS and not wanted.startswith(HUGE_PAGES):
-        yield field_errors.not_supported(f"{path}.resource", wanted, AMOUNTS)
+    elif wanted not in RESOURCE_FIELDS and not wanted.startswith(HUGE_PAGES):
+        yield field_errors.not_supported(f"{path}.resource", wanted, RESOURCE_FIELDS)

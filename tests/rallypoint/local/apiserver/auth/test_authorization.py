@@ -6,7 +6,7 @@ import pytest
 
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
-from rallypoint.local.apiserver.auth.authorization import GROUP, Attributes, Authorizer, covers
+from rallypoint.local.apiserver.auth.authorization import GROUP, Attributes, Authorizer, rule_allows
 from rallypoint.local.apiserver.auth.serviceaccounts import ADMINISTRATOR, service_account
 
 POD = service_account("team", "default")
@@ -122,4 +122,4 @@ def test_who_may_bind_a_role_need_not_have_its_rights(server: ApiServer) -> None
     ],
 )
 def test_paths(paths: list[str], path: str, is_it: bool) -> None:
-    assert covers({"nonResourceURLs": paths, "verbs": ["get"]}, Attributes("get", path=path)) is is_it
+    assert rule_allows({"nonResourceURLs": paths, "verbs": ["get"]}, Attributes("get", path=path)) is is_it

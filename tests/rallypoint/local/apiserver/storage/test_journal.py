@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.local.apiserver.storage.journal import Journal, Unusable
+from rallypoint.local.apiserver.storage.journal import Journal, JournalError
 from rallypoint.local.apiserver.storage.store import Change, Entry
 from rallypoint.testing.wire import MERGE, Step, Wire
 
@@ -145,7 +145,7 @@ async def test_garbage_that_was_not_collected_is_collected_later(tmp_path: Path)
 
 def test_two_processes_do_not_share_a_file(tmp_path: Path) -> None:
     first = Journal(tmp_path / "data")
-    with pytest.raises(Unusable, match="another process uses it"):
+    with pytest.raises(JournalError, match="another process uses it"):
         Journal(tmp_path / "data")
     first.close()
 
@@ -156,14 +156,14 @@ def test_a_file_of_another_format_is_left_alone(tmp_path: Path) -> None:
         file.execute("UPDATE counters SET value = 99 WHERE name = 'format'")
     file.close()
 
-    with pytest.raises(Unusable, match="its format is 99, and this version reads 1"):
+    with pytest.raises(JournalError, match="its format is 99, and this version reads 1"):
         Journal(tmp_path / "data")
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("something else entirely, and long enough to be looked at" * 20)
 
-    with pytest.raises(Unusable, match="not a database"):
+    with pytest.raises(JournalError, match="not a database"):
         Journal(tmp_path / "data")
 
 
@@ -176,7 +176,7 @@ async def test_many_wait_for_one_write(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "data")
     for number in range(100):
         journal.record("/things", change(f"t{number}", 2 + number))
-    await asyncio.gather(*(journal.settled() for _ in range(100)))
+    await asyncio.gather(*(journal.flush() for _ in range(100)))
     revision, found = journal.revision, list(journal.objects())
     journal.close()
 
@@ -187,11 +187,11 @@ async def test_many_wait_for_one_write(tmp_path: Path) -> None:
 async def test_a_write_that_fails_is_tried_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "data")
     journal.record("/things", change("t", 2))
-    journal._call("PRAGMA query_only = ON")
+    journal._query("PRAGMA query_only = ON")
     with pytest.raises(sqlite3.Error):
-        await journal.settled()
-    journal._call("PRAGMA query_only = OFF")
-    await journal.settled()
+        await journal.flush()
+    journal._query("PRAGMA query_only = OFF")
+    await journal.flush()
     found = list(journal.objects())
     journal.close()
 
