@@ -186,7 +186,7 @@ async def _site(form: str, folder: Path, isolation: str) -> AsyncGenerator[tuple
 def _keeper(site: int) -> list[int]:
     """The processes that hold the namespaces; none where pods have none. Asked before there are pods."""
     children = psutil.Process(site).children(recursive=True)
-    return [child.pid for child in children if "keeper" in " ".join(child.cmdline())]
+    return [child.pid for child in children if "sandbox.daemon" in " ".join(child.cmdline())]
 
 
 def _result(asked: dict[str, Any], results: dict[str, Any], load_before: float) -> dict[str, Any]:

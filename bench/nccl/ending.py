@@ -20,7 +20,7 @@ from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
 from rallypoint.cli.here import loop_factory
 from rallypoint.local.node.network.addresses import NoAddresses
-from rallypoint.local.node.sandbox.keeping import NoNamespaces
+from rallypoint.local.node.sandbox.client import NoNamespaces
 
 REFUSED, INTERRUPTED = 2, 130
 _BEFORE = (

@@ -25,7 +25,7 @@ from rallypoint.local.node.containers.images import BadImage, Image, Images, nam
 from rallypoint.local.node.devices.gpus import NoSuchGpu
 from rallypoint.local.node.network.addresses import NoAddresses
 from rallypoint.local.node.sandbox.choice import Wanted
-from rallypoint.local.node.sandbox.keeping import NoNamespaces
+from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.site import Door, Offer, Site, site
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rallypoint.local.node.sandbox.keeper import system
-from rallypoint.local.node.sandbox.keeper.view import Mount, View
+from rallypoint.local.node.sandbox.daemon import system
+from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
 
 ROOT = Path(__file__).parents[2]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -62,7 +62,7 @@ def enter(environment: Path, service_account: Path) -> None:
     system.unshare(system.NEW_MOUNT)
     system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
     interpreter = (environment / "bin" / "python").resolve()
-    view = View("/nowhere")
+    view = FilesystemView("/nowhere")
     for needed in (environment, interpreter):
         _open_way(view, needed)
     for path in (service_account, *service_account.iterdir()):
@@ -74,12 +74,12 @@ def enter(environment: Path, service_account: Path) -> None:
     system.die_with_parent()  # Another user's process has forgotten that.
 
 
-def _open_way(view: View, path: Path) -> None:
+def _open_way(view: FilesystemView, path: Path) -> None:
     """Let every user pass the folders above, in this process's mount namespace alone."""
     for folder in reversed(path.parents):
         if not folder.stat().st_mode & 1:
             # Pods never need this, so it has no public name.
-            view._mirror(str(folder))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            view._replace_with_tmpfs(str(folder))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
             folder.chmod(0o755)
 
 

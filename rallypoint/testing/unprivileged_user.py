@@ -24,17 +24,17 @@ def named(uid: int) -> str:
 _BECOME = f"""
 import os, sys
 from pathlib import Path
-from rallypoint.local.node.sandbox.keeper import system
-from rallypoint.local.node.sandbox.keeper.view import View
+from rallypoint.local.node.sandbox.daemon import system
+from rallypoint.local.node.sandbox.daemon.view import FilesystemView
 
 home, uid, has_account, *command = sys.argv[1:]
 system.unshare(system.NEW_MOUNT)
 system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
-view = View("/nowhere")
+view = FilesystemView("/nowhere")
 for needed in map(Path, (sys.base_prefix, sys.prefix, {str(ROOT)!r}, home)):
     for folder in reversed(needed.parents):
         if not folder.stat().st_mode & 1:
-            view._mirror(str(folder))  # In this process's view alone others may pass.
+            view._replace_with_tmpfs(str(folder))  # In this process's view alone others may pass.
             folder.chmod(0o755)
 if has_account:
     accounts = Path("/etc/passwd").read_text().splitlines()

@@ -1,6 +1,6 @@
 """Where the program of a container is: found as ``execvp`` finds it, refused in a container runtime's words.
 
-Standard library only: the keeper of namespaces looks with the container's own eyes.
+Standard library only: the sandbox daemon imports it and searches inside the container's mount namespace.
 """
 
 import os

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from rallypoint.local import private
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
+from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.sandbox.keeping import NoNamespaces
 from rallypoint.local.node.sandbox.loopback import Loopback
 from rallypoint.local.node.sandbox.namespaces import Namespaces
 

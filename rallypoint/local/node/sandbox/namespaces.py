@@ -1,8 +1,8 @@
 """Isolation with Linux namespaces: each pod has its own network, host name, shared memory and view of the file system.
 
-Nothing of the manifest is rewritten: names resolve (``hosts``), ports are the pod's own, volumes are at their paths. The
-work is done by the keeper, a process apart, so that everything ends when it ends. Where root is not to be had, it is
-done in a user namespace; a process stays what it was, with the same user.
+The manifest stays as written: names resolve (``hosts``), each pod has all ports, volumes are at their paths. The
+sandbox daemon, a separate process, does the work; everything in the sandboxes exits with it. Without root it uses a
+user namespace, in which processes keep their user.
 """
 
 import itertools
@@ -25,12 +25,12 @@ from rallypoint.local.node.network.addresses import PRIVATE, Addresses
 from rallypoint.local.node.network.egress import Egress
 from rallypoint.local.node.network.hosts import Hosts
 from rallypoint.local.node.network.network import Network
-from rallypoint.local.node.sandbox.keeping import Keeper, Kept, NoNamespaces
+from rallypoint.local.node.sandbox.client import NoNamespaces, SandboxClient, SandboxHandle
 from rallypoint.local.node.volumes import access, payload, volumes
 from rallypoint.local.node.volumes.volumes import Mount
 
 SHARED_MEMORY = "/dev/shm"
-ANYONE = "mode=1777"
+WORLD_WRITABLE = "mode=1777"
 RESOLVER = "/etc/resolv.conf"
 
 
@@ -40,7 +40,7 @@ class Namespaces:
 
     def __init__(
         self,
-        keeper: Keeper,
+        daemon: SandboxClient,
         addresses: Addresses,
         folder: Path,
         egress: Egress | None,
@@ -48,32 +48,32 @@ class Namespaces:
         self.folder = folder
         self._egress = egress
         self.network = Network(addresses)
-        self._keeper = keeper
+        self._daemon = daemon
         self._addresses = addresses
         self._hosts = Hosts(self.network, f"{addresses.node}\t{' '.join(access.NAMES)}\n")
-        self._runs: dict[tuple[str, str], Kept] = {}
+        self._runs: dict[tuple[str, str], SandboxHandle] = {}
         self._begun = itertools.count(1)
 
     @classmethod
     async def open(cls, folder: Path, *, egress: bool = False, images: Images = NO_IMAGES) -> Self:
-        """``egress``: give pods a way out of the machine. ``images``: the folders that stand for images.
+        """``egress``: give pods a proxy out of the machine. ``images``: the folders used as images.
 
         Raises:
-            NoNamespaces: this machine does not let us have any, or none with these images.
+            NoNamespaces: this machine does not allow them, or not with these images.
         """
         addresses = Addresses(PRIVATE)
         private.folder(folder)
-        keeper = await Keeper.start(folder, addresses.node)
+        daemon = await SandboxClient.start(folder, addresses.node)
         try:
-            await _try(keeper, folder, images)
-            way_out = None
+            await _check_images(daemon, folder, images)
+            proxy = None
             if egress:
-                (listener,) = await keeper.call("socket")
-                way_out = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
+                (listener,) = await daemon.call("socket")
+                proxy = await Egress.open(socket.socket(fileno=listener), addresses.node, os.environ)
         except BaseException:
-            await keeper.stop()
+            await daemon.stop()
             raise
-        return cls(keeper, addresses, folder, way_out)
+        return cls(daemon, addresses, folder, proxy)
 
     @property
     def node_address(self) -> str:
@@ -110,9 +110,9 @@ class Namespaces:
         return port
 
     async def socket(self) -> socket.socket:
-        """Of the network that the bridge is in: what a node has besides its pods."""
+        """Return a socket in the network namespace of the bridge."""
         try:
-            (descriptor,) = await self._keeper.call("socket")
+            (descriptor,) = await self._daemon.call("socket")
         except CannotStart as error:
             raise OSError(str(error)) from error
         own = socket.socket(fileno=descriptor)
@@ -126,14 +126,14 @@ class Namespaces:
         address, name = self.pod_address(pod), host_name(pod)
         self._hosts.add(pod, address, own / "hosts")
         (own / "hostname").write_text(f"{name}\n")
-        await self._keeper.call(
-            "pod",
+        await self._daemon.call(
+            "create",
             pod=pod["metadata"]["uid"],
             host_name=name,
             address=address,
             staging=str(staging),
             mounts=[[str(own / file), f"/etc/{file}"] for file in ("hosts", "hostname")],
-            memory=[[SHARED_MEMORY, ANYONE], *_in_memory(pod, places)],
+            memory=[[SHARED_MEMORY, WORLD_WRITABLE], *_memory_volumes(pod, places)],
         )
 
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
@@ -146,10 +146,12 @@ class Namespaces:
         image: list[str] = []
         if launch.image is not None:
             own = self.folder / uid / ".pod"
-            mounts += [[f"{own}/{file}", f"/etc/{file}"] for file in ("hosts", "hostname")] + _resolver()
+            mounts += [
+                [f"{own}/{file}", f"/etc/{file}"] for file in ("hosts", "hostname")
+            ] + _resolver_mounts()
             image = [str(launch.image), str(own / f"image-{next(self._begun)}")]
-        run = await self._keeper.run(
-            "start", _all(streams), pod=uid, mounts=mounts, image=image, **_program(launch)
+        run = await self._daemon.run(
+            "start", _descriptors(streams), pod=uid, mounts=mounts, image=image, **_program_fields(launch)
         )
         self._runs[uid, container] = run
         return run
@@ -159,14 +161,18 @@ class Namespaces:
         if run is None:
             raise CannotStart(f"container {container} is not running")
         self._hosts.refresh(pod)
-        return await self._keeper.run(
-            "enter", _all(streams), beside=run.number, terminal=streams.terminal, **_program(launch)
+        return await self._daemon.run(
+            "enter",
+            _descriptors(streams),
+            beside=run.number,
+            terminal=streams.terminal,
+            **_program_fields(launch),
         )
 
     def release(self, pod: Manifest) -> None:
         uid = pod["metadata"]["uid"]
         self._hosts.drop(pod)
-        self._keeper.tell("drop", pod=uid)
+        self._daemon.send("remove", pod=uid)
         for key in [key for key in self._runs if key[0] == uid]:
             del self._runs[key]
 
@@ -177,41 +183,43 @@ class Namespaces:
         self._hosts.close()
         if self._egress is not None:
             self._egress.close()
-        await self._keeper.stop()
+        await self._daemon.stop()
 
 
-def _resolver() -> list[list[str]]:
-    """What looks up names is the machine's own, in images, too."""
+def _resolver_mounts() -> list[list[str]]:
+    """Return the mount of the machine's resolver configuration into an image."""
     return [[RESOLVER, RESOLVER]] if Path(RESOLVER).exists() else []
 
 
-async def _try(keeper: Keeper, folder: Path, images: Images) -> None:
+async def _check_images(daemon: SandboxClient, folder: Path, images: Images) -> None:
     staging = folder / ".try" / "root"
     for number, (name, root) in enumerate(images.roots()):
         staging.mkdir(parents=True, exist_ok=True)
         try:
-            await keeper.call(
-                "try", image=[str(root), str(folder / ".try" / str(number))], staging=str(staging)
+            await daemon.call(
+                "check_image", image=[str(root), str(folder / ".try" / str(number))], staging=str(staging)
             )
         except CannotStart as error:
             raise NoNamespaces(f"{root} cannot be the file system of image {name}: {error}") from error
 
 
-def _program(launch: Launch) -> dict[str, Any]:
+def _program_fields(launch: Launch) -> dict[str, Any]:
     return {"argv": list(launch.argv), "env": dict(launch.env), "folder": launch.folder}
 
 
-def _all(streams: Streams) -> tuple[int, int, int]:
+def _descriptors(streams: Streams) -> tuple[int, int, int]:
     return streams.stdin, streams.stdout, streams.stderr
 
 
-def _in_memory(pod: Manifest, places: Mapping[str, Path]) -> list[list[str]]:
-    """The volumes that are in memory: where, and with which options of the file system."""
+def _memory_volumes(pod: Manifest, places: Mapping[str, Path]) -> list[list[str]]:
+    """Return the path and the mount options of each volume in memory."""
     found: list[list[str]] = []
     for volume in pod["spec"].get("volumes") or ():
         given = volume.get("emptyDir") or {}
         if given.get("medium") == "Memory":
             limit = given.get("sizeLimit")
-            options = ANYONE if limit is None else f"{ANYONE},size={int(quantity.parse(limit))}"
+            options = (
+                WORLD_WRITABLE if limit is None else f"{WORLD_WRITABLE},size={int(quantity.parse(limit))}"
+            )
             found.append([str(places[volume["name"]]), options])
     return found

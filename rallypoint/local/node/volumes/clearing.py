@@ -1,4 +1,4 @@
-"""Folders removed to the end. Standard library only: the keeper of namespaces removes with it as well."""
+"""Removal of folders that may hold unreadable folders."""
 
 import contextlib
 import os

@@ -11,7 +11,7 @@ from rallypoint.local.node.containers.images import BadImage, Image, Images, com
 from rallypoint.local.node.containers.launch import Ground, of_image
 from rallypoint.local.node.containers.process import Captured
 from rallypoint.local.node.sandbox.choice import Wanted, choose
-from rallypoint.local.node.sandbox.keeping import NoNamespaces
+from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.volumes.following import CONFIG_MAPS
 from rallypoint.testing.bench import Bench, opened, phase
 from rallypoint.testing.rootfs import build

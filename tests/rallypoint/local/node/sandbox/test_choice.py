@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rallypoint.local.node.sandbox.choice import Wanted, choose
-from rallypoint.local.node.sandbox.keeping import NoNamespaces
+from rallypoint.local.node.sandbox.client import NoNamespaces
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -1,4 +1,4 @@
-"""Pods in Linux namespaces, through the keeper: paths, names, ports, and what ends with what."""
+"""Pods in Linux namespaces, through the sandbox daemon: paths, names, ports, and what ends with what."""
 
 import asyncio
 import os
@@ -15,8 +15,8 @@ from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import Captured, Launch, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.sandbox.choice import Wanted, choose
+from rallypoint.local.node.sandbox.client import DAEMON_PROGRAM
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.sandbox.keeping import BEGIN
 from rallypoint.local.node.volumes.volumes import Mount
 
 pytestmark = pytest.mark.looptime(False)
@@ -265,14 +265,14 @@ async def test_everything_of_a_container_ends_with_it(bench: Bench, left: Callab
     assert not any("sleep 1000" in line for line in left())
 
 
-async def test_everything_ends_with_the_keeper(bench: Bench) -> None:
+async def test_everything_ends_with_the_daemon(bench: Bench) -> None:
     """Killed itself, it takes along what it keeps, and whoever waits is told."""
     pod = await bench.pod("a")
     process = await bench.start(pod, "exec sleep 1000", lambda _: None)
-    (keeper,) = (one for one in psutil.Process().children() if BEGIN in one.cmdline())
-    (first,) = keeper.children()
+    (daemon,) = (one for one in psutil.Process().children() if DAEMON_PROGRAM in one.cmdline())
+    (first,) = daemon.children()
     (sleeper,) = first.children()
-    keeper.kill()
+    daemon.kill()
 
     assert await process.wait() == 137
     psutil.wait_procs([first, sleeper], timeout=30)

@@ -1,6 +1,6 @@
-"""The network between pods: a bridge in the keeper's own network namespace, and a pair of interfaces for each pod.
+"""The pod network: a bridge in the network namespace of the sandbox daemon, and a veth pair for each pod.
 
-All of it goes with the last process of these namespaces; the machine's own network never sees any.
+The kernel removes it with the last process of these namespaces. The machine's own network is not changed.
 """
 
 from pathlib import Path
@@ -13,46 +13,46 @@ PREFIX_LENGTH = 16
 LOOPBACK_INDEX = 1
 
 
-class Links:
-    """The bridge, made in the network namespace that this process is in now."""
+class PodLinks:
+    """The bridge, created in the current network namespace."""
 
     def __init__(self, address: str) -> None:
-        _no_ipv6_from_now_on()
+        _disable_ipv6_by_default()
         self._route = IPRoute()
         self._route.link("set", index=LOOPBACK_INDEX, state="up")
         self._route.link("add", ifname=BRIDGE, kind="bridge")
         (self._bridge,) = self._route.link_lookup(ifname=BRIDGE)
         self._route.addr("add", index=self._bridge, address=address, prefixlen=PREFIX_LENGTH)
         self._route.link("set", index=self._bridge, state="up")
-        self._plugged = 0
+        self._attached = 0
 
-    def plug(self, namespace: int, inside: IPRoute, address: str) -> None:
-        """Give the network namespace of a descriptor its interface; ``inside`` is a socket opened in there.
+    def attach(self, namespace: int, inside: IPRoute, address: str) -> None:
+        """Create the pod's interface in the network namespace of a descriptor; ``open_inside`` is a socket opened in there.
 
-        The hardware address follows the address: whoever knew the pod's predecessor by it finds this one.
+        The hardware address is derived from the IP address, so ARP entries stay valid when a pod is replaced.
         """
-        self._plugged += 1
+        self._attached += 1
         hardware = "02:00:" + ":".join(f"{int(part):02x}" for part in address.split("."))
         peer = {"ifname": INTERFACE, "net_ns_fd": namespace, "address": hardware}
         self._route.link(
-            "add", ifname=f"pod{self._plugged}", kind="veth", peer=peer, master=self._bridge, state="up"
+            "add", ifname=f"pod{self._attached}", kind="veth", peer=peer, master=self._bridge, state="up"
         )
         (own,) = inside.link_lookup(ifname=INTERFACE)
         inside.addr("add", index=own, address=address, prefixlen=PREFIX_LENGTH)
         inside.link("set", index=own, state="up")
 
 
-def inside() -> IPRoute:
-    """Make the new network namespace that this process is in usable, and a socket to go on from outside."""
-    _no_ipv6_from_now_on()
+def open_inside() -> IPRoute:
+    """Configure the current, new network namespace; return a netlink socket that works from outside."""
+    _disable_ipv6_by_default()
     _write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")  # As container runtimes do.
     route = IPRoute()
     route.link("set", index=LOOPBACK_INDEX, state="up")
     return route
 
 
-def _no_ipv6_from_now_on() -> None:
-    """Not at interfaces that are yet to come: nobody uses it, and its announcements reach every pod from every pod."""
+def _disable_ipv6_by_default() -> None:
+    """Disable IPv6 on future interfaces: unused, and its announcements would go from every pod to every pod."""
     _write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")
 
 

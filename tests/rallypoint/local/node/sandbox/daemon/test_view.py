@@ -11,9 +11,9 @@ from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
 MOUNT = """
 import os, sys
 from pathlib import Path
-from rallypoint.local.node.sandbox.keeper import system
-from rallypoint.local.node.sandbox.keeper.main import map_ids
-from rallypoint.local.node.sandbox.keeper.view import Mount, View
+from rallypoint.local.node.sandbox.daemon import system
+from rallypoint.local.node.sandbox.daemon.main import map_ids
+from rallypoint.local.node.sandbox.daemon.view import FilesystemView, Mount
 
 home, folder = map(Path, sys.argv[1:])
 user, group = os.geteuid(), os.getegid()
@@ -23,7 +23,7 @@ else:
     system.unshare(system.NEW_MOUNT | system.NEW_USER)
     map_ids(user, group)
 system.mount("none", "/", flags=system.RECURSIVE | system.PRIVATE)
-View(str(home)).mount([Mount(str(home), str(folder / "added" / "volume"))])
+FilesystemView(str(home)).mount([Mount(str(home), str(folder / "added" / "volume"))])
 print(*sorted(os.listdir(folder)), *os.listdir(folder / "added" / "volume"), os.geteuid() == user)
 """
 

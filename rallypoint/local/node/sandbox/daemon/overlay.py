@@ -1,13 +1,13 @@
-"""A folder as the root of a container's file system: nothing is written to it, what the container writes is its own."""
+"""An image folder as the root of a container: a read-only lower layer below the container's own writable layer."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from rallypoint.local.node.sandbox.keeper import system
+from rallypoint.local.node.sandbox.daemon import system
 
 SHARED = ("proc", "dev", "sys")
-"""What a container has of the kernel's file systems, whatever its image holds."""
+"""File systems of the kernel that every container gets from the machine."""
 ALL_USERS = "0 0 4294967295"
 
 
@@ -15,11 +15,11 @@ ALL_USERS = "0 0 4294967295"
 class Image:
     folder: str
     own: str
-    """A folder of the container, for what it writes; on a file system that an overlay can write to."""
+    """The folder for the writable layer, on a file system that supports an overlay's upper layer."""
 
 
-def put_together(image: Image, place: str) -> None:
-    """Mount at ``place`` what the container is to have as its root.
+def mount_overlay(image: Image, place: str) -> None:
+    """Mount the overlay at ``place``.
 
     Raises:
         OSError: the kernel does not allow an overlay, or not there.
@@ -27,7 +27,7 @@ def put_together(image: Image, place: str) -> None:
     parts = {"lowerdir": image.folder, "upperdir": f"{image.own}/upper", "workdir": f"{image.own}/work"}
     for part in ("upperdir", "workdir"):
         Path(parts[part]).mkdir(parents=True, exist_ok=True)
-    # Named by descriptor: a path may have signs in it that mean something in these options.
+    # Named by descriptor: a path may contain characters with a meaning in mount options.
     opened = {part: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for part, path in parts.items()}
     try:
         options = [f"{part}=/proc/self/fd/{number}" for part, number in opened.items()]
@@ -42,6 +42,6 @@ def put_together(image: Image, place: str) -> None:
 
 
 def _in_user_namespace() -> list[str]:
-    """What an overlay needs where trusted attributes are not ours to write."""
+    """Return the mount option that an overlay needs in a user namespace."""
     mapped = " ".join(Path("/proc/self/uid_map").read_text().split())
     return [] if mapped == ALL_USERS else ["userxattr"]

@@ -13,7 +13,7 @@ NEW_USER = 0x10000000
 NEW_PID = 0x20000000
 NEW_NETWORK = 0x40000000
 NAMES = {NEW_MOUNT: "mnt", NEW_HOST_NAME: "uts", NEW_IPC: "ipc", NEW_NETWORK: "net"}
-"""Of the files in /proc/self/ns; those namespaces that a process can go to and come back from."""
+"""Names in /proc/self/ns of the namespaces that a process can enter and leave."""
 
 READ_ONLY = 1
 NO_SETUID = 2
@@ -23,8 +23,8 @@ REMOUNT = 32
 BIND = 4096
 RECURSIVE = 16384
 PRIVATE = 1 << 18
-_KEPT = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
-"""Flags of statvfs → flags of mount: a remount in a user namespace must not take them off."""
+_STATVFS_TO_MOUNT_FLAGS = {2: 2, 4: 4, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
+"""Flags of statvfs → flags of mount: a remount in a user namespace must not clear them."""
 _DETACH = 2
 _PARENT_DEATH_SIGNAL = 1
 
@@ -32,16 +32,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def unshare(kinds: int) -> None:
-    """Leave namespaces for new ones.
+    """Move this process to new namespaces.
 
     Raises:
-        OSError: it is not allowed, or there are too many. The same goes for everything in here.
+        OSError: not permitted, or too many. All functions of this module raise it.
     """
     _call("unshare", kinds)
 
 
 def enter(namespace: int) -> None:
-    """Go into the namespace of a descriptor; into a mount namespace also with root and working directory."""
+    """Enter the namespace of a descriptor; a mount namespace sets root and working directory, too."""
     _call("setns", namespace, 0)
 
 
@@ -51,20 +51,20 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def make_read_only(target: str) -> None:
-    """Refuse writes to what has just been bound to ``target``."""
-    there = os.statvfs(target).f_flag
-    kept = sum(flag for told, flag in _KEPT.items() if there & told)
-    mount("", target, flags=REMOUNT | BIND | READ_ONLY | kept)
+    """Remount the bind mount at ``target`` read-only."""
+    current = os.statvfs(target).f_flag
+    flags = sum(flag for statvfs_flag, flag in _STATVFS_TO_MOUNT_FLAGS.items() if current & statvfs_flag)
+    mount("", target, flags=REMOUNT | BIND | READ_ONLY | flags)
 
 
 def make_root(folder: str) -> None:
-    """Make ``folder``, a mount, the root of this mount namespace; what was the root is let go."""
+    """Make ``folder``, a mount point, the root of this mount namespace and detach the old root."""
     change_root(folder)
-    let_go()
+    detach_old_root()
 
 
 def change_root(folder: str) -> None:
-    """Make ``folder``, a mount, the root, and stay in it; what was the root lies over it until it is let go.
+    """Make ``folder``, a mount point, the root. The old root stays mounted over it until ``detach_old_root``.
 
     Source: pivot_root(2), "pivot_root(".", ".")".
     """
@@ -72,8 +72,8 @@ def change_root(folder: str) -> None:
     _call("pivot_root", b".", b".")
 
 
-def let_go() -> None:
-    """Let go of what was the root; what has been opened of it can be mounted until then."""
+def detach_old_root() -> None:
+    """Detach the old root. Files opened in it can be mounted only before this."""
     _call("umount2", b".", _DETACH)
     os.chdir("/")
 
@@ -83,22 +83,22 @@ def die_with_parent() -> None:
 
 
 @contextmanager
-def away(kinds: Sequence[int], start: Sequence[int] = ()) -> Generator[None]:
-    """Be in new namespaces of these kinds for a while, made from those of ``start`` (descriptors)."""
-    homes = [here(kind) for kind in kinds]
+def temporary_namespaces(kinds: Sequence[int], start: Sequence[int] = ()) -> Generator[None]:
+    """Run the body in new namespaces of these kinds, derived from those of ``start`` (descriptors)."""
+    originals = [current_namespace(kind) for kind in kinds]
     try:
         for namespace in start:
             enter(namespace)
         unshare(sum(kinds))
         yield
     finally:
-        for home in homes:
-            enter(home)
-            os.close(home)
+        for original in originals:
+            enter(original)
+            os.close(original)
 
 
-def here(kind: int) -> int:
-    """A descriptor of the namespace that this process is in; it keeps it alive."""
+def current_namespace(kind: int) -> int:
+    """Open the current namespace; the descriptor keeps it alive."""
     return os.open(f"/proc/self/ns/{NAMES[kind]}", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -108,8 +108,8 @@ def _call(name: str, *arguments: object, about: str = "") -> None:
         raise OSError(number, os.strerror(number), about or name)
 
 
-def spell(error: Exception) -> str:
-    """What went wrong, for people."""
+def error_text(error: Exception) -> str:
+    """Return the message of an error for users."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return str(error) or repr(error)

@@ -11,8 +11,8 @@ from rallypoint.local.node.sandbox.choice import Wanted
 ASK = """
 import os, sys
 from pathlib import Path
-from rallypoint.local.node.sandbox.keeper import system
-from rallypoint.local.node.sandbox.keeper.devices import Devices
+from rallypoint.local.node.sandbox.daemon import system
+from rallypoint.local.node.sandbox.daemon.devices import Devices
 
 folder = Path(sys.argv[1])
 user = 0 if os.geteuid() == 0 else system.NEW_USER
@@ -23,8 +23,8 @@ devices = Devices(str(folder))
 (folder / "of-a-pod").touch()
 print(*sorted(os.listdir(folder)), (folder / "null").stat().st_rdev == os.stat("/dev/null").st_rdev)
 os.close(os.open("late", os.O_CREAT, dir_fd=before))
-devices.look()
-devices.look()
+devices.refresh()
+devices.refresh()
 print(*sorted(os.listdir(folder)))
 """
 

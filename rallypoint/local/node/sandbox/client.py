@@ -1,4 +1,4 @@
-"""The node's side of the keeper of namespaces (``keeper.main``): requests, answers, and what it tells by itself."""
+"""The client of the sandbox daemon (``daemon.main``): sends requests, receives answers and exit codes."""
 
 import asyncio
 import itertools
@@ -18,66 +18,66 @@ from rallypoint.local.node.containers.guard import MARK
 from rallypoint.local.node.containers.program import CannotStart
 
 ROOT = Path(__file__).parents[4]
-BEGIN = "import sys; sys.path.append(sys.argv.pop(1)); from rallypoint.local.node.sandbox.keeper.main import main; main(*sys.argv[1:])"
+DAEMON_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from rallypoint.local.node.sandbox.daemon.main import main; main(*sys.argv[1:])"
 MESSAGE_BYTES = 65536
-AT_ONCE = 32
-"""Requests under way; the kernel lets only so many descriptors be on their way between processes."""
-ENDED = "the keeper of namespaces has ended"
-LOST = 137
-"""The exit code of what runs when the keeper is killed: the kernel kills it, too."""
+MAX_CONCURRENT_REQUESTS = 32
+"""The kernel limits the number of descriptors in flight between processes."""
+DAEMON_ENDED = "the sandbox daemon has ended"
+DAEMON_LOST_EXIT_CODE = 137
+"""The exit code of every process when the daemon is killed: the kernel kills them with it."""
 
 
 class NoNamespaces(Exception):
-    """This machine does not let us have namespaces. The text says what it refused."""
+    """This machine does not allow namespaces. The text says what it refused."""
 
 
-class Keeper:
-    """A keeper that runs."""
+class SandboxClient:
+    """The connection to one sandbox daemon."""
 
     def __init__(self, child: Child, control: socket.socket) -> None:
         self._child = child
         self._control = control
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[list[int]]] = {}
-        self._ends: dict[int, asyncio.Future[int]] = {}
+        self._exit_codes: dict[int, asyncio.Future[int]] = {}
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._concurrent_requests = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
         self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
-        self._gone = False
+        self._is_closed = False
         asyncio.get_running_loop().add_reader(control.fileno(), self._receive)
 
     @classmethod
     async def start(cls, folder: Path, address: str) -> Self:
-        """Start it; it removes ``folder`` when it ends. ``address`` is its own in the pods' network.
+        """Start a daemon, which removes ``folder`` when it exits. ``address`` is the address of its bridge.
 
         Raises:
-            NoNamespaces: it cannot be.
+            NoNamespaces: this machine does not allow it.
         """
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             ours.setblocking(False)
             child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-c", BEGIN, str(ROOT), str(folder), address),
+                *(sys.executable, "-I", "-c", DAEMON_PROGRAM, str(ROOT), str(folder), address),
                 stdin=its.fileno(),
                 env={name: value for name, value in os.environ.items() if name != MARK},
                 start_new_session=True,
             )
-        keeper = cls(child, ours)
+        daemon = cls(child, ours)
         try:
-            await keeper._ready
+            await daemon._ready
         except BaseException:
-            await keeper.stop()
+            await daemon.stop()
             raise
-        return keeper
+        return daemon
 
     async def call(self, do: str, descriptors: Sequence[int] = (), **fields: Any) -> list[int]:
-        """Ask for something; the descriptors that it answers with are the caller's to close.
+        """Send a request and return the descriptors of the answer, which the caller closes.
 
         Raises:
-            CannotStart: it could not be done.
+            CannotStart: the daemon reports an error.
         """
         number = next(self._numbers)
-        async with self._turns:
+        async with self._concurrent_requests:
             request = self._send({"do": do, "request": number, **fields}, descriptors)
             answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
             self._answers[number] = answer
@@ -85,38 +85,38 @@ class Keeper:
                 return await answer
             finally:
                 del self._answers[number]
-                if request in self._unsent:  # Its descriptors are about to be closed.
+                if request in self._unsent:  # The caller closes its descriptors.
                     self._unsent.remove(request)
 
-    async def run(self, do: str, descriptors: Sequence[int], **fields: Any) -> "Kept":
-        """Ask for a process.
+    async def run(self, do: str, descriptors: Sequence[int], **fields: Any) -> "SandboxHandle":
+        """Start a process.
 
         Raises:
             CannotStart: it does not begin.
         """
         number = next(self._numbers)
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._ends[number] = end
+        self._exit_codes[number] = end
         try:
             await self.call(do, descriptors, run=number, **fields)
         except BaseException:
-            self._ends.pop(number, None)
+            self._exit_codes.pop(number, None)
             raise
-        return Kept(self, number, end)
+        return SandboxHandle(self, number, end)
 
-    def tell(self, do: str, **fields: Any) -> None:
-        """Ask for something and do not wait for it."""
-        if not self._gone:
+    def send(self, do: str, **fields: Any) -> None:
+        """Send a request without waiting for the answer."""
+        if not self._is_closed:
             self._send({"do": do, "request": 0, **fields})
 
     async def stop(self) -> None:
-        """Let it end, and with it all that it keeps."""
-        self._lost()
+        """Stop the daemon and everything in its sandboxes."""
+        self._connection_lost()
         await self._child.wait()
 
     def _send(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[bytes, Sequence[int]]:
-        if self._gone:
-            raise CannotStart(ENDED)
+        if self._is_closed:
+            raise CannotStart(DAEMON_ENDED)
         packed = orjson.dumps(request), descriptors
         self._unsent.append(packed)
         if len(self._unsent) == 1:
@@ -124,7 +124,7 @@ class Keeper:
         return packed
 
     def _flush(self) -> None:
-        """Send what waits; the rest when the keeper has read some of it."""
+        """Send pending requests; continue when the socket is writable again."""
         loop = asyncio.get_running_loop()
         while self._unsent:
             body, descriptors = self._unsent[0]
@@ -137,7 +137,7 @@ class Keeper:
                 loop.add_writer(self._control.fileno(), self._flush)
                 return
             except BrokenPipeError:
-                break  # Reading tells the end, and why.
+                break  # _receive handles the end of the connection.
             finally:
                 os.close(file)
             self._unsent.popleft()
@@ -149,7 +149,7 @@ class Keeper:
         except ConnectionError:
             data, descriptors = b"", []
         if not data:
-            self._lost()
+            self._connection_lost()
             return
         message = orjson.loads(data)
         if "ready" in message:
@@ -157,41 +157,41 @@ class Keeper:
         elif "failed" in message:
             self._ready.set_exception(NoNamespaces(message["failed"]))
         elif "ended" in message:
-            _settle(self._ends.pop(message["ended"], None), message["code"])
+            _set_result(self._exit_codes.pop(message["ended"], None), message["code"])
         elif "error" in message:
-            _refuse(self._answers.get(message["request"]), message["error"])
+            _set_error(self._answers.get(message["request"]), message["error"])
         elif message["request"] in self._answers:
-            _settle(self._answers[message["request"]], descriptors)
+            _set_result(self._answers[message["request"]], descriptors)
         else:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _lost(self) -> None:
-        if self._gone:
+    def _connection_lost(self) -> None:
+        if self._is_closed:
             return
-        self._gone = True
+        self._is_closed = True
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         asyncio.get_running_loop().remove_writer(self._control.fileno())
         self._unsent.clear()
         self._control.close()
         if not self._ready.done():
-            self._ready.set_exception(NoNamespaces("the keeper of namespaces ended at once"))
+            self._ready.set_exception(NoNamespaces("the sandbox daemon ended at once"))
         for answer in self._answers.values():
-            _refuse(answer, ENDED)
-        for end in self._ends.values():
-            _settle(end, LOST)
+            _set_error(answer, DAEMON_ENDED)
+        for end in self._exit_codes.values():
+            _set_result(end, DAEMON_LOST_EXIT_CODE)
 
 
-class Kept:
-    """A process in namespaces; a ``Process``."""
+class SandboxHandle:
+    """A process in a sandbox; implements ``Process``."""
 
-    def __init__(self, keeper: Keeper, number: int, end: asyncio.Future[int]) -> None:
+    def __init__(self, daemon: SandboxClient, number: int, end: asyncio.Future[int]) -> None:
         self.number = number
-        self._keeper = keeper
+        self._daemon = daemon
         self._end = end
 
     async def wait(self) -> int:
-        """The exit code; when this is cancelled, it is killed first."""
+        """Return the exit code. Cancellation kills the process first."""
         try:
             code = await asyncio.shield(self._end)
         except asyncio.CancelledError:
@@ -202,14 +202,14 @@ class Kept:
 
     def send(self, number: signal.Signals) -> None:
         if not self._end.done():
-            self._keeper.tell("signal", run=self.number, which=int(number))
+            self._daemon.send("signal", run=self.number, which=int(number))
 
 
-def _settle(future: "asyncio.Future[Any] | None", result: Any) -> None:
+def _set_result(future: "asyncio.Future[Any] | None", result: Any) -> None:
     if future is not None and not future.done():
         future.set_result(result)
 
 
-def _refuse(future: "asyncio.Future[Any] | None", reason: str) -> None:
+def _set_error(future: "asyncio.Future[Any] | None", reason: str) -> None:
     if future is not None and not future.done():
         future.set_exception(CannotStart(reason))
