@@ -15,7 +15,7 @@ from api.mpijob import RESOURCE as MPIJOBS
 from api.mpijob import Flavor, MPIJob
 from controller.domain import shortened
 from controller.kinds.jax import JAX
-from controller.kinds.mpi.version_warnings import running_as
+from controller.kinds.mpi.version_warnings import effective_flavor
 from controller.kube.errors import Forbidden, NotFound
 from controller.runtime.migration import DEFINITIONS
 from rallypoint.cli import cluster as clusters
@@ -136,7 +136,7 @@ def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, r
     ``launchers`` are batch Jobs, of any job.
     """
     job = MPIJob.model_validate(body)
-    running = running_as(job, [one for one in launchers if one.owner_uid == job.metadata.uid])
+    running = effective_flavor(job, [one for one in launchers if one.owner_uid == job.metadata.uid])
     manager = job.spec.policy.managed_by
     takes_it = manager in {None, operator.manager} or not reads_managers
     is_left = manager not in {None, *_managers()}

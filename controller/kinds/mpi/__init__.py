@@ -24,12 +24,12 @@ from controller.kind import JobKind, Place
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
-from controller.kinds.mpi.version_warnings import marks, remarks, running_as
+from controller.kinds.mpi.version_warnings import effective_flavor, required_annotations, version_warnings
 
 
 @dataclass(frozen=True)
-class FlavoredKind:
-    """What is watched, and whose behaviour a job gets; every decision is a flavor's."""
+class MPIKind:
+    """What is watched, and whose behavior a job gets; every decision is a flavor's."""
 
     flavors: Mapping[Flavor, JobKind[MPIJob]]
     resource = RESOURCE
@@ -51,7 +51,7 @@ class FlavoredKind:
 
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
         """By flavor; a job that has a launcher goes on in the form of that one, and gets no second."""
-        return self.flavors[running_as(job, children)]
+        return self.flavors[effective_flavor(job, children)]
 
     def normal(self, job: MPIJob) -> MPIJob:
         return job
@@ -63,12 +63,12 @@ class FlavoredKind:
         return None
 
     def asides(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
-        return remarks(job, running_as(job, children))
+        return version_warnings(job, effective_flavor(job, children))
 
     def marks(self, job: MPIJob) -> Mapping[str, str]:
-        return marks(job)
+        return required_annotations(job)
 
 
-MPI: Final = FlavoredKind(
+MPI: Final = MPIKind(
     {Flavor.V1: V1, Flavor.V1ALPHA2: V1ALPHA2, Flavor.V2BETA1: V2BETA1}  # pyright: ignore[reportArgumentType] - it takes fields that are functions for methods
 )

@@ -23,7 +23,7 @@ _CONFIG, _KUBECTL = "mpi-job-config", "mpi-job-kubectl"
 _MODES: Mapping[str, int] = {AGENT: 0o555, HOSTFILE: 0o444, DISCOVERY: 0o555}
 _CONFIG_MOUNT = {"name": _CONFIG, "mountPath": CONFIG_PATH}
 _KUBECTL_MOUNT = {"name": _KUBECTL, "mountPath": KUBECTL_PATH}
-_AMOUNTS = {"cpu": "100m", "ephemeral-storage": "5Gi", "memory": "512Mi"}
+_DELIVERY_RESOURCES = {"cpu": "100m", "ephemeral-storage": "5Gi", "memory": "512Mi"}
 
 
 def worker(job: MPIJob, role: Role) -> dict[str, Any]:
@@ -54,13 +54,13 @@ def launcher(
     return {
         **spec,
         "serviceAccountName": account,
-        "initContainers": [*(spec.get("initContainers") or ()), delivery(job, image)],
+        "initContainers": [*(spec.get("initContainers") or ()), kubectl_delivery(job, image)],
         "containers": [first, *spec["containers"][1:]],
         "volumes": [*(spec.get("volumes") or ()), kubectl, _config_volume(job, files)],
     }
 
 
-def delivery(job: MPIJob, image: str) -> dict[str, Any]:
+def kubectl_delivery(job: MPIJob, image: str) -> dict[str, Any]:
     """The init container that puts kubectl into the launcher.
 
     Differs: carries a security context that a restricted namespace accepts. See docs/decisions/0020-mpijob-v1.md.
@@ -73,7 +73,7 @@ def delivery(job: MPIJob, image: str) -> dict[str, Any]:
             {"name": "TARGET_DIR", "value": KUBECTL_PATH},
             {"name": "NAMESPACE", "value": job.metadata.namespace},
         ],
-        "resources": {"limits": _AMOUNTS, "requests": _AMOUNTS},
+        "resources": {"limits": _DELIVERY_RESOURCES, "requests": _DELIVERY_RESOURCES},
         "securityContext": RESTRICTED,
         "volumeMounts": [_KUBECTL_MOUNT, _CONFIG_MOUNT],
     }
@@ -100,7 +100,7 @@ def pod(
 
 def set_by_user(role: Role) -> set[str]:
     """The variables that the first container of a template has already."""
-    return {one.get("name", "") for one in role.template["spec"]["containers"][0].get("env") or ()}
+    return {variable.get("name", "") for variable in role.template["spec"]["containers"][0].get("env") or ()}
 
 
 def _mounting(container: Mapping[str, Any], *mounts: dict[str, str]) -> dict[str, Any]:

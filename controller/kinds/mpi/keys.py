@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from controller.kinds.mpi.sshpods import PRIVATE, PUBLIC
 
 TYPE: Final = "kubernetes.io/ssh-auth"
-LONGEST: Final = 32 * 1024
+MAX_KEY_CHARACTERS: Final = 32 * 1024
 """Characters of a key that is looked into."""
 
 
@@ -33,10 +33,10 @@ def new_pair() -> dict[str, str]:
     return {PRIVATE: _encoded(private), PUBLIC: _encoded(_line(key) + b"\n")}
 
 
-def flaw(secret: Mapping[str, Any]) -> str:
+def secret_problem(secret: Mapping[str, Any]) -> str:
     """Why the pods cannot use that Secret, and what to do; empty if they can. Says nothing of what is in it."""
     data = secret.get("data") or {}
-    if all(name in data and len(data[name]) <= LONGEST for name in (PRIVATE, PUBLIC)):
+    if all(name in data and len(data[name]) <= MAX_KEY_CHARACTERS for name in (PRIVATE, PUBLIC)):
         try:
             key = _private(base64.b64decode(data[PRIVATE], validate=True))
             if base64.b64decode(data[PUBLIC], validate=True).split()[:2] == _line(key).split():

@@ -36,7 +36,9 @@ _AGENT = '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${{POD_N
 def has_gpus(launcher: Role) -> bool:
     """Whether a container of the launcher has a limit on GPUs; then ranks run on the launcher, too."""
     containers = (launcher.template.get("spec") or {}).get("containers") or ()
-    limits = (name for one in containers for name in (one.get("resources") or {}).get("limits") or {})
+    limits = (
+        name for container in containers for name in (container.get("resources") or {}).get("limits") or {}
+    )
     return any("gpu" in name for name in limits)
 
 
@@ -48,9 +50,9 @@ def hosts(job: MPIJob, launcher: Role, workers: Iterable[int]) -> Iterator[str]:
         yield worker_name(job, index)
 
 
-def hostfile(names: Iterable[str], count: int, between: str = " slots=") -> str:
-    """One host a line with its slots, as Open MPI reads it; others want ``:`` in between."""
-    return "".join(f"{name}{between}{count}\n" for name in names)
+def hostfile(names: Iterable[str], count: int, separator: str = " slots=") -> str:
+    """One host a line with its slots, as Open MPI reads it; others want ``:`` in separator."""
+    return "".join(f"{name}{separator}{count}\n" for name in names)
 
 
 def agent(job: MPIJob) -> str:

@@ -15,29 +15,29 @@ from api.job import ConditionType
 from api.mpijob import MPIJob
 from controller.domain import Child, Plan, Problem, Severity, Snapshot
 from controller.kind import Options, Place
-from controller.kinds.mpi.launcher_flavor_spec import Traits
-from controller.kinds.mpi.launcher_sync import Look
+from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
+from controller.kinds.mpi.launcher_sync import LauncherSync
 from controller.kinds.mpi.names import WORKER, worker_index
-from controller.kinds.mpi.status_builder import Story
+from controller.kinds.mpi.status_builder import MPIStatusBuilder
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchedKind(Traits):
+class LauncherFlavor(LauncherFlavorSpec):
     """One flavor of such jobs: what its children say is its own, what becomes of them is all flavors'."""
 
     @property
-    def flow(self) -> "LaunchedKind":
+    def flow(self) -> "LauncherFlavor":
         return self
 
     @property
-    def variants(self) -> "tuple[LaunchedKind, ...]":
+    def variants(self) -> "tuple[LauncherFlavor, ...]":
         return (self,)
 
-    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> "LaunchedKind":
+    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> "LauncherFlavor":
         return self
 
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
-        return self.afterwards(job)
+        return self.idle_support_objects(job)
 
     def place(self, job: str, row: Owned) -> Place | None:
         index = worker_index(job, row.name)
@@ -46,40 +46,45 @@ class LaunchedKind(Traits):
     def decide(
         self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
     ) -> Plan:
-        story = Story(self, job, now)
-        look = Look(self, job, self.roles(job), snapshot, story, options)
-        if story.is_over:
-            return look.clean_up()
-        problems = [*malformed] or [*self.check(job, options)]
-        if problems and story.status.start_time is None:
-            story.invalid(_found(problems))
-            return story.plan()
-        story.created(self.remark(job, look.roles))
-        if look.has_ended():
-            return story.plan()
-        stopping = conditions.is_true(story.status, ConditionType.SUSPENDED) and snapshot.pods
+        builder = MPIStatusBuilder(self, job, now)
+        sync = LauncherSync(self, job, self.roles(job), snapshot, builder, options)
+        if builder.is_over:
+            return sync.clean_up()
+        problems = [*malformed] or [*self.problems(job, options)]
+        if problems and builder.status.start_time is None:
+            builder.invalid(_validation_message(problems))
+            return builder.plan()
+        builder.created(self.created_note(job, sync.roles))
+        if sync.record_end():
+            return builder.plan()
+        stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
         if (job.spec.policy.suspend or stopping) and not problems:
-            return look.suspend()
-        if story.resumed():
+            return sync.suspend()
+        if builder.resumed():
             # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
-            return story.plan(requeue_after_seconds=0)
-        story.started()
-        if look.relics:
-            return look.watch()
-        look.count()
+            return builder.plan(requeue_after_seconds=0)
+        builder.started()
+        if sync.legacy_workers:
+            return sync.observe_legacy_job()
+        sync.update_counts()
         if problems:
             # It was valid when it started: what runs goes on, and nothing is made or deleted.
-            story.tell(Severity.WARNING, "ValidationError", _found(problems), once=_found(problems))
-            return story.plan()
-        return look.go_on()
+            builder.tell(
+                Severity.WARNING,
+                "ValidationError",
+                _validation_message(problems),
+                once=_validation_message(problems),
+            )
+            return builder.plan()
+        return sync.sync_children()
 
     def refuse(self, job: MPIJob, problem: Problem, now: datetime) -> Plan:
-        story = Story(self, job, now)
-        story.invalid(_found([problem]))
-        return story.plan()
+        builder = MPIStatusBuilder(self, job, now)
+        builder.invalid(_validation_message([problem]))
+        return builder.plan()
 
 
-def _found(problems: Sequence[Problem]) -> str:
+def _validation_message(problems: Sequence[Problem]) -> str:
     """As Go shows an aggregate of errors."""
     texts = ", ".join(map(str, problems))
     return f"Found validation errors: {texts if len(problems) == 1 else f'[{texts}]'}"

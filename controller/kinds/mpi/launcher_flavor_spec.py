@@ -14,7 +14,7 @@ from controller.kind import Options, Quiet, Roles
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traits(Quiet):
+class LauncherFlavorSpec(Quiet):
     """One such flavor."""
 
     resource: Resource
@@ -23,29 +23,29 @@ class Traits(Quiet):
     voice: Voice
     roles: Callable[[MPIJob], Roles]
     """Launcher and Worker with their defaults, where the spec has them."""
-    check: Callable[[MPIJob, Options], Iterable[Problem]]
-    belongings: Callable[[MPIJob, Roles, Snapshot, datetime, Options], Iterable[Child]]
+    problems: Callable[[MPIJob, Options], Iterable[Problem]]
+    support_objects: Callable[[MPIJob, Roles, Snapshot, datetime, Options], Iterable[Child]]
     """Children that the job has as long as it is there and decisions do not read; they go before all others."""
-    worker: Callable[[MPIJob, Roles, int, Options], dict[str, Any]]
+    worker_pod: Callable[[MPIJob, Roles, int, Options], dict[str, Any]]
     """The body of one worker pod."""
-    launcher: Callable[[MPIJob, Roles, Options], dict[str, Any]]
+    launcher_template: Callable[[MPIJob, Roles, Options], dict[str, Any]]
     """The pod template of the launcher."""
     normal: Callable[[MPIJob], MPIJob]
-    waits: Callable[[MPIJob, Options], bool]
+    should_wait_for_workers: Callable[[MPIJob, Options], bool]
     """Whether the launcher starts only once all workers are up."""
-    knock: Callable[[MPIJob, Roles, Pod], Knock] | None = None
+    worker_probe: Callable[[MPIJob, Roles, Pod], Knock] | None = None
     """How a worker that is ready is asked whether ranks can be started there; by default its word is taken."""
-    remark: Callable[[MPIJob, Roles], str] = lambda *_: ""
+    created_note: Callable[[MPIJob, Roles], str] = lambda *_: ""
     """What is said of a job beside that it is created."""
-    knows_its_workers: bool = False
+    creates_workers_first: bool = False
     """Whether there is no launcher before every worker is known to be the job's own."""
-    tells_of_retries: bool = False
+    reports_retries: bool = False
     """Whether a launcher that is tried again makes the job Restarting."""
-    marks_of_job: Callable[[MPIJob], Mapping[str, str]] = lambda job: {"app": job.metadata.name}
+    launcher_labels: Callable[[MPIJob], Mapping[str, str]] = lambda job: {"app": job.metadata.name}
     """The labels of the launcher's Job."""
-    afterwards: Callable[[MPIJob], Iterable[Child]] = lambda _: ()
+    idle_support_objects: Callable[[MPIJob], Iterable[Child]] = lambda _: ()
     """What is kept of the belongings once the job is over."""
-    relics: Callable[[MPIJob, BatchJob], tuple[Doomed, ...]] = lambda *_: ()
+    legacy_workers: Callable[[MPIJob, BatchJob], tuple[Doomed, ...]] = lambda *_: ()
     """Workers in the form of an older operator, if it was that one that started the launcher."""
     model = MPIJob
     framework = "mpi"

@@ -18,7 +18,7 @@ from controller.kinds.mpi.names import launcher_name
 
 
 def body(
-    job: MPIJob, owner: Resource, marks: Mapping[str, str], template: Mapping[str, Any], *, suspended: bool
+    job: MPIJob, owner: Resource, labels: Mapping[str, str], template: Mapping[str, Any], *, suspended: bool
 ) -> dict[str, Any]:
     """The Job that runs that pod template.
 
@@ -34,38 +34,40 @@ def body(
         "kind": BATCH_JOBS.kind,
         "metadata": {
             "name": launcher_name(job),
-            "labels": dict(marks),
+            "labels": dict(labels),
             "ownerReferences": [owner_reference(owner, job)],
         },
         "spec": {**spec, "podReplacementPolicy": "Failed", "template": template},
     }
 
 
-def change(launched: BatchJob, spec: Mapping[str, Any]) -> Child:
+def patch(launcher: BatchJob, spec: Mapping[str, Any]) -> Child:
     """That very Job with these fields of its spec."""
-    body = {"metadata": {"uid": launched.uid}, "spec": spec}
-    return Child(BATCH_JOBS, launched.name, lambda: body, Upkeep.CHANGE)
+    body = {"metadata": {"uid": launcher.uid}, "spec": spec}
+    return Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE)
 
 
-def resumed(launched: BatchJob, template: Mapping[str, Any]) -> list[Child]:
+def resume_patches(launcher: BatchJob, template: Mapping[str, Any]) -> list[Child]:
     """What lets a suspended Job run, where that template now says."""
-    moved = _replaced(msgspec.json.decode(launched.placement), placement_of(template))
-    goes_on = change(launched, {"suspend": False, **({"template": moved} if moved else {})})
-    if not (moved and launched.started):
-        return [goes_on]
+    placement = _template_patch(msgspec.json.decode(launcher.placement), placement_of(template))
+    resume = patch(launcher, {"suspend": False, **({"template": placement} if placement else {})})
+    if not (placement and launcher.started):
+        return [resume]
     # Older servers take no other place for a Job that has a start; newer ones clear it themselves when a Job is suspended.
-    body = {"metadata": {"uid": launched.uid}, "status": {"startTime": None}}
-    cleared = Child(BATCH_JOBS, launched.name, lambda: body, Upkeep.CHANGE, first=1, subresource="status")
-    return [cleared, goes_on]
+    body = {"metadata": {"uid": launcher.uid}, "status": {"startTime": None}}
+    clear_start = Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE, first=1, subresource="status")
+    return [clear_start, resume]
 
 
-def tries(job: MPIJob, snapshot: Snapshot) -> int:
+def failed_attempts(job: MPIJob, snapshot: Snapshot) -> int:
     """How often the launcher that there is has failed so far, and been tried again."""
-    failures = sum(one.failures for one in snapshot.batch_jobs if one.name == launcher_name(job))
+    failures = sum(
+        batch_job.failures for batch_job in snapshot.batch_jobs if batch_job.name == launcher_name(job)
+    )
     return failures + sum(pod.restarts for pod in snapshot.batch_pods)
 
 
-def why(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, str]:
+def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, str]:
     """Under which reason the job has failed, and in which words; with what is known of the launcher that failed last.
 
     Differs: where mpi-operator ends in a bare ``/`` and ``: ``, there is nothing, or the exit code. See
@@ -76,28 +78,30 @@ def why(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, str]:
     )
     if failed is None or reason != "BackoffLimitExceeded":
         return reason or "MPIJobFailed", text
-    codes = [f"container {done.container} exited with code {done.code}" for done in failed.exits if done.code]
+    codes = [
+        f"container {ended.container} exited with code {ended.code}" for ended in failed.exits if ended.code
+    ]
     detail = failed.message or ", ".join(codes)
     return f"{reason}/{failed.reason}".rstrip("/"), f"{text}: {detail}" if detail else text
 
 
-def _replaced(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _template_patch(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """The merge patch of a pod template: labels and annotations are added to, what chooses a node is replaced."""
-    marks = {
+    metadata = {
         name: {
             key: text
-            for key, text in (wanted["metadata"][name] or {}).items()
+            for key, text in (desired["metadata"][name] or {}).items()
             if (live["metadata"][name] or {}).get(key) != text
         }
-        for name in wanted["metadata"]
+        for name in desired["metadata"]
     }
-    places: dict[str, Any] = {}
-    for name, value in wanted["spec"].items():
-        there = live["spec"][name]
-        if (there or None) == (value or None):
+    spec: dict[str, Any] = {}
+    for name, value in desired["spec"].items():
+        current = live["spec"][name]
+        if (current or None) == (value or None):
             continue
-        places[name] = (
-            {**dict.fromkeys(there or ()), **(value or {})} if name == "nodeSelector" else value or None
+        spec[name] = (
+            {**dict.fromkeys(current or ()), **(value or {})} if name == "nodeSelector" else value or None
         )
-    change = {"metadata": {name: one for name, one in marks.items() if one}, "spec": places}
-    return {part: one for part, one in change.items() if one}
+    change = {"metadata": {name: added for name, added in metadata.items() if added}, "spec": spec}
+    return {name: value for name, value in change.items() if value}

@@ -17,26 +17,26 @@ from api.mpijob import MPIJob
 from controller.domain import Child, Count, Doomed, Knock, Plan, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts, launcher_job
-from controller.kinds.mpi.launcher_flavor_spec import Traits
+from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
-from controller.kinds.mpi.status_builder import Story
+from controller.kinds.mpi.status_builder import MPIStatusBuilder
 from controller.kinds.mpi.version_warnings import MISMATCH
 from controller.policy import gang, replacement
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LauncherSync:
     """One look at one job."""
 
-    kind: Traits
+    kind: LauncherFlavorSpec
     job: MPIJob
     roles: Roles
     snapshot: Snapshot
-    story: Story
+    builder: MPIStatusBuilder
     options: Options
 
     @property
-    def wanted(self) -> int:
+    def desired_workers(self) -> int:
         """How many workers there shall be."""
         return self.roles[WORKER].replicas if WORKER in self.roles else 0
 
@@ -44,105 +44,123 @@ class Look:
     def workers(self) -> list[Pod]:
         """Those that fill a place, by index."""
         return sorted(
-            (pod for pod in self.snapshot.pods if pod.index < self.wanted), key=lambda pod: pod.index
+            (pod for pod in self.snapshot.pods if pod.index < self.desired_workers), key=lambda pod: pod.index
         )
 
     @property
     def launcher(self) -> BatchJob | None:
         name = launcher_name(self.job)
-        return next((one for one in self.snapshot.batch_jobs if one.name == name), None)
+        return next((batch_job for batch_job in self.snapshot.batch_jobs if batch_job.name == name), None)
 
     @property
-    def relics(self) -> tuple[Doomed, ...]:
-        return self.kind.relics(self.job, self.launcher) if self.launcher else ()
+    def legacy_workers(self) -> tuple[Doomed, ...]:
+        return self.kind.legacy_workers(self.job, self.launcher) if self.launcher else ()
 
     @property
-    def attempts(self) -> int:
-        return launcher_job.tries(self.job, self.snapshot)
+    def failed_attempts(self) -> int:
+        return launcher_job.failed_attempts(self.job, self.snapshot)
 
-    def count(self) -> None:
+    def update_counts(self) -> None:
         """Launchers and workers as they are; once the launcher has ended, workers do not count."""
-        launched, before = self.launcher, self.story.before(WORKER) or ReplicaStatus()
+        launcher, before = self.launcher, self.builder.before(WORKER) or ReplicaStatus()
         # A launcher whose pod is another one may have fewer tries behind it than workers were replaced for.
-        replaced_for = min(before.restarts or 0, self.attempts) or None
+        restarts = min(before.restarts or 0, self.failed_attempts) or None
         # The end of the Job may be known before that of its pod, and a job that is over is not counted again.
-        has_ended = launched is not None and launched.is_finished
+        has_ended = launcher is not None and launcher.is_finished
         active = 0 if has_ended else sum(pod.phase == "Running" for pod in self.snapshot.batch_pods)
         launchers = ReplicaStatus(
             active=active or None,
-            succeeded=1 if launched and launched.complete else None,
-            failed=(launched.failures if launched else 0) or None,
+            succeeded=1 if launcher and launcher.complete else None,
+            failed=(launcher.failures if launcher else 0) or None,
         )
-        workers = ReplicaStatus(restarts=replaced_for)
+        workers = ReplicaStatus(restarts=restarts)
         if not has_ended:
             phases = [pod.phase for pod in self.workers if pod.phase != "Running" or not pod.deleting]
             workers = ReplicaStatus(
                 active=phases.count("Running") or None,
                 succeeded=phases.count("Succeeded") or None,
                 failed=phases.count("Failed") or None,
-                restarts=replaced_for,
+                restarts=restarts,
             )
-        is_due = launched or self.job.spec.policy.suspend or not self.kind.waits(self.job, self.options)
+        is_launcher_counted = (
+            launcher
+            or self.job.spec.policy.suspend
+            or not self.kind.should_wait_for_workers(self.job, self.options)
+        )
         counts = {LAUNCHER: launchers, WORKER: workers}
-        self.story.count(counts if is_due or self.story.before(LAUNCHER) else {WORKER: workers})
+        self.builder.set_replica_statuses(
+            counts if is_launcher_counted or self.builder.before(LAUNCHER) else {WORKER: workers}
+        )
 
-    def has_ended(self) -> bool:
+    def record_end(self) -> bool:
         """Whether the launcher has, which is the end of the job."""
-        launched = self.launcher
-        if launched is None or not launched.is_finished:
+        launcher = self.launcher
+        if launcher is None or not launcher.is_finished:
             return False
-        self.count()
-        if launched.failure is None:
-            self.story.completed(launched.completed_at or self.story.now)
+        self.update_counts()
+        if launcher.failure is None:
+            self.builder.launcher_completed(launcher.completed_at or self.builder.now)
         else:
-            self.story.gave_up(*launcher_job.why(*launched.failure, self.snapshot.batch_pods))
+            self.builder.launcher_failed(
+                *launcher_job.failure_reason(*launcher.failure, self.snapshot.batch_pods)
+            )
         return True
 
-    def go_on(self) -> Plan:
+    def sync_children(self) -> Plan:
         """Make what is missing, replace what is lost, delete what is too much, and start the launcher when it may start."""
-        workers, launched = self.workers, self.launcher
-        lost, is_news = self._lost(workers)
-        if is_news:
-            return self.story.plan(requeue_after_seconds=0)
+        workers, launcher = self.workers, self.launcher
+        lost, is_new_eviction = self._workers_to_replace(workers)
+        if is_new_eviction:
+            return self.builder.plan(requeue_after_seconds=0)
         if not self.snapshot.is_held_up:
-            self.story.unblocked()
-        are_all_up = sum(pod.is_active for pod in workers) == self.wanted
-        if are_all_up and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
-            self.story.runs()
-        elif self.kind.tells_of_retries and launched and launched.failures:
-            self.story.retries()
-        knocks = self._knocks(workers) if self._is_to_wait(launched) else []
-        waits = self.kind.waits(self.job, self.options) and len(hosts.up(workers)) - len(knocks) < self.wanted
-        more_in = hosts.more_in(workers, self.wanted, self.story.now, hosts.running_since(self.job))
-        troubles = hosts.failing([*workers, *self.snapshot.batch_pods])
-        if waits and self._is_to_wait(launched):
-            more_in = _sooner(more_in, self._name_the_missing(workers, troubles))
-        elif troubles and not self.snapshot.is_held_up:
-            self.story.waits_for(troubles)
-        more_in = _sooner(
-            more_in, replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.story.now)
+            self.builder.unblocked()
+        are_all_active = sum(pod.is_active for pod in workers) == self.desired_workers
+        if are_all_active and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
+            self.builder.launcher_running()
+        elif self.kind.reports_retries and launcher and launcher.failures:
+            self.builder.launcher_restarting()
+        probes = self._pending_probes(workers) if self._is_waiting_for_workers(launcher) else []
+        is_waiting = (
+            self.kind.should_wait_for_workers(self.job, self.options)
+            and len(hosts.ready_workers(workers)) - len(probes) < self.desired_workers
         )
-        surplus = [pod for pod in self.snapshot.pods if pod.index >= self.wanted]
-        is_early = self.kind.knows_its_workers and len(workers) < self.wanted
-        start = () if waits or is_early else self._start(launched)
+        requeue_after = hosts.seconds_until_more(
+            workers, self.desired_workers, self.builder.now, hosts.running_since(self.job)
+        )
+        init_failures = hosts.init_failures_message([*workers, *self.snapshot.batch_pods])
+        if is_waiting and self._is_waiting_for_workers(launcher):
+            requeue_after = _earliest(requeue_after, self._report_missing_workers(workers, init_failures))
+        elif init_failures and not self.snapshot.is_held_up:
+            self.builder.waits_for(init_failures)
+        requeue_after = _earliest(
+            requeue_after,
+            replacement.next_due_in(self.snapshot.failures, _evicted(workers), self.builder.now),
+        )
+        surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
+        is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
+        start = () if is_waiting or is_missing_workers else self._start_launcher(launcher)
         # Who has the launcher's name is found out before there is a worker, which would hold its GPUs for nothing.
-        checked = [] if launched else [name_check(BATCH_JOBS, launcher_name(self.job))]
-        return self.story.plan(
-            create=(*self._group(), *checked, *self._belongings(), *self._missing_workers(), *start),
-            delete=_doomed([*lost, *surplus]),
-            knocks=tuple(knocks),
-            requeue_after_seconds=more_in,
-            again=is_early,
+        name_checks = [] if launcher else [name_check(BATCH_JOBS, launcher_name(self.job))]
+        return self.builder.plan(
+            create=(
+                *self._pod_group(),
+                *name_checks,
+                *self._support_objects(),
+                *self._missing_workers(),
+                *start,
+            ),
+            delete=_deletions([*lost, *surplus]),
+            knocks=tuple(probes),
+            requeue_after_seconds=requeue_after,
+            again=is_missing_workers,
         )
 
-    def watch(self) -> Plan:
+    def observe_legacy_job(self) -> Plan:
         """Leave all as another operator has made it, until the job ends or is suspended. Its pods are not known here, so not counted."""
-        made = ", ".join(f"{one.resource.kind} {one.name}" for one in self.relics)
-        text = (
-            f"another operator has started this job, with {made}; it goes on so until it ends or is suspended"
-        )
-        self.story.tell(Severity.WARNING, MISMATCH, text, once=text)
-        return self.story.plan()
+        objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
+        text = f"another operator has started this job, with {objects}; it goes on so until it ends or is suspended"
+        self.builder.tell(Severity.WARNING, MISMATCH, text, once=text)
+        return self.builder.plan()
 
     def suspend(self) -> Plan:
         """No pods while suspended. The launcher's Job is there, and suspended with it.
@@ -150,25 +168,25 @@ class Look:
         Differs: under cleanPodPolicy Running mpi-operator keeps workers that have ended, which nobody replaces after the suspension.
         See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        self.count()
-        self.story.suspended()
-        launched = self.launcher
+        self.update_counts()
+        self.builder.suspended()
+        launcher = self.launcher
         if self.snapshot.pods and not conditions.is_true(
             self.job.status or JobStatus(), ConditionType.SUSPENDED
         ):
             # Stored before a pod goes: a pass that read nothing of the suspension would make it anew.
-            return self.story.plan(requeue_after_seconds=0)
-        create = [*self._belongings()]
-        if launched is None:
+            return self.builder.plan(requeue_after_seconds=0)
+        create = [*self._support_objects()]
+        if launcher is None:
             create.append(self._new_launcher(suspended=True))
-        elif self.relics:
-            gone = (Doomed(BATCH_JOBS, launched.name, launched.uid), *self.relics)
-            return self.story.plan(delete=() if launched.deleting else gone)
-        elif not launched.suspended and not launched.is_finished:
-            # Begun before the belongings: it must not wait for one of them that is held up.
-            create.insert(0, replace(launcher_job.change(launched, {"suspend": True}), first=1))
-        doomed = _doomed(self.snapshot.pods) + gang.remains(self.options.gang_scheduler, self.snapshot)
-        return self.story.plan(create=tuple(create), delete=doomed)
+        elif self.legacy_workers:
+            gone = (Doomed(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
+            return self.builder.plan(delete=() if launcher.deleting else gone)
+        elif not launcher.suspended and not launcher.is_finished:
+            # Begun before the support objects: it must not wait for one of them that is held up.
+            create.insert(0, replace(launcher_job.patch(launcher, {"suspend": True}), first=1))
+        deletions = _deletions(self.snapshot.pods) + gang.remains(self.options.gang_scheduler, self.snapshot)
+        return self.builder.plan(create=tuple(create), delete=deletions)
 
     def clean_up(self) -> Plan:
         """What is left of a job that is over: workers by policy, the launcher for its TTL, and no group, which may hold quota.
@@ -179,23 +197,25 @@ class Look:
         be gone before it was seen to end. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         policy = self.job.spec.policy.clean_pod_policy
-        going: list[Pod] = []
-        if policy == CleanPodPolicy.ALL or self.story.is_invalid:
-            going = list(self.snapshot.pods)
+        leaving: list[Pod] = []
+        if policy == CleanPodPolicy.ALL or self.builder.is_invalid:
+            leaving = list(self.snapshot.pods)
         elif policy == CleanPodPolicy.RUNNING:
-            going = [pod for pod in self.snapshot.pods if pod.phase in {"Running", "Pending"}]
-        launched, ttl = self.launcher, self.job.spec.policy.ttl_seconds_after_finished
+            leaving = [pod for pod in self.snapshot.pods if pod.phase in {"Running", "Pending"}]
+        launcher, ttl = self.launcher, self.job.spec.policy.ttl_seconds_after_finished
         change: tuple[Child, ...] = ()
-        if launched and ttl is not None and launched.ttl_seconds != ttl and launched.is_finished:
-            change = (launcher_job.change(launched, {"ttlSecondsAfterFinished": ttl}),)
+        if launcher and ttl is not None and launcher.ttl_seconds != ttl and launcher.is_finished:
+            change = (launcher_job.patch(launcher, {"ttlSecondsAfterFinished": ttl}),)
         group = gang.remains(self.options.gang_scheduler, self.snapshot)
-        kept = self.kind.afterwards(self.job)
-        others = self.relics if policy == CleanPodPolicy.ALL else ()
-        if launched and self.story.is_invalid and not launched.deleting:
-            others = (*others, Doomed(BATCH_JOBS, launched.name, launched.uid))
-        return self.story.plan(create=(*change, *kept), delete=_doomed(going) + group + others)
+        kept = self.kind.idle_support_objects(self.job)
+        other_deletions = self.legacy_workers if policy == CleanPodPolicy.ALL else ()
+        if launcher and self.builder.is_invalid and not launcher.deleting:
+            other_deletions = (*other_deletions, Doomed(BATCH_JOBS, launcher.name, launcher.uid))
+        return self.builder.plan(
+            create=(*change, *kept), delete=_deletions(leaving) + group + other_deletions
+        )
 
-    def _lost(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
+    def _workers_to_replace(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
         """Failed workers to replace now, and whether the status has to tell of them first.
 
         One that was evicted is replaced, after a pause if it was evicted before; any other when the launcher tries again, which would find
@@ -205,30 +225,36 @@ class Look:
         """
         failed = [pod for pod in workers if pod.phase == "Failed"]
         evicted = _evicted(workers)
-        failures, now = self.snapshot.failures, self.story.now
-        held = replacement.described(failures, evicted, now)
-        if evicted and self.story.lost(f"{len(evicted)}/{self.wanted} workers are evicted", held):
-            self.story.counted += [Count.RESTARTED] * len(evicted)
+        failures, now = self.snapshot.failures, self.builder.now
+        delayed = replacement.described(failures, evicted, now)
+        if evicted and self.builder.workers_evicted(
+            f"{len(evicted)}/{self.desired_workers} workers are evicted", delayed
+        ):
+            self.builder.counted += [Count.RESTARTED] * len(evicted)
             return [], True
-        before = self.story.before(WORKER) or ReplicaStatus()
-        if len(failed) > len(evicted) and self.attempts > (before.restarts or 0):
-            self.story.use_restarts(WORKER, self.attempts - (before.restarts or 0), [])
+        before = self.builder.before(WORKER) or ReplicaStatus()
+        if len(failed) > len(evicted) and self.failed_attempts > (before.restarts or 0):
+            self.builder.use_restarts(WORKER, self.failed_attempts - (before.restarts or 0), [])
             return failed, False
         return [pod for pod in evicted if not replacement.wait_seconds(failures, pod, now)], False
 
-    def _is_to_wait(self, launched: BatchJob | None) -> bool:
+    def _is_waiting_for_workers(self, launcher: BatchJob | None) -> bool:
         """Whether the launcher waits for its workers, and has not been started."""
-        is_idle = launched is None or launched.suspended
-        return is_idle and self.kind.waits(self.job, self.options)
+        is_idle = launcher is None or launcher.suspended
+        return is_idle and self.kind.should_wait_for_workers(self.job, self.options)
 
-    def _knocks(self, workers: Sequence[Pod]) -> list[Knock]:
+    def _pending_probes(self, workers: Sequence[Pod]) -> list[Knock]:
         """The workers that are up by their own word, have an address, and have not been asked."""
-        if self.kind.knock is None or not self.options.mpi_ssh_check:
+        if self.kind.worker_probe is None or not self.options.mpi_ssh_check:
             return []
-        unsure = [pod for pod in hosts.up(workers) if pod.address and pod.uid not in self.snapshot.answered]
-        return [self.kind.knock(self.job, self.roles, pod) for pod in unsure]
+        unprobed = [
+            pod
+            for pod in hosts.ready_workers(workers)
+            if pod.address and pod.uid not in self.snapshot.answered
+        ]
+        return [self.kind.worker_probe(self.job, self.roles, pod) for pod in unprobed]
 
-    def _group(self) -> Iterator[Child]:
+    def _pod_group(self) -> Iterator[Child]:
         scheduler = self.options.gang_scheduler
         if scheduler:
             yield from gang.group(
@@ -238,63 +264,67 @@ class Look:
                 self.roles,
                 self.snapshot,
                 gang.MPI_OPERATOR,
-                later=(LAUNCHER,) if self._is_to_wait(self.launcher) else (),
+                later=(LAUNCHER,) if self._is_waiting_for_workers(self.launcher) else (),
             )
 
-    def _belongings(self) -> Iterable[Child]:
-        return self.kind.belongings(self.job, self.roles, self.snapshot, self.story.now, self.options)
+    def _support_objects(self) -> Iterable[Child]:
+        return self.kind.support_objects(self.job, self.roles, self.snapshot, self.builder.now, self.options)
 
     def _missing_workers(self) -> Iterator[Child]:
-        there = {pod.name for pod in self.snapshot.pods}
-        for index in range(self.wanted):
+        existing = {pod.name for pod in self.snapshot.pods}
+        for index in range(self.desired_workers):
             name = worker_name(self.job, index)
-            if name not in there:
+            if name not in existing:
                 child = Child(PODS, name, partial(self._worker_body, index))
                 yield replacement.marked(self.snapshot.failures, child)
 
     def _worker_body(self, index: int) -> dict[str, Any]:
-        return self._member(self.kind.worker(self.job, self.roles, index, self.options))
+        return self._with_gang(self.kind.worker_pod(self.job, self.roles, index, self.options))
 
-    def _start(self, launched: BatchJob | None) -> Iterable[Child]:
+    def _start_launcher(self, launcher: BatchJob | None) -> Iterable[Child]:
         """The launcher, or what lets one that is suspended run where the spec now says."""
-        if launched is None:
+        if launcher is None:
             return [self._new_launcher(suspended=False)]
-        if launched.deleting or not launched.suspended:
+        if launcher.deleting or not launcher.suspended:
             return []
-        return launcher_job.resumed(launched, self._template())
+        return launcher_job.resume_patches(launcher, self._launcher_template())
 
     def _new_launcher(self, *, suspended: bool) -> Child:
         role, job = self.roles[LAUNCHER], self.job
         if not suspended and (role.template.get("spec") or {}).get("restartPolicy"):
             text = "Restart policy in pod template overridden by restart policy in replica spec"
-            self.story.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
+            self.builder.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
         body = partial(self._launcher_body, suspended)
         return Child(BATCH_JOBS, launcher_name(job), body)
 
     def _launcher_body(self, suspended: bool) -> dict[str, Any]:
-        marks = self.kind.marks_of_job(self.job)
-        return launcher_job.body(self.job, self.kind.resource, marks, self._template(), suspended=suspended)
+        labels = self.kind.launcher_labels(self.job)
+        return launcher_job.body(
+            self.job, self.kind.resource, labels, self._launcher_template(), suspended=suspended
+        )
 
-    def _template(self) -> dict[str, Any]:
-        return self._member(self.kind.launcher(self.job, self.roles, self.options))
+    def _launcher_template(self) -> dict[str, Any]:
+        return self._with_gang(self.kind.launcher_template(self.job, self.roles, self.options))
 
-    def _member(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _with_gang(self, body: dict[str, Any]) -> dict[str, Any]:
         scheduler = self.options.gang_scheduler
         return gang.enlisted(scheduler, self.job.metadata.name, body) if scheduler else body
 
-    def _name_the_missing(self, workers: Sequence[Pod], troubles: str) -> float | None:
+    def _report_missing_workers(self, workers: Sequence[Pod], init_failures: str) -> float | None:
         """Say which workers the launcher waits for, if it is late, and what is known of why; the seconds until it is."""
-        left = hosts.late_in(self.story.status, self.story.now)
-        if left > 0:
-            return left
-        unsure = {one.uid for one in self._knocks(workers)}
-        up = {pod.index for pod in hosts.up(workers) if pod.uid not in unsure}
+        late_in = hosts.seconds_until_late(self.builder.status, self.builder.now)
+        if late_in > 0:
+            return late_in
+        unready = {probe.uid for probe in self._pending_probes(workers)}
+        up = {pod.index for pod in hosts.ready_workers(workers) if pod.uid not in unready}
         if not self.snapshot.is_held_up:  # which is why they are missing, and is said instead
-            self.story.waits_for(f"{hosts.missing(self.job, up, self.wanted)} {troubles}".rstrip())
+            self.builder.waits_for(
+                f"{hosts.missing_workers_message(self.job, up, self.desired_workers)} {init_failures}".rstrip()
+            )
         return None
 
 
-def _doomed(pods: Iterable[Pod]) -> tuple[Doomed, ...]:
+def _deletions(pods: Iterable[Pod]) -> tuple[Doomed, ...]:
     return tuple(Doomed(PODS, pod.name, pod.uid) for pod in pods if not pod.deleting)
 
 
@@ -302,5 +332,5 @@ def _evicted(workers: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == "Evicted"]
 
 
-def _sooner(*seconds: float | None) -> float | None:
-    return min((one for one in seconds if one is not None), default=None)
+def _earliest(*seconds: float | None) -> float | None:
+    return min((value for value in seconds if value is not None), default=None)

@@ -17,15 +17,15 @@ from api.mpijob import MPIJob
 from controller.domain import Child, Event, Role, Severity, Upkeep
 from controller.kinds.mpi.names import launcher_name
 
-_OF_RIGHTS = re.compile(r'"(serviceaccounts|roles|rolebindings)"|attempting to grant RBAC')
+_RBAC_ERROR = re.compile(r'"(serviceaccounts|roles|rolebindings)"|attempting to grant RBAC')
 """In what the API server says; what it says of quotas and policies is another matter."""
 
 
-def lacks(words: str) -> Event | None:
+def missing_rights_event(message: str) -> Event | None:
     """What is told where the controller may not hand rights on."""
-    if not _OF_RIGHTS.search(words):
+    if not _RBAC_ERROR.search(message):
         return None
-    text = f"{words}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
+    text = f"{message}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
     return Event(Severity.WARNING, "RightsMissing", text)
 
 
@@ -83,18 +83,18 @@ def role(owner: Resource, job: MPIJob, pods: Sequence[str], upkeep: Upkeep = Upk
 def binding(owner: Resource, job: MPIJob, account: str) -> Child:
     """Gives that right to the launcher's account. It comes after the Role: nobody may bind what is not there."""
     subject = {"kind": SERVICE_ACCOUNTS.kind, "name": account, "namespace": job.metadata.namespace}
-    of = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": launcher_name(job)}
+    role_ref = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": launcher_name(job)}
     name = launcher_name(job)
-    body = partial(_body, ROLE_BINDINGS, owner, job, name, {"subjects": [subject], "roleRef": of})
+    body = partial(_body, ROLE_BINDINGS, owner, job, name, {"subjects": [subject], "roleRef": role_ref})
     return Child(ROLE_BINDINGS, name, body, Upkeep.EQUAL, first=2, lasting=True, version=account)
 
 
 def _body(
-    resource: Resource, owner: Resource, job: MPIJob, name: str, rest: dict[str, Any]
+    resource: Resource, owner: Resource, job: MPIJob, name: str, content: dict[str, Any]
 ) -> dict[str, Any]:
     metadata = {
         "name": name,
         "labels": {"app": job.metadata.name},
         "ownerReferences": [owner_reference(owner, job)],
     }
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}

@@ -14,7 +14,7 @@ from api.mpijob import Flavor, MPIJob
 from controller.domain import Role
 from controller.kind import Options, Roles
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, worker_name
-from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATORS, ROLE, launcher_env
+from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATOR_VARIABLES, ROLE, launcher_env
 
 CONTROLLER: Final = "mpi-operator"
 OWNER: Final = Flavor.V2BETA1.resource
@@ -26,12 +26,12 @@ PUBLIC: Final = "ssh-publickey"
 _SSH, _CONFIG = "ssh-auth", "mpi-job-config"
 
 
-def worker(job: MPIJob, given: Roles, index: int, options: Options) -> dict[str, Any]:
+def worker(job: MPIJob, roles: Roles, index: int, options: Options) -> dict[str, Any]:
     """One worker pod: the template, with an ssh server for a command if it has none.
 
     Differs: the search domain is that of ``--cluster-domain``. See docs/decisions/0018-mpijob-v2beta1.md.
     """
-    role, name = given[WORKER], worker_name(job, index)
+    role, name = roles[WORKER], worker_name(job, index)
     spec = _spec(
         job,
         role,
@@ -40,25 +40,25 @@ def worker(job: MPIJob, given: Roles, index: int, options: Options) -> dict[str,
         [_keys_volume(job, role, private=not options.mpi_launcher_only_key)],
         [_keys_mount(job)],
     )
-    at = main(role)
+    at = main_container_index(role)
     if not (spec["containers"][at].get("command") or spec["containers"][at].get("args")):
         spec["containers"][at] = {**spec["containers"][at], "command": ["/usr/sbin/sshd", "-De"]}
     dns = spec.get("dnsConfig") or {}
     domain = f"{job.metadata.name}.{job.metadata.namespace}.svc.{options.cluster_domain or 'cluster.local'}"
     spec["dnsConfig"] = {**dns, "searches": [*(dns.get("searches") or ()), domain]}
-    marks = _marks(job, role, index + 1 if job.spec.run_launcher_as_worker else index)
-    metadata = {"name": name, **_metadata(job, role, marks)}
+    own_labels = _labels(job, role, index + 1 if job.spec.run_launcher_as_worker else index)
+    metadata = {"name": name, **_metadata(job, role, own_labels)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def launcher(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
+def launcher(job: MPIJob, roles: Roles, options: Options) -> dict[str, Any]:
     """The launcher's pod template. It names the job as its owner, as the original's does, which means nothing there."""
-    role = given[LAUNCHER]
+    role = roles[LAUNCHER]
     volumes = [_keys_volume(job, role), _config_volume(job)]
     mounts = [_keys_mount(job), {"name": _CONFIG, "mountPath": CONFIG_PATH}]
-    marks = _marks(job, role, 0 if job.spec.run_launcher_as_worker else None)
+    own_labels = _labels(job, role, 0 if job.spec.run_launcher_as_worker else None)
     return {
-        "metadata": _metadata(job, role, marks),
+        "metadata": _metadata(job, role, own_labels),
         "spec": _spec(job, role, launcher_name(job), dict(launcher_env(job, options)), volumes, mounts),
     }
 
@@ -67,15 +67,15 @@ def secret_name(job: MPIJob) -> str:
     return f"{job.metadata.name}-ssh"
 
 
-def main(role: Role) -> int:
+def main_container_index(role: Role) -> int:
     """Which container runs MPI: the one that kubectl takes by default, by annotation, else the first.
 
     Differs: mpi-operator always takes the first. See docs/decisions/0018-mpijob-v2beta1.md.
     """
-    marks = (role.template.get("metadata") or {}).get("annotations") or {}
+    annotations = (role.template.get("metadata") or {}).get("annotations") or {}
     containers = role.template["spec"]["containers"]
-    chosen = marks.get("kubectl.kubernetes.io/default-container")
-    return next((at for at, one in enumerate(containers) if one.get("name") == chosen), 0)
+    chosen = annotations.get("kubectl.kubernetes.io/default-container")
+    return next((at for at, container in enumerate(containers) if container.get("name") == chosen), 0)
 
 
 def _spec(
@@ -90,10 +90,14 @@ def _spec(
 
     Differs: a variable for MPI that the user has set is theirs. See docs/decisions/0018-mpijob-v2beta1.md.
     """
-    spec, at = role.template["spec"], main(role)
+    spec, at = role.template["spec"], main_container_index(role)
     containers = list(spec["containers"])
-    given = [one for one in containers[at].get("env") or () if one.get("name") not in OPERATORS & env.keys()]
-    taken = {one.get("name") for one in given}
+    given = [
+        variable
+        for variable in containers[at].get("env") or ()
+        if variable.get("name") not in OPERATOR_VARIABLES & env.keys()
+    ]
+    taken = {variable.get("name") for variable in given}
     added = [{"name": key, "value": value} for key, value in env.items() if key not in taken]
     containers[at] = {
         **containers[at],
@@ -112,20 +116,20 @@ def _spec(
     }
 
 
-def _metadata(job: MPIJob, role: Role, marks: Mapping[str, str]) -> dict[str, Any]:
+def _metadata(job: MPIJob, role: Role, own_labels: Mapping[str, str]) -> dict[str, Any]:
     template = role.template.get("metadata") or {}
     kept = {"annotations": template["annotations"]} if template.get("annotations") else {}
     owners = [owner_reference(OWNER, job)]
-    return {**kept, "labels": {**(template.get("labels") or {}), **marks}, "ownerReferences": owners}
+    return {**kept, "labels": {**(template.get("labels") or {}), **own_labels}, "ownerReferences": owners}
 
 
-def _marks(job: MPIJob, role: Role, index: int | None) -> dict[str, str]:
-    marks = {
+def _labels(job: MPIJob, role: Role, index: int | None) -> dict[str, str]:
+    own_labels = {
         labels.OPERATOR_NAME: CONTROLLER,
         labels.JOB_NAME: job.metadata.name,
         labels.JOB_ROLE: role.label,
     }
-    return marks if index is None else {**marks, labels.REPLICA_INDEX: str(index)}
+    return own_labels if index is None else {**own_labels, labels.REPLICA_INDEX: str(index)}
 
 
 def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, Any]:
@@ -148,7 +152,7 @@ def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, 
 def _user(role: Role) -> Any:
     """The user that the main container runs as, None if only its image knows."""
     spec = role.template["spec"]
-    context = spec["containers"][main(role)].get("securityContext") or {}
+    context = spec["containers"][main_container_index(role)].get("securityContext") or {}
     return context.get("runAsUser", (spec.get("securityContext") or {}).get("runAsUser"))
 
 

@@ -14,11 +14,11 @@ from api.job import ConditionType, Job, ReplicaStatus
 from controller.domain import Count, Event, Severity
 from controller.kind.draft import Draft, Named
 
-LONGEST_EVENT = 1024
+MAX_MESSAGE_BYTES = 1024
 """Bytes, as the API server takes them."""
 
 
-class Story(Draft):
+class MPIStatusBuilder(Draft):
     """What the status of one job with a launcher shall become."""
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:
@@ -37,10 +37,10 @@ class Story(Draft):
         return conditions.is_finished(self.status) and self.status.completion_time is not None
 
     @override
-    def created(self, remark: str = "") -> None:
+    def created(self, note: str = "") -> None:
         if conditions.find(self.status.conditions or (), ConditionType.CREATED):
             return
-        text = f"MPIJob {self._name} is created.{remark}"
+        text = f"MPIJob {self._name} is created.{note}"
         self._set(ConditionType.CREATED, TRUE, "Created", text)
         self._tell(Severity.NORMAL, "Created", text)
         self.counted.append(Count.CREATED)
@@ -64,45 +64,45 @@ class Story(Draft):
         self.status.start_time = self.now
         return True
 
-    def runs(self) -> None:
+    def launcher_running(self) -> None:
         text = f"MPIJob {self._name} is running"
         if self._set(ConditionType.RUNNING, TRUE, "Running", f"{text}."):
             self._tell(Severity.NORMAL, "Running", text)
 
-    def retries(self) -> None:
+    def launcher_restarting(self) -> None:
         self.restarting(f"MPIJob {self._name} is restarting.")
 
-    def lost(self, text: str, held: str) -> bool:
+    def workers_evicted(self, text: str, delayed: str) -> bool:
         """Workers are gone that were wanted, and will be replaced, those that are ``held`` later; whether that is news.
 
         Differs: mpi-operator calls that a failure, and goes on all the same. See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        news = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
-        if news:
+        changed = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
+        if changed:
             self._tell(Severity.WARNING, "Evicted", text)
-        elif held:
-            self._set(ConditionType.RESTARTING, TRUE, "Evicted", f"{text}. {held}", rewords=True)
-        return news
+        elif delayed:
+            self._set(ConditionType.RESTARTING, TRUE, "Evicted", f"{text}. {delayed}", rewords=True)
+        return changed
 
-    def completed(self, at: datetime) -> None:
+    def launcher_completed(self, at: datetime) -> None:
         """The launcher has done its work."""
         text = f"MPIJob {self._name} successfully completed."
         self.status.completion_time = at.replace(microsecond=0)
-        self._recall_failure()
-        self._say_that_it_never_ran()
+        self._remove_failed_condition()
+        self._set_never_running()
         if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", text):
             self._tell(Severity.NORMAL, "Succeeded", text)
             self.counted.append(Count.SUCCESSFUL)
 
-    def gave_up(self, reason: str, text: str) -> None:
+    def launcher_failed(self, reason: str, text: str) -> None:
         """The launcher has failed for good; that is told under the reason its Job gives."""
         self._complete()
-        self._recall_failure()
-        self._say_that_it_never_ran()
+        self._remove_failed_condition()
+        self._set_never_running()
         self.status.conditions = conditions.merge(
-            self.status.conditions or (), ConditionType.FAILED, TRUE, reason, _cut(text), self.now
+            self.status.conditions or (), ConditionType.FAILED, TRUE, reason, _truncated(text), self.now
         )
-        self.tell(Severity.WARNING, reason, _cut(text))
+        self.tell(Severity.WARNING, reason, _truncated(text))
         self.counted.append(Count.FAILED)
 
     def invalid(self, text: str) -> None:
@@ -111,31 +111,37 @@ class Story(Draft):
         Differs: mpi-operator sets no condition, so that nobody sees it fail. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         super().created()  # without the event, as there
-        self.tell(Severity.WARNING, "ValidationError", _cut(text), once=text)
+        self.tell(Severity.WARNING, "ValidationError", _truncated(text), once=text)
         if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
             self.counted.append(Count.FAILED)
         self._complete()
 
-    def count(self, roles: Mapping[str, ReplicaStatus]) -> None:
+    def set_replica_statuses(self, roles: Mapping[str, ReplicaStatus]) -> None:
         self.status.replica_statuses = dict(roles)
 
-    def _say_that_it_never_ran(self) -> None:
+    def _set_never_running(self) -> None:
         if conditions.find(self.status.conditions or (), ConditionType.RUNNING):
             return
         text = f"MPIJob {self._name} is finished but Running condition was never set."
         self._set(ConditionType.RUNNING, FALSE, "Running", text, self.status.completion_time)
 
-    def _recall_failure(self) -> None:
+    def _remove_failed_condition(self) -> None:
         """What mpi-operator has said of an evicted worker was not the end."""
-        kept = [one for one in self.status.conditions or () if one.type != ConditionType.FAILED]
+        kept = [
+            condition for condition in self.status.conditions or () if condition.type != ConditionType.FAILED
+        ]
         self.status.conditions = kept
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     """The text as mpi-operator shortens it."""
     raw = text.encode()
-    return text if len(raw) <= LONGEST_EVENT else f"{raw[: LONGEST_EVENT - 3].decode(errors='ignore')}..."
+    return (
+        text
+        if len(raw) <= MAX_MESSAGE_BYTES
+        else f"{raw[: MAX_MESSAGE_BYTES - 3].decode(errors='ignore')}..."
+    )
 
 
-def told(reason: str, text: str) -> Event:
-    return Event(Severity.WARNING, reason, _cut(text))
+def warning_event(reason: str, text: str) -> Event:
+    return Event(Severity.WARNING, reason, _truncated(text))

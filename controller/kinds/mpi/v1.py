@@ -37,7 +37,7 @@ from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker
 from controller.policy import gang
 
 
-def _done(verb: str, kind: str, name: str) -> Event | None:
+def _write_event(verb: str, kind: str, name: str) -> Event | None:
     """The original tells of pods alone, and of a launcher by a reason that says more than it knows."""
     if verb == "Delete":
         return Event(Severity.NORMAL, "SuccessfulDeletePod", f"Deleted pod: {name}")
@@ -46,7 +46,7 @@ def _done(verb: str, kind: str, name: str) -> Event | None:
     return Event(Severity.NORMAL, "SuccessfulCreatePod", f"Created worker pod: {name}")
 
 
-def _taken(kind: str, name: str) -> Event:
+def _name_conflict(kind: str, name: str) -> Event:
     text = f'Resource "{name}" of MPIJobKind "{kind}" already exists and is not managed by MPIJob'
     return Event(Severity.WARNING, "ErrResourceExists", text)
 
@@ -62,7 +62,7 @@ class V1Kind(Quiet):
     scalable = False
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
     children = (PODS, CONFIG_MAPS)
-    voice = Voice(done=_done, taken=_taken, lacks=rbac.lacks)
+    voice = Voice(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True
     """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
@@ -76,7 +76,7 @@ class V1Kind(Quiet):
         return self
 
     def normal(self, job: MPIJob) -> MPIJob:
-        spec = job.spec.model_copy(update={"run_policy": v1spec.policy(job)})
+        spec = job.spec.model_copy(update={"run_policy": v1spec.run_policy(job)})
         return job.model_copy(update={"spec": spec})
 
     def place(self, job: str, row: Owned) -> Place | None:
@@ -103,53 +103,57 @@ class V1Kind(Quiet):
         """The launcher comes when all workers are there; when all are up if that is asked for."""
         if role.name == WORKER:
             return True
-        there = self._workers(job, snapshot)
-        if hosts.waits(job, options):
-            there = hosts.up(there)
-        return len(there) == v1spec.workers(self.roles(job))
+        workers = self._workers(job, snapshot)
+        if hosts.should_wait_for_workers(job, options):
+            workers = hosts.ready_workers(workers)
+        return len(workers) == v1spec.workers(self.roles(job))
 
     def later(self, job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:
-        is_there = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
-        return () if is_there or not hosts.waits(job, options) else (LAUNCHER,)
+        has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+        return () if has_launcher or not hosts.should_wait_for_workers(job, options) else (LAUNCHER,)
 
     def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
         """What a launcher needs. A gang that waits for its turn has none of it."""
         if gang.is_waiting(options.gang_scheduler, snapshot):
             return
         roles = self.roles(job)
-        launcher, wanted, own = roles[LAUNCHER], v1spec.workers(roles), self._workers(job, snapshot)
+        launcher, desired, own = roles[LAUNCHER], v1spec.workers(roles), self._workers(job, snapshot)
         yield rbac.account(OWNER, job, launcher)
-        order = tuple(hosts.ordered(own, wanted, snapshot.places))
-        told = {pod.index for pod in hosts.told(own, wanted, now, hosts.running_since(job))}
-        running = tuple(index for index in order if index in told)
+        order = tuple(hosts.worker_order(own, desired, snapshot.places))
+        advertised = {
+            pod.index for pod in hosts.advertised_workers(own, desired, now, hosts.running_since(job))
+        }
+        running = tuple(index for index in order if index in advertised)
         data = partial(v1spec.data, job, launcher, order, running)
         version = hash((order, running, slots(job), kubexec.has_gpus(launcher), job.spec.main_container))
         yield kubexec.config_map(OWNER, job, data, str(version))
-        is_launched = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
-        granted = [pod.name for pod in own] if is_launched or len(own) == wanted else []
+        has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
+        granted = [pod.name for pod in own] if has_launcher or len(own) == desired else []
         yield rbac.role(OWNER, job, granted)
         yield rbac.binding(OWNER, job, rbac.account_name(job, launcher))
-        if wanted and not snapshot.pods:
+        if desired and not snapshot.pods:
             # The other names are taken by now, or found to be: this one would be found to be only with all workers made.
             yield name_check(PODS, launcher_name(job))
 
     def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
-        wanted, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
-        more_in = hosts.more_in(own, wanted, now, hosts.running_since(job))
-        late_in = hosts.late_in(job.status, now) if self._missing(job, snapshot, options) else 0
-        return min((one for one in (more_in, late_in) if one and one > 0), default=more_in)
+        desired, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
+        more_in = hosts.seconds_until_more(own, desired, now, hosts.running_since(job))
+        late_in = hosts.seconds_until_late(job.status, now) if self._missing(job, snapshot, options) else 0
+        return min((delay for delay in (more_in, late_in) if delay and delay > 0), default=more_in)
 
     def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
         """Also while pods do not start because an init container fails."""
-        missing = self._missing(job, snapshot, options) if hosts.late_in(job.status, now) <= 0 else ""
-        return f"{missing} {hosts.failing(snapshot.pods)}".strip()
+        missing = (
+            self._missing(job, snapshot, options) if hosts.seconds_until_late(job.status, now) <= 0 else ""
+        )
+        return f"{missing} {hosts.init_failures_message(snapshot.pods)}".strip()
 
     def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
         """The workers that the launcher waits for, if it does."""
         if not self.later(job, snapshot, options):
             return ""
-        up = {pod.index for pod in hosts.up(self._workers(job, snapshot))}
-        return hosts.missing(job, up, v1spec.workers(self.roles(job)))
+        up = {pod.index for pod in hosts.ready_workers(self._workers(job, snapshot))}
+        return hosts.missing_workers_message(job, up, v1spec.workers(self.roles(job)))
 
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         """No right: pods of those names may be somebody else's, once the job's own are gone."""
@@ -157,13 +161,15 @@ class V1Kind(Quiet):
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
         """A pod that terminates still runs; workers count for nothing once the launcher has finished."""
-        there = {
-            name: replace(one, active=one.active + one.leaving, failed=one.failed - one.leaving, leaving=0)
-            for name, one in counts.items()
+        adjusted = {
+            name: replace(
+                count, active=count.active + count.leaving, failed=count.failed - count.leaving, leaving=0
+            )
+            for name, count in counts.items()
         }
-        launcher = there.get(LAUNCHER, Counts())
+        launcher = adjusted.get(LAUNCHER, Counts())
         over = launcher.succeeded or launcher.failed
-        return {name: one if name == LAUNCHER or not over else Counts() for name, one in there.items()}
+        return {name: count if name == LAUNCHER or not over else Counts() for name, count in adjusted.items()}
 
     def judge(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
         """The launcher decides; a failed pod fails the job, unless its policy is ExitCode.
@@ -189,8 +195,8 @@ class V1Kind(Quiet):
 
     def _workers(self, job: MPIJob, snapshot: Snapshot) -> list[Pod]:
         """The workers that are there, are the job's own and fill a place, by index."""
-        wanted = v1spec.workers(self.roles(job))
-        found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < wanted)
+        desired = v1spec.workers(self.roles(job))
+        found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < desired)
         return sorted(found, key=lambda pod: pod.index)
 
 

@@ -20,11 +20,11 @@ from api.mpijob import Flavor, MPIJob
 from controller.domain import Child, Doomed, Event, Role, Severity, Snapshot, Upkeep, Voice
 from controller.kind import Options, Roles
 from controller.kinds.mpi import execpods, hosts, kubexec, rbac, v1spec
-from controller.kinds.mpi.launcher_flavor import LaunchedKind
+from controller.kinds.mpi.launcher_flavor import LauncherFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
 
 OWNER: Final = Flavor.V1ALPHA2.resource
-TRIES: Final = 6
+DEFAULT_BACKOFF_LIMIT: Final = 6
 """Failures of a launcher that nobody has set a limit for."""
 
 OPEN_MPI: Final = "OpenMPI"
@@ -43,16 +43,16 @@ _VARIABLES: Final = {
     "IntelMPI": (("I_MPI_HYDRA_BOOTSTRAP_EXEC", _AGENT), ("I_MPI_HYDRA_HOST_FILE", _HOSTFILE)),
     "MPICH": (("HYDRA_LAUNCHER_EXEC", _AGENT), ("HYDRA_HOST_FILE", _HOSTFILE)),
 }
-_LATER = ("PRTE_MCA_plm_ssh_agent", "PRTE_MCA_prte_default_hostfile")
+_OPEN_MPI_5_VARIABLES = ("PRTE_MCA_plm_ssh_agent", "PRTE_MCA_prte_default_hostfile")
 
 
 def distribution(job: MPIJob) -> str:
     """Which MPI it is; every other word means Open MPI, as no word does."""
-    said = job.spec.mpi_distribution or ""
-    return said if said in _VARIABLES else OPEN_MPI
+    distribution = job.spec.mpi_distribution or ""
+    return distribution if distribution in _VARIABLES else OPEN_MPI
 
 
-def policy(job: MPIJob) -> RunPolicy:
+def run_policy(job: MPIJob) -> RunPolicy:
     """The run policy with what stands beside it: the field of its own wins for cleaning up, that of the run policy for limits.
 
     Workers never end by themselves, so those that run are all.
@@ -61,13 +61,13 @@ def policy(job: MPIJob) -> RunPolicy:
     docs/decisions/0021-mpijob-v1alpha2.md.
     """
     spec, given = job.spec, job.spec.policy
-    tries = spec.backoff_limit if given.backoff_limit is None else given.backoff_limit
+    backoff_limit = spec.backoff_limit if given.backoff_limit is None else given.backoff_limit
     seconds = given.active_deadline_seconds
     cleaning = spec.clean_pod_policy or given.clean_pod_policy
     return given.model_copy(
         update={
             "clean_pod_policy": CleanPodPolicy.ALL if cleaning == CleanPodPolicy.RUNNING else cleaning,
-            "backoff_limit": TRIES if tries is None else tries,
+            "backoff_limit": DEFAULT_BACKOFF_LIMIT if backoff_limit is None else backoff_limit,
             "active_deadline_seconds": spec.active_deadline_seconds if seconds is None else seconds,
         }
     )
@@ -88,7 +88,7 @@ def roles(job: MPIJob) -> Roles:
 
 
 def normal(job: MPIJob) -> MPIJob:
-    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": policy(job)})})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": run_policy(job)})})
 
 
 def data(job: MPIJob, order: Iterable[int]) -> dict[str, str]:
@@ -104,12 +104,16 @@ def data(job: MPIJob, order: Iterable[int]) -> dict[str, str]:
 def env(job: MPIJob, launcher: Role) -> Iterator[tuple[str, str]]:
     """The launcher's variables; those for Open MPI 5 are left to the user where he has set them."""
     given = execpods.set_by_user(launcher)
-    yield from (one for one in _VARIABLES[distribution(job)] if one[0] not in given or one[0] not in _LATER)
+    yield from (
+        variable
+        for variable in _VARIABLES[distribution(job)]
+        if variable[0] not in given or variable[0] not in _OPEN_MPI_5_VARIABLES
+    )
     yield "NVIDIA_VISIBLE_DEVICES", ""
     yield "NVIDIA_DRIVER_CAPABILITIES", ""
 
 
-def marks(job: MPIJob, role: str) -> dict[str, str]:
+def pod_labels(job: MPIJob, role: str) -> dict[str, str]:
     """The labels of 2020, and those that every pod of a job has today. ``role`` is in lower case."""
     return {
         "group_name": "kubeflow.org",
@@ -123,7 +127,7 @@ def marks(job: MPIJob, role: str) -> dict[str, str]:
 
 def worker_body(job: MPIJob, given: Roles, index: int, _: Options) -> dict[str, Any]:
     role = given[WORKER]
-    own = {**marks(job, role.label), labels.REPLICA_INDEX: str(index)}
+    own = {**pod_labels(job, role.label), labels.REPLICA_INDEX: str(index)}
     spec = {**execpods.worker(job, role), "restartPolicy": role.restart_policy}
     return execpods.pod(OWNER, job, worker_name(job, index), role, own, spec)
 
@@ -134,59 +138,61 @@ def launcher_template(job: MPIJob, given: Roles, options: Options) -> dict[str, 
     account, image = launcher_name(job), options.mpi_kubectl_delivery_image
     spec = execpods.launcher(job, role, account, list(env(job, role)), image, _FILES)
     body = execpods.pod(
-        OWNER, job, "", role, marks(job, role.label), {**spec, "restartPolicy": role.restart_policy}
+        OWNER, job, "", role, pod_labels(job, role.label), {**spec, "restartPolicy": role.restart_policy}
     )
     metadata = {key: body["metadata"][key] for key in ("annotations", "labels") if key in body["metadata"]}
     return {"metadata": metadata, "spec": body["spec"]}
 
 
-def belongings(job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: Options) -> Iterator[Child]:
+def support_objects(
+    job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: Options
+) -> Iterator[Child]:
     """What a launcher needs: an account, the lists of hosts, and the right to run ranks, on workers that are the job's own."""
-    wanted = v1spec.workers(given)
-    there = sorted((pod for pod in snapshot.pods if pod.index < wanted), key=lambda pod: pod.index)
-    own = [pod.name for pod in there]
+    desired = v1spec.workers(given)
+    workers = sorted((pod for pod in snapshot.pods if pod.index < desired), key=lambda pod: pod.index)
+    own = [pod.name for pod in workers]
     yield rbac.own_account(OWNER, job)
-    order = tuple(hosts.ordered(there, wanted, snapshot.places))
+    order = tuple(hosts.worker_order(workers, desired, snapshot.places))
     version = hash((order, slots(job), distribution(job), job.spec.main_container))
     yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
     if job.spec.policy.suspend:
         yield rbac.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
         return
-    yield rbac.role(OWNER, job, own if snapshot.batch_jobs or len(own) == wanted else [])
+    yield rbac.role(OWNER, job, own if snapshot.batch_jobs or len(own) == desired else [])
     yield rbac.binding(OWNER, job, launcher_name(job))
 
 
-def relics(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
+def legacy_workers(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
     """The StatefulSet of the original, which has not marked its launcher as one is marked here."""
-    is_own = launcher.role == LAUNCHER.lower()
-    return () if is_own else (Doomed(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
+    is_ours = launcher.role == LAUNCHER.lower()
+    return () if is_ours else (Doomed(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
 
 
-def afterwards(job: MPIJob) -> Iterable[Child]:
+def idle_support_objects(job: MPIJob) -> Iterable[Child]:
     """No right: pods of the workers' names may be somebody else's by then."""
     return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
 
 
-def _taken(_kind: str, name: str) -> Event:
+def _name_conflict(_kind: str, name: str) -> Event:
     text = f'Resource "{name}" already exists and is not managed by MPIJob'
     return Event(Severity.WARNING, "ErrResourceExists", text)
 
 
-V1ALPHA2: Final = LaunchedKind(
+V1ALPHA2: Final = LauncherFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    voice=Voice(done=lambda *_: None, taken=_taken, lacks=rbac.lacks),
+    voice=Voice(done=lambda *_: None, taken=_name_conflict, lacks=rbac.missing_rights_event),
     roles=roles,
-    check=v1spec.problems,
-    belongings=belongings,
-    worker=worker_body,
-    launcher=launcher_template,
+    problems=v1spec.problems,
+    support_objects=support_objects,
+    worker_pod=worker_body,
+    launcher_template=launcher_template,
     normal=normal,
-    waits=hosts.waits,
-    knows_its_workers=True,
-    tells_of_retries=True,
-    marks_of_job=lambda job: marks(job, LAUNCHER.lower()),
-    afterwards=afterwards,
-    relics=relics,
+    should_wait_for_workers=hosts.should_wait_for_workers,
+    creates_workers_first=True,
+    reports_retries=True,
+    launcher_labels=lambda job: pod_labels(job, LAUNCHER.lower()),
+    idle_support_objects=idle_support_objects,
+    legacy_workers=legacy_workers,
 )

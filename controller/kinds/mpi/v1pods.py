@@ -43,16 +43,16 @@ def env(launcher: Role) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def worker_body(job: MPIJob, given: Roles, index: int) -> dict[str, Any]:
-    role = given[WORKER]
-    marks = child_labels(CONTROLLER, job.metadata.name, role.label, index)
+def worker_body(job: MPIJob, roles: Roles, index: int) -> dict[str, Any]:
+    role = roles[WORKER]
+    own_labels = child_labels(CONTROLLER, job.metadata.name, role.label, index)
     spec = {**execpods.worker(job, role), "restartPolicy": effective_restart_policy(role)}
-    return execpods.pod(OWNER, job, worker_name(job, index), role, marks, spec)
+    return execpods.pod(OWNER, job, worker_name(job, index), role, own_labels, spec)
 
 
-def launcher_body(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
-    role = given[LAUNCHER]
-    marks = {
+def launcher_body(job: MPIJob, roles: Roles, options: Options) -> dict[str, Any]:
+    role = roles[LAUNCHER]
+    own_labels = {
         labels.OPERATOR_NAME: CONTROLLER,
         labels.JOB_NAME: job.metadata.name,
         labels.REPLICA_TYPE: role.label,
@@ -62,5 +62,5 @@ def launcher_body(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]
     spec = execpods.launcher(job, role, account, list(env(role)), image, _FILES)
     name = launcher_name(job)
     return execpods.pod(
-        OWNER, job, name, role, marks, {**spec, "restartPolicy": effective_restart_policy(role)}
+        OWNER, job, name, role, own_labels, {**spec, "restartPolicy": effective_restart_policy(role)}
     )

@@ -19,7 +19,7 @@ from controller.kinds.mpi.names import LAUNCHER, WORKER, slots, worker_name
 _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def policy(job: MPIJob) -> RunPolicy:
+def run_policy(job: MPIJob) -> RunPolicy:
     """The run policy, with the older of the two fields for cleaning up where the newer says nothing."""
     given = job.spec.policy
     return given.model_copy(update={"clean_pod_policy": given.clean_pod_policy or job.spec.clean_pod_policy})
@@ -67,13 +67,13 @@ def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
         yield Problem(f"{path}[{LAUNCHER}]", "Required value: must be present")
         return
     for role in given.values():
-        place = f"{path}[{role.name}]"
+        role_path = f"{path}[{role.name}]"
         if role.name == LAUNCHER and role.replicas != 1:
-            yield Problem(f"{place}.replicas", "Forbidden: must be 1")
+            yield Problem(f"{role_path}.replicas", "Forbidden: must be 1")
         if role.replicas < 0:
-            yield Problem(f"{place}.replicas", "Forbidden: must not be negative")
-        yield from restart_policy_problems(role, tuple(RestartPolicy), f"{place}.restartPolicy")
-        yield from container_problems(role, f"{place}.template.spec.containers")
+            yield Problem(f"{role_path}.replicas", "Forbidden: must not be negative")
+        yield from restart_policy_problems(role, tuple(RestartPolicy), f"{role_path}.restartPolicy")
+        yield from container_problems(role, f"{role_path}.template.spec.containers")
     container = job.spec.main_container
     if container and not _CONTAINER_NAME.fullmatch(container[:64]):
         text = f'Invalid value: "{shortened(container, 64)}": must be the name of a container'
@@ -87,9 +87,9 @@ def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Ite
     if total > options.max_replicas:
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
         return
-    wanted = workers(given)
+    desired_workers = workers(given)
     launcher, path = given[LAUNCHER], f"{path}[{WORKER}].replicas"
-    yield from hosts.size_problems(wanted, lambda order: data(job, launcher, order, order), path)
+    yield from hosts.size_problems(desired_workers, lambda order: data(job, launcher, order, order), path)
 
 
 def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[int]) -> dict[str, str]:

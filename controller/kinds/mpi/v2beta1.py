@@ -18,11 +18,19 @@ from controller.domain import Child, Event, Knock, Problem, Role, Snapshot, Upke
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
-from controller.kinds.mpi.launcher_flavor import LaunchedKind
-from controller.kinds.mpi.launcher_job import tries
+from controller.kinds.mpi.launcher_flavor import LauncherFlavor
+from controller.kinds.mpi.launcher_job import failed_attempts
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, slots, worker_name
-from controller.kinds.mpi.sshpods import CONTROLLER, DISCOVERY, OWNER, launcher, main, secret_name, worker
-from controller.kinds.mpi.status_builder import told
+from controller.kinds.mpi.sshpods import (
+    CONTROLLER,
+    DISCOVERY,
+    OWNER,
+    launcher,
+    main_container_index,
+    secret_name,
+    worker,
+)
+from controller.kinds.mpi.status_builder import warning_event
 from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, implementation
 
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
@@ -69,54 +77,63 @@ def normal(job: MPIJob) -> MPIJob:
     return job.model_copy(update={"spec": job.spec.model_copy(update={"run_policy": run_policy})})
 
 
-def check(job: MPIJob, options: Options) -> Iterator[Problem]:
+def all_problems(job: MPIJob, options: Options) -> Iterator[Problem]:
     """Why the job cannot be run: what mpi-operator refuses, and lists of hosts that no ConfigMap holds."""
     yield from problems(job, roles, options)
     given = roles(job)
     workers = given[WORKER].replicas if WORKER in given else 0
     if workers <= options.max_replicas:
         path = f"spec.mpiReplicaSpecs[{WORKER}].replicas"
-        yield from hosts.size_problems(workers, lambda order: lists(job, options, order, order), path)
+        yield from hosts.size_problems(workers, lambda order: host_lists(job, options, order, order), path)
 
 
-def waits(job: MPIJob, options: Options) -> bool:
+def should_wait_for_workers(job: MPIJob, options: Options) -> bool:
     """Whether the launcher starts only once all workers are up.
 
     Differs: mpi-operator asks only when it makes the launcher, so that a job which was suspended does not wait. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
-    return hosts.waits(job, options, job.spec.launcher_creation_policy == "WaitForWorkersReady")
+    return hosts.should_wait_for_workers(
+        job, options, job.spec.launcher_creation_policy == "WaitForWorkersReady"
+    )
 
 
-def knock(_: MPIJob, given: Roles, pod: Pod) -> Knock:
+def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Knock:
     """A worker's ssh server says so at one of the ports that images use, or at the one that the template calls ssh."""
-    ports = given[WORKER].template["spec"]["containers"][main(given[WORKER])].get("ports") or ()
-    named = [one["containerPort"] for one in ports if one.get("name") in {"ssh", "sshd"}]
+    ports = (
+        roles[WORKER].template["spec"]["containers"][main_container_index(roles[WORKER])].get("ports") or ()
+    )
+    named = [port["containerPort"] for port in ports if port.get("name") in {"ssh", "sshd"}]
     return Knock(pod.uid, pod.address, tuple(dict.fromkeys([*named, *SSH_PORTS])), b"SSH-")
 
 
-def remark(job: MPIJob, given: Roles) -> str:
+def created_note(job: MPIJob, roles: Roles) -> str:
     """What follows that the job is created."""
-    if WORKER in given or job.spec.run_launcher_as_worker:
+    if WORKER in roles or job.spec.run_launcher_as_worker:
         return ""
     return (
         " It has no workers, so all ranks run beside the launcher: add a Worker, or set runLauncherAsWorker."
     )
 
 
-def belongings(
-    job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options: Options
+def support_objects(
+    job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options: Options
 ) -> Iterator[Child]:
     """The Service that gives the pods their names, the lists of hosts, and the keys.
 
     Somebody may have deleted them: they are looked at for each spec, and for each try of the launcher.
     """
     name = job.metadata.name
-    once = f"{job.metadata.generation}/{tries(job, snapshot)}"
-    yield Child(SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version=once)
-    data = config(job, given, snapshot, now, options)
+    attempt_version = f"{job.metadata.generation}/{failed_attempts(job, snapshot)}"
+    yield Child(
+        SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version=attempt_version
+    )
+    data = config(job, roles, snapshot, now, options)
     digest = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
-    body, version = partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data}), f"{once}/{digest}"
+    body, version = (
+        partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data}),
+        f"{attempt_version}/{digest}",
+    )
     yield Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
     yield Child(
         SECRETS,
@@ -125,8 +142,8 @@ def belongings(
         Upkeep.EQUAL,
         first=1,
         lasting=True,
-        version=once,
-        flaw=_flaw,
+        version=attempt_version,
+        flaw=_secret_problem,
     )
 
 
@@ -141,28 +158,32 @@ def service(job: MPIJob) -> dict[str, Any]:
     return _object(SERVICES, job, job.metadata.name, {"spec": spec})
 
 
-def config(job: MPIJob, given: Roles, snapshot: Snapshot, now: datetime, options: Options) -> dict[str, str]:
+def config(job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options: Options) -> dict[str, str]:
     """The lists of hosts: all that there shall be, and those that are up.
 
     Differs: mpi-operator lists pods that run, though they may not answer yet or are going, worker 10 before worker 2. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
-    wanted = given[WORKER].replicas if WORKER in given else 0
-    running = [pod for pod in snapshot.pods if pod.index < wanted]
-    told_of = {pod.index for pod in hosts.told(running, wanted, now, hosts.running_since(job))}
-    order = hosts.ordered(running, wanted, snapshot.places)
-    return lists(job, options, order, [index for index in order if index in told_of])
+    desired = roles[WORKER].replicas if WORKER in roles else 0
+    running = [pod for pod in snapshot.pods if pod.index < desired]
+    advertised = {
+        pod.index for pod in hosts.advertised_workers(running, desired, now, hosts.running_since(job))
+    }
+    order = hosts.worker_order(running, desired, snapshot.places)
+    return host_lists(job, options, order, [index for index in order if index in advertised])
 
 
-def lists(job: MPIJob, options: Options, order: Iterable[int], up: Iterable[int]) -> dict[str, str]:
+def host_lists(job: MPIJob, options: Options, order: Iterable[int], up: Iterable[int]) -> dict[str, str]:
     """What the ConfigMap holds with the workers in that order, while those of them are up."""
-    between = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
+    separator = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
     first = [launcher_name(job)] if job.spec.run_launcher_as_worker else []
     hostfile = (*first, *(worker_name(job, index) for index in order))
     discovered = (*first, *(worker_name(job, index) for index in up))
     return {
-        HOSTFILE: "".join(f"{address(job, one, options)}{between}\n" for one in hostfile),
-        DISCOVERY: "".join(["#!/bin/sh\n", *(f"echo {address(job, one, options)}\n" for one in discovered)]),
+        HOSTFILE: "".join(f"{address(job, host, options)}{separator}\n" for host in hostfile),
+        DISCOVERY: "".join(
+            ["#!/bin/sh\n", *(f"echo {address(job, host, options)}\n" for host in discovered)]
+        ),
     }
 
 
@@ -172,10 +193,10 @@ def secret(job: MPIJob) -> dict[str, Any]:
     return _object(SECRETS, job, secret_name(job), {"type": keys.TYPE, "data": keys.new_pair()})
 
 
-def _flaw(found: Mapping[str, Any]) -> str:
+def _secret_problem(found: Mapping[str, Any]) -> str:
     from controller.kinds.mpi import keys
 
-    return keys.flaw(found)
+    return keys.secret_problem(found)
 
 
 def address(job: MPIJob, pod: str, options: Options) -> str:
@@ -184,7 +205,7 @@ def address(job: MPIJob, pod: str, options: Options) -> str:
     return f"{pod}.{job.metadata.name}.{job.metadata.namespace}.svc{domain}"
 
 
-def _object(resource: Resource, job: MPIJob, name: str, rest: Mapping[str, Any]) -> dict[str, Any]:
+def _object(resource: Resource, job: MPIJob, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """An object of the job, with the label that it is watched by; Secrets are not.
 
     Differs: mpi-operator watches all there are, and labels none. See docs/decisions/0018-mpijob-v2beta1.md.
@@ -195,33 +216,39 @@ def _object(resource: Resource, job: MPIJob, name: str, rest: Mapping[str, Any])
         "labels": {"app": job.metadata.name, **watched_by},
         "ownerReferences": [owner_reference(OWNER, job)],
     }
-    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **rest}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}
 
 
-def _taken(_kind: str, name: str) -> Event:
+def _name_conflict(_kind: str, name: str) -> Event:
     """With an empty kind, as the original has it."""
-    return told(
+    return warning_event(
         "ErrResourceExists", f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob'
     )
 
 
-def _failed(verb: str, kind: str, words: str) -> Event | None:
-    who = {"Pod": "worker", "Job": "launcher"}.get(kind)
-    return told("MPIJobFailed", f"{who} pod created failed: {words}") if verb == "Create" and who else None
+def _write_failure(verb: str, kind: str, message: str) -> Event | None:
+    role = {"Pod": "worker", "Job": "launcher"}.get(kind)
+    return (
+        warning_event("MPIJobFailed", f"{role} pod created failed: {message}")
+        if verb == "Create" and role
+        else None
+    )
 
 
-V2BETA1: Final = LaunchedKind(
+V2BETA1: Final = LauncherFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    voice=Voice(done=lambda *_: None, failed=_failed, taken=_taken, source="mpi-job-controller"),
+    voice=Voice(
+        done=lambda *_: None, failed=_write_failure, taken=_name_conflict, source="mpi-job-controller"
+    ),
     roles=roles,
-    check=check,
-    belongings=belongings,
-    worker=worker,
-    launcher=launcher,
+    problems=all_problems,
+    support_objects=support_objects,
+    worker_pod=worker,
+    launcher_template=launcher,
     normal=normal,
-    waits=waits,
-    knock=knock,
-    remark=remark,
+    should_wait_for_workers=should_wait_for_workers,
+    worker_probe=ssh_probe,
+    created_note=created_note,
 )

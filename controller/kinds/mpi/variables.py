@@ -15,7 +15,7 @@ HOSTFILE: Final = "hostfile"
 ROLE: Final = "K_MPI_JOB_ROLE"
 OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
 
-OPERATORS: Final = frozenset({ROLE, "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
+OPERATOR_VARIABLES: Final = frozenset({ROLE, "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
 """What a template cannot set otherwise: whom a pod is for, and that a launcher beside its workers has no GPU."""
 
 _HOSTS = f"{CONFIG_PATH}/{HOSTFILE}"

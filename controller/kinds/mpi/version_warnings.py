@@ -23,15 +23,15 @@ FIXED = "FlavorFixed"
 WITHOUT_EFFECT = "FieldsWithoutEffect"
 NO_WORKERS = "NoWorkers"
 
-_V1 = frozenset({"clean_pod_policy", "main_container"})
-_V1ALPHA2 = _V1 | {"backoff_limit", "active_deadline_seconds", "mpi_distribution"}
-_V2BETA1 = frozenset(
+_V1_FIELDS = frozenset({"clean_pod_policy", "main_container"})
+_V1ALPHA2_FIELDS = _V1_FIELDS | {"backoff_limit", "active_deadline_seconds", "mpi_distribution"}
+_V2BETA1_FIELDS = frozenset(
     {"run_launcher_as_worker", "ssh_auth_mount_path", "launcher_creation_policy", "mpi_implementation"}
 )
-_OWN: Mapping[Flavor, frozenset[str]] = {
-    Flavor.V1: _V1,
-    Flavor.V1ALPHA2: _V1ALPHA2,
-    Flavor.V2BETA1: _V2BETA1,
+_FIELDS: Mapping[Flavor, frozenset[str]] = {
+    Flavor.V1: _V1_FIELDS,
+    Flavor.V1ALPHA2: _V1ALPHA2_FIELDS,
+    Flavor.V2BETA1: _V2BETA1_FIELDS,
 }
 """The fields of the spec that each flavor reads beside those that all of them read."""
 
@@ -44,12 +44,14 @@ _DEFAULTS: Mapping[str, Any] = {
 """What the API server fills into any job that is patched through v2beta1: nobody has meant anything by it."""
 
 
-def remarks(job: MPIJob, running: Flavor) -> Iterator[Event]:
+def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
     """Warnings about the flavor of a job that is run as that one, the same for the same job."""
-    marked = (job.metadata.annotations or {}).get(FLAVOR)
-    if marked is not None and marked not in set(Flavor):
+    annotation = (job.metadata.annotations or {}).get(FLAVOR)
+    if annotation is not None and annotation not in set(Flavor):
         known = ", ".join(sorted(Flavor))
-        yield _warning(UNKNOWN, f'annotation {FLAVOR}: "{shortened(marked, 64)}" is none of {known}; ignored')
+        yield _warning(
+            UNKNOWN, f'annotation {FLAVOR}: "{shortened(annotation, 64)}" is none of {known}; ignored'
+        )
     if running is not flavor(job):
         started = "Pod" if running is Flavor.V1 else "Job"
         text = (
@@ -57,20 +59,22 @@ def remarks(job: MPIJob, running: Flavor) -> Iterator[Event]:
             f"it goes on as {running} until it ends or is suspended"
         )
         yield _warning(MISMATCH, text)
-    elif marked in set(Flavor) and job.spec.flavor not in {None, marked}:
-        text = f"the annotation says {marked}, spec.flavor {job.spec.flavor}; the job is run as {marked}"
+    elif annotation in set(Flavor) and job.spec.flavor not in {None, annotation}:
+        text = (
+            f"the annotation says {annotation}, spec.flavor {job.spec.flavor}; the job is run as {annotation}"
+        )
         yield _warning(MISMATCH, text)
-    elif (applied := _applied_as(job)) and applied != flavor(job):
+    elif (applied := _last_applied_version(job)) and applied != flavor(job):
         text = (
             f"the manifest that was applied last says kubeflow.org/{applied}, but the job was created as "
             f"{flavor(job)} and stays that; delete it and create it again to change this"
         )
         yield _warning(FIXED, text)
-    if ignored := sorted(without_effect(job, running)):
-        text = f"without effect in a {running} job: {', '.join(f'spec.{one}' for one in ignored)}"
+    if ignored := sorted(ignored_fields(job, running)):
+        text = f"without effect in a {running} job: {', '.join(f'spec.{field}' for field in ignored)}"
         yield _warning(WITHOUT_EFFECT, text)
     older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
-    if older and newer and older != newer and "clean_pod_policy" in _OWN[running]:
+    if older and newer and older != newer and "clean_pod_policy" in _FIELDS[running]:
         wins = newer if running is Flavor.V1 else older
         text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
         yield _warning(WITHOUT_EFFECT, text)
@@ -79,31 +83,31 @@ def remarks(job: MPIJob, running: Flavor) -> Iterator[Event]:
         yield _warning(NO_WORKERS, text)
 
 
-def without_effect(job: MPIJob, running: Flavor) -> Iterator[str]:
+def ignored_fields(job: MPIJob, running: Flavor) -> Iterator[str]:
     """The fields, as the wire names them, that somebody has set and that flavor does not read."""
-    for name in frozenset().union(*_OWN.values()) - _OWN[running]:
+    for name in frozenset().union(*_FIELDS.values()) - _FIELDS[running]:
         value = getattr(job.spec, name)
         if value is not None and value != _DEFAULTS.get(name):
             yield MPIJobSpec.model_fields[name].alias or name
 
 
-def running_as(job: MPIJob, children: Iterable[Owned]) -> Flavor:
+def effective_flavor(job: MPIJob, children: Iterable[Owned]) -> Flavor:
     """The flavor that a job is run as: its own, or until it ends that of who has started its launcher.
 
     ``children`` are the job's, whatever their names. Of two flavors whose launchers are batch Jobs, v1alpha2 marks its own with a role;
     the MPI Operator of 2020 did not, and made no pods, but a StatefulSet.
     """
-    there = list(children)
-    launcher = next((one for one in there if one.name == launcher_name(job)), None)
+    owned = list(children)
+    launcher = next((child for child in owned if child.name == launcher_name(job)), None)
     if launcher is None:
         return flavor(job)
     if not isinstance(launcher, BatchJob):
         return Flavor.V1
-    is_of_2020 = flavor(job) is Flavor.V1ALPHA2 and not any(isinstance(one, Pod) for one in there)
-    return Flavor.V1ALPHA2 if launcher.role or is_of_2020 else Flavor.V2BETA1
+    is_legacy = flavor(job) is Flavor.V1ALPHA2 and not any(isinstance(child, Pod) for child in owned)
+    return Flavor.V1ALPHA2 if launcher.role or is_legacy else Flavor.V2BETA1
 
 
-def marks(job: MPIJob) -> dict[str, str]:
+def required_annotations(job: MPIJob) -> dict[str, str]:
     """The annotations that a job needs which another controller copies: only they survive, not fields that it does not know.
 
     v2beta1 needs none: it is the version that such controllers write.
@@ -121,7 +125,7 @@ def _has_launcher_alone(job: MPIJob, running: Flavor) -> bool:
     return running is not Flavor.V1 or not kubexec.has_gpus(roles[LAUNCHER])
 
 
-def _applied_as(job: MPIJob) -> str:
+def _last_applied_version(job: MPIJob) -> str:
     """The version of the manifest that was applied last; nothing where that names a flavor itself."""
     applied = (job.metadata.annotations or {}).get(LAST_APPLIED, "")
     try:

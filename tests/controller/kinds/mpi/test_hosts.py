@@ -9,7 +9,7 @@ import pytest
 from api.children import Pod
 from controller.kind import Options
 from controller.kinds.mpi import hosts, v1spec, v2beta1
-from controller.kinds.mpi.hosts import more_in, ordered, told
+from controller.kinds.mpi.hosts import advertised_workers, seconds_until_more, worker_order
 from rallypoint.testing.builders import NOON, pod
 from rallypoint.testing.mpi import HVD
 
@@ -39,20 +39,20 @@ def up(*seconds_ago: float | None, ready: bool = True) -> list[Pod]:
     ],
 )
 def test_workers_are_told_of_together(pods: list[Pod], indices: list[int], seconds: float | None) -> None:
-    assert [one.index for one in told(pods, 3, NOON)] == indices
-    assert more_in(pods, 3, NOON) == seconds
+    assert [one.index for one in advertised_workers(pods, 3, NOON)] == indices
+    assert seconds_until_more(pods, 3, NOON) == seconds
 
 
 def test_they_are_told_by_number() -> None:
     pods = [pod(index=index, ready=True) for index in (10, 2, 0)]
 
-    assert [one.index for one in told(pods, 3, NOON)] == [0, 2, 10]
+    assert [one.index for one in advertised_workers(pods, 3, NOON)] == [0, 2, 10]
 
 
 def test_one_that_goes_is_no_host() -> None:
     pods = [pod(index=0, ready=True), pod(index=1, ready=True, deleting=True)]
 
-    assert [one.index for one in told(pods, 2, NOON)] == [0]
+    assert [one.index for one in advertised_workers(pods, 2, NOON)] == [0]
 
 
 def test_a_slow_start_takes_nothing_back() -> None:
@@ -66,7 +66,7 @@ def test_a_slow_start_takes_nothing_back() -> None:
             for index, since in enumerate(moments)
             if since <= second
         ]
-        listed = [one.index for one in told(pods, 8, now)]
+        listed = [one.index for one in advertised_workers(pods, 8, now)]
         assert listed[: len(before)] == before
         before = listed
     assert before == [0, 1, 2, 3, 4, 5, 6]
@@ -88,11 +88,11 @@ def test_neighbours(nodes: str, order: list[int]) -> None:
     pods = [pod(index=index, node="" if name == "-" else f"node-{index}") for index, name in enumerate(nodes)]
     places = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}
 
-    assert ordered(pods, 4, places) == order
+    assert worker_order(pods, 4, places) == order
 
 
 def test_without_places_hosts_are_in_order() -> None:
-    assert ordered([pod(index=1, node="a"), pod(index=0, node="b")], 2, {}) == [0, 1]
+    assert worker_order([pod(index=1, node="a"), pod(index=0, node="b")], 2, {}) == [0, 1]
 
 
 PATH = "spec.mpiReplicaSpecs[Worker].replicas"
@@ -105,7 +105,7 @@ def lists_of(order: Sequence[int], *, bytes_to_spare: int = 0) -> dict[str, str]
         "".join(f"w-{index}\n" for index in order),
         sum(len(f"w-{index}\n") for index in range(WORKERS)),
     )
-    return {"hostfile": hostfile, "script": "x" * (hosts.MOST_BYTES - rest - bytes_to_spare)}
+    return {"hostfile": hostfile, "script": "x" * (hosts.MAX_CONFIG_MAP_BYTES - rest - bytes_to_spare)}
 
 
 def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
@@ -127,7 +127,7 @@ def test_the_size_of_lists_is_that_of_the_lists_themselves(workers: int) -> None
         return v1spec.data(HVD, v1spec.roles(HVD)["Launcher"], order, order)
 
     def v2beta1_lists(order: Sequence[int]) -> dict[str, str]:
-        return v2beta1.lists(HVD, Options(), order, order)
+        return v2beta1.host_lists(HVD, Options(), order, order)
 
     for build in (v1_lists, v2beta1_lists):
         size = sum(map(len, build(range(workers)).values()))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.kinds.mpi.keys import flaw, new_pair
+from controller.kinds.mpi.keys import new_pair, secret_problem
 from controller.kinds.mpi.sshpods import PRIVATE, PUBLIC
 
 
@@ -39,7 +39,7 @@ def test_no_two_pairs_are_the_same() -> None:
 
 
 def test_a_pair_of_ours_will_do() -> None:
-    assert flaw(secret()) == ""
+    assert secret_problem(secret()) == ""
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
@@ -48,7 +48,7 @@ def test_so_will_one_that_ssh_keygen_made(kind: str, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "me@here", "-f", path], check=True)
     data = {PRIVATE: path.read_text(), PUBLIC: path.with_suffix(".pub").read_text()}
 
-    assert flaw(secret(**data)) == ""
+    assert secret_problem(secret(**data)) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_so_will_one_that_ssh_keygen_made(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_pair_is_named_and_not_shown(data: dict[str, str | None]) -> None:
-    text = flaw(secret(**data))
+    text = secret_problem(secret(**data))
 
     assert text.startswith('Secret "pi-ssh" does not hold a private key')
     assert text.endswith("delete it, and a new pair is made")
@@ -77,4 +77,4 @@ def test_what_is_no_pair_is_named_and_not_shown(data: dict[str, str | None]) -> 
 def test_data_that_is_no_base64_is_no_pair() -> None:
     broken = {"metadata": {"name": "pi-ssh"}, "data": {PRIVATE: "%%%", PUBLIC: "%%%"}}
 
-    assert flaw(broken) != ""
+    assert secret_problem(broken) != ""

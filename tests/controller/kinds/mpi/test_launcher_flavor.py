@@ -12,7 +12,7 @@ from api.children import Exit
 from api.job import JobCondition
 from controller.domain import Count
 from controller.kind import Options
-from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT
+from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.v2beta1 import V2BETA1
 from rallypoint.testing.life import Life
 from rallypoint.testing.mpi import container, mpi_job
@@ -674,7 +674,7 @@ def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
     ("options", "fields"),
     [
         pytest.param(Options(), {"launcherCreationPolicy": "WaitForWorkersReady"}, id="by the policy"),
-        pytest.param(Options(), {"annotations": {WAIT: "true"}}, id="by the annotation"),
+        pytest.param(Options(), {"annotations": {WAIT_ANNOTATION: "true"}}, id="by the annotation"),
         pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
         pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
     ],

@@ -118,7 +118,7 @@ def test_nothing_else_is_made_without_the_right() -> None:
     ],
 )
 def test_a_right_that_is_missing_is_named_with_where_it_is(words: str, is_told: bool) -> None:
-    event = rbac.lacks(words)
+    event = rbac.missing_rights_event(words)
 
     assert (event is not None) is is_told
     if event:

@@ -11,7 +11,7 @@ from api.meta import PODS
 from api.mpijob import MPIJob
 from controller.domain import Count
 from controller.kind import Options
-from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT
+from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.v1 import V1
 from rallypoint.testing.life import Life
 from rallypoint.testing.mpi import container, mpi_job
@@ -219,7 +219,7 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        pytest.param(Options(), {"annotations": {WAIT: "true"}}, id="by the annotation"),
+        pytest.param(Options(), {"annotations": {WAIT_ANNOTATION: "true"}}, id="by the annotation"),
         pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
         pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
     ],

@@ -69,7 +69,7 @@ def worker(job: MPIJob) -> dict[str, Any]:
     ],
 )
 def test_run_policy(spec: dict[str, Any], run_policy: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    policy = v1alpha2.policy(old_job(runPolicy=run_policy, **spec))
+    policy = v1alpha2.run_policy(old_job(runPolicy=run_policy, **spec))
 
     assert (policy.clean_pod_policy, policy.backoff_limit, policy.active_deadline_seconds) == expected
 

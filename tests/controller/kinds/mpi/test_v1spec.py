@@ -29,8 +29,8 @@ def test_example_12_config() -> None:
 def test_policy_of_cleaning_up(run_policy: dict[str, Any], older: str | None, expected: str | None) -> None:
     of = v1_job(runPolicy={**run_policy, "backoffLimit": 3}, cleanPodPolicy=older)
 
-    assert v1spec.policy(of).clean_pod_policy == expected
-    assert v1spec.policy(of).backoff_limit == 3
+    assert v1spec.run_policy(of).clean_pod_policy == expected
+    assert v1spec.run_policy(of).backoff_limit == 3
 
 
 def test_defaults() -> None:

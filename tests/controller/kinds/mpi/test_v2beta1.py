@@ -10,7 +10,14 @@ from api.mpijob import MPIJob
 from controller.domain import Snapshot
 from controller.kind import Options
 from controller.kinds.mpi.sshpods import launcher, worker
-from controller.kinds.mpi.v2beta1 import V2BETA1, belongings, config, normal, roles, waits
+from controller.kinds.mpi.v2beta1 import (
+    V2BETA1,
+    config,
+    normal,
+    roles,
+    should_wait_for_workers,
+    support_objects,
+)
 from rallypoint.testing.builders import NOON, pod
 from rallypoint.testing.mpi import container, mpi_job
 
@@ -85,7 +92,7 @@ def test_discovery(up: tuple[int, ...], fields: dict[str, Any], hosts: str) -> N
 def test_what_a_job_has_besides_pods() -> None:
     job = mpi_job()
     bodies = {
-        one.resource.kind: one.body() for one in belongings(job, roles(job), Snapshot(), NOON, Options())
+        one.resource.kind: one.body() for one in support_objects(job, roles(job), Snapshot(), NOON, Options())
     }
 
     assert {kind: body["metadata"]["name"] for kind, body in bodies.items()} == {
@@ -114,7 +121,7 @@ def test_the_lists_have_one_version_as_long_as_they_say_the_same() -> None:
     versions = [
         next(
             one.version
-            for one in belongings(job, roles(job), seen, NOON, Options())
+            for one in support_objects(job, roles(job), seen, NOON, Options())
             if one.name == "pi-config"
         )
         for seen in (Snapshot(), Snapshot(), running(0, 1))
@@ -324,7 +331,7 @@ def test_whether_the_launcher_waits(
     marks = {"kubeflow.org/mpi-wait-for-workers": annotation} if annotation else None
     job = mpi_job(annotations=marks, launcherCreationPolicy=policy)
 
-    assert waits(job, Options(mpi_wait_for_workers=flag)) is expected
+    assert should_wait_for_workers(job, Options(mpi_wait_for_workers=flag)) is expected
 
 
 def test_where_else_a_scheduling_policy_is_said() -> None:

@@ -15,7 +15,7 @@ from api.batch import BATCH_JOBS
 from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE, Flavor
 from api.nodes import NODES
-from controller.kinds.mpi.hosts import WAIT
+from controller.kinds.mpi.hosts import WAIT_ANNOTATION
 from controller.runtime import clock
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
@@ -688,8 +688,8 @@ async def test_an_annotation_that_only_a_status_conflict_tells_of_has_its_effect
     delay = Rule(Delay(5), verb="patch", plural=RESOURCE.plural, subresource="status", times=1)
     lost = Rule(Drop(), verb="watch", plural=RESOURCE.plural, containing=b'"false"')
     async with playing(delay, lost) as it:
-        await it.submit(metadata={"annotations": {WAIT: "true"}})
-        await it.on.change(JOB, "pi", {"metadata": {"annotations": {WAIT: "false"}}})
+        await it.submit(metadata={"annotations": {WAIT_ANNOTATION: "true"}})
+        await it.on.change(JOB, "pi", {"metadata": {"annotations": {WAIT_ANNOTATION: "false"}}})
         await it.on.settled(10)
 
         assert delay.met == 1

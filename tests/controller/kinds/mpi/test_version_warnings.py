@@ -7,7 +7,7 @@ import pytest
 
 from api.labels import LAST_APPLIED
 from api.mpijob import FLAVOR, Flavor, MPIJob, flavor
-from controller.kinds.mpi.version_warnings import marks, remarks, without_effect
+from controller.kinds.mpi.version_warnings import ignored_fields, required_annotations, version_warnings
 
 BY_PATCH = {
     "slotsPerWorker": 1,
@@ -32,7 +32,7 @@ def job(spec: dict[str, Any] | None = None, **annotations: str) -> MPIJob:
 
 
 def told(one: MPIJob) -> list[str]:
-    return [event.reason for event in remarks(one, flavor(one))]
+    return [event.reason for event in version_warnings(one, flavor(one))]
 
 
 @pytest.mark.parametrize("stamp", Flavor)
@@ -51,8 +51,8 @@ def test_what_the_server_fills_in_is_not_worth_a_word(stamp: Flavor) -> None:
 def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
     one = job({"flavor": stamp, "slotsPerWorker": 2, "runPolicy": {"backoffLimit": 3}, **SET})
 
-    (event,) = remarks(one, flavor(one))
-    assert set(without_effect(one, flavor(one))) == SET.keys() - read
+    (event,) = version_warnings(one, flavor(one))
+    assert set(ignored_fields(one, flavor(one))) == SET.keys() - read
     assert event.message == f"without effect in a {stamp} job: " + ", ".join(
         f"spec.{name}" for name in sorted(SET.keys() - read)
     )
@@ -80,12 +80,12 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
 )  # fmt: skip
 def test_contradictions(one: MPIJob, reasons: list[str]) -> None:
     assert told(one) == reasons
-    assert all(event.severity == "Warning" and event.once for event in remarks(one, flavor(one)))
+    assert all(event.severity == "Warning" and event.once for event in version_warnings(one, flavor(one)))
 
 
 def test_the_way_out_is_named() -> None:
     one = job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}')
-    (event,) = remarks(one, Flavor.V1)
+    (event,) = version_warnings(one, Flavor.V1)
 
     assert event.message == (
         "the manifest that was applied last says kubeflow.org/v2beta1, but the job was created as v1 and stays that; "
@@ -96,7 +96,7 @@ def test_the_way_out_is_named() -> None:
 def test_a_launcher_of_another_form_is_told_of() -> None:
     """And nothing else is said of the flavor; what has an effect goes by what the job is run as."""
     one = job({"flavor": "v1", "mainContainer": "m", "sshAuthMountPath": "/keys"}, flavor="v2beta1")
-    told = [(event.reason, event.message) for event in remarks(one, Flavor.V1)]
+    told = [(event.reason, event.message) for event in version_warnings(one, Flavor.V1)]
 
     assert told == [
         (
@@ -117,7 +117,7 @@ def test_a_launcher_of_another_form_is_told_of() -> None:
     ],
 )
 def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) -> None:
-    assert marks(one) == expected
+    assert required_annotations(one) == expected
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) 
 def test_two_words_on_cleaning_up(stamp: str, told: list[str]) -> None:
     one = job({"flavor": stamp, "cleanPodPolicy": "All", "runPolicy": {"cleanPodPolicy": "None"}})
 
-    assert [event.message for event in remarks(one, flavor(one))] == told
+    assert [event.message for event in version_warnings(one, flavor(one))] == told
 
 
 GPUS = {"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
