@@ -1,4 +1,4 @@
-"""The server as others use it: start, address, stop."""
+"""The API server: start, address, stop."""
 
 import asyncio
 import base64
@@ -35,9 +35,9 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 STOP_SECONDS = 2.0
 MAX_CONNECTIONS = 512
-"""Half of the 1,024 descriptors that a process usually has; the node's pods need the others."""
+"""Half of the usual limit of 1,024 file descriptors; the local node needs the rest."""
 IDLE_SECONDS = 90.0
-"""As kube-apiserver keeps an idle connection; clients close theirs earlier."""
+"""Idle timeout of connections, as in kube-apiserver; clients close them earlier."""
 
 
 def _now() -> datetime:
@@ -45,7 +45,7 @@ def _now() -> datetime:
 
 
 class ApiServer:
-    """An API server on loopback. Use ``start`` and ``stop``, both on the loop that serves."""
+    """An API server on loopback. Call ``start`` and ``stop`` on the same event loop."""
 
     def __init__(
         self,
@@ -60,11 +60,13 @@ class ApiServer:
         data: Path | None = None,
         notices: Mapping[str, str] | None = None,
     ) -> None:
-        """``token`` is made up when it is not given; ``history`` is how many changes a resource remembers.
-
-        With ``auto_namespaces`` a namespace is there as soon as something is created in it. With ``data``, a file,
-        the server goes on where the one before it ended, and nothing that it has acknowledged is lost. ``notices``
-        are warnings for those who create objects of a resource (``group/plural``).
+        """
+        Args:
+            token: the administrator's token; random by default.
+            auto_namespaces: create the namespace of a new object if it is missing.
+            history: number of changes that each resource keeps for watches.
+            data: file in which objects persist; acknowledged writes survive the process.
+            notices: warnings for creating objects of a resource (``group/plural``).
 
         Raises:
             JournalError: ``data`` cannot be used.
@@ -96,17 +98,17 @@ class ApiServer:
             self.define(definition)
 
     async def _date(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Date each answer by the clock that objects are dated by."""
+        """Set the Date header from the clock of the server."""
         response.headers["Date"] = format_datetime(self._clock(), usegmt=True)
 
     @property
     def url(self) -> str:
-        """``http://host:port``, of the address that it listens at since last; empty until started."""
+        """``http://host:port`` of the latest address; empty until started."""
         return self._url
 
     @property
     def audit(self) -> Audit | None:
-        """Told of every answered call, watches left out: method, path, userAgent, verb, code, body."""
+        """Called after every call but watches, with method, path, userAgent, verb, code and body."""
         return self._handlers.audit
 
     @audit.setter
@@ -114,15 +116,15 @@ class ApiServer:
         self._handlers.audit = audit
 
     def answer_for_pods(self, subresource: str, answer: PodRequest) -> None:
-        """Have requests for a subresource of pods (``log``, ``exec``, ``attach``) answered by who runs them."""
+        """Set the handler of a subresource of pods (``log``, ``exec``, ``attach``)."""
         self._handlers.pods[subresource] = answer
 
     def pod_token(self, pod: Mapping[str, Any], audience: str = "") -> str:
-        """The token of a pod's ServiceAccount, good while the pod exists; for another audience, for that one alone."""
+        """Return the token of a pod's ServiceAccount for an audience, by default this server."""
         return self._pod_tokens.issue(pod, audience)
 
     def define(self, definition: Json) -> None:
-        """Add a CustomResourceDefinition, or put it in the place of the one of that name.
+        """Create or replace a CustomResourceDefinition.
 
         Raises:
             StatusError: it is not valid.
@@ -142,7 +144,7 @@ class ApiServer:
         self._writer.update(target, {**definition, "metadata": versioned}, options)
 
     def serve_definitions(self) -> None:
-        """Serve what the definitions in the store make, once the store has been restored."""
+        """Serve the resources of the definitions in a restored store."""
         self._writer.catalog.undefine_all()
         for definition in self.store.collection(f"{GROUP}/customresourcedefinitions").select():
             self._writer.catalog.define(definition.object)
@@ -166,7 +168,7 @@ class ApiServer:
         tls: ssl.SSLContext | None = None,
         authority: bytes = b"",
     ) -> None:
-        """Serve, and listen at a first address."""
+        """Start serving, and listen on an address."""
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handlers.handle)
         app.on_response_prepare.append(self._date)
@@ -192,10 +194,10 @@ class ApiServer:
         tls: ssl.SSLContext | None = None,
         authority: bytes = b"",
     ) -> None:
-        """Listen at one more address, which is the server's from now on.
+        """Listen on another address, which becomes the address of the server.
 
-        Over TLS with ``tls``, whose certificate ``authority`` (PEM) vouches for: kubectl sends no token without; the
-        clients of this package do.
+        ``tls`` enables TLS; ``authority`` (PEM) signed its certificate. kubectl sends tokens only over TLS; the clients
+        of this package also send them without.
         """
         assert self._server is not None
         address, bound_port = await self._server.listen(host, port, tls=tls)
@@ -203,12 +205,12 @@ class ApiServer:
         self._authority = authority
 
     async def listen_on(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
-        """Listen on one more socket, over TLS; the server's address stays what it is."""
+        """Listen on another socket over TLS; the address of the server does not change."""
         assert self._server is not None
         self._server.listen_on(listener, tls=tls)
 
     async def stop(self) -> None:
-        """End all watches, then close the door."""
+        """Close all watches, then stop listening."""
         self.store.close_watchers()
         for task in self._tasks:
             task.cancel()
@@ -224,7 +226,7 @@ class ApiServer:
         self._url = ""
 
     def kubeconfig(self) -> Json:
-        """A kubeconfig with which tools reach this server."""
+        """Return a kubeconfig for this server."""
         name = "rallypoint"
         cluster: Json = {"server": self.url}
         if self._authority:

@@ -1,4 +1,4 @@
-"""Object metadata: what the server stamps on a new object, what an update may change, and what is refused.
+"""Object metadata: creates it, carries it over to updated objects and validates it.
 
 Source: apiserver, pkg/registry/rest/{create,update}.go; apimachinery, pkg/api/validation/objectmeta.go.
 """
@@ -14,23 +14,23 @@ from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 
 ANNOTATIONS_LIMIT = 256 * 1024
-"""Bytes of all annotations together."""
+"""Limit of the total size of all annotations in bytes."""
 
 STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 
 WRITABLE = ("labels", "annotations", "ownerReferences", "finalizers")
-"""What clients decide; the rest of the metadata is the server's, whatever was sent."""
+"""Fields that clients set. The server ignores what clients send for the others."""
 
 
 def timestamp(now: datetime) -> str:
-    """A time as ``metadata`` writes it, in whole seconds."""
+    """Format a time as in ``metadata``, in whole seconds."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def create_metadata(
     given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool
 ) -> Json:
-    """The metadata of a new object."""
+    """Create the metadata of a new object."""
     result: Json = {}
     name = given.get("name") or ""
     if not name and given.get("generateName"):
@@ -50,7 +50,7 @@ def create_metadata(
 
 
 def carry_over(new: Json, old: Json) -> Json:
-    """The metadata of an update, with what it cannot change taken from the old object."""
+    """Return the metadata of an updated object: fields that clients cannot set come from the old object."""
     kept = {key: value for key, value in old.items() if key not in WRITABLE}
     return kept | {key: new[key] for key in WRITABLE if new.get(key)}
 
@@ -58,7 +58,7 @@ def carry_over(new: Json, old: Json) -> Json:
 def validate(
     metadata: Json, validate_name: Callable[[str], str], *, old: Json | None = None
 ) -> Iterator[FieldError]:
-    """What is wrong with the metadata of an object to be written."""
+    """Yield the errors in the metadata of a new or updated object."""
     name = metadata.get("name", "")
     if not name:
         yield field_errors.required("metadata.name", "name or generateName is required")

@@ -1,6 +1,6 @@
-"""The rules for names, label keys and label values, with the words in which a breach is reported.
+"""Validation of names, label keys and label values.
 
-Each checker returns what is wrong, "" when nothing is.
+Each function returns an error message, or "" for a valid value.
 
 Source: apimachinery, pkg/util/validation/validation.go.
 """
@@ -17,13 +17,13 @@ CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 PORT = re.compile(r"[-a-z0-9]+")
 
 SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-"""The letters of generated names: none that could spell a word."""
+"""The characters of generated suffixes; without vowels they spell no words."""
 
 LONGEST_BASE = 58
 
 
 def generate(base: str, rng: random.Random) -> str:
-    """A name for ``generateName``."""
+    """Generate a name from ``generateName``."""
     return base[:LONGEST_BASE] + "".join(rng.choices(SUFFIX, k=5))
 
 
@@ -54,14 +54,14 @@ def label(name: str) -> str:
 
 
 def path_segment(name: str) -> str:
-    """The rule for roles and their bindings: whatever a URL path takes."""
+    """Validate the name of a role or a role binding: any segment of a URL path."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     return next((f"may not contain '{char}'" for char in "/%" if char in name), "")
 
 
 def qualified(name: str) -> str:
-    """The rule for label and annotation keys and finalizers: an optional prefix, then a name."""
+    """Validate a label key, an annotation key or a finalizer: an optional prefix and a name."""
     prefix, slash, rest = name.rpartition("/")
     if slash and (not prefix or "/" in prefix):
         return (
@@ -96,7 +96,7 @@ def label_value(value: str) -> str:
 
 
 def port(name: str) -> str:
-    """The rule for port names (IANA service names)."""
+    """Validate a port name (IANA service name)."""
     if len(name) > 15:
         return "must be no more than 15 characters"
     if not PORT.fullmatch(name):
@@ -109,7 +109,7 @@ def port(name: str) -> str:
 
 
 def environment(name: str) -> str:
-    """The rule for names of environment variables: anything printable but ``=``."""
+    """Validate the name of an environment variable: printable ASCII without ``=``."""
     if not name or any(not " " <= char <= "~" or char == "=" for char in name):
         return (
             "a valid environment variable name must consist only of printable ASCII characters other than '='"
@@ -118,7 +118,7 @@ def environment(name: str) -> str:
 
 
 def config_key(name: str) -> str:
-    """The rule for the keys of ConfigMaps and Secrets, which become the names of files."""
+    """Validate a key of a ConfigMap or Secret, which becomes a file name."""
     if len(name) > 253:
         return "must be no more than 253 characters"
     if not CONFIG_KEY.fullmatch(name):
@@ -132,12 +132,12 @@ def config_key(name: str) -> str:
 
 
 def inner_path(path: str) -> str:
-    """The rule for paths that must not leave where they begin."""
+    """Validate a relative path that stays below its start."""
     if path.startswith("/"):
         return "must be a relative path"
     return "must not contain '..'" if ".." in path.split("/") else ""
 
 
 def file_path(path: str) -> str:
-    """The rule for files in volumes that objects fill: beside those that are there for the change of all at once."""
+    """Validate the path of a file in a projected volume; ``..`` names are reserved for atomic updates."""
     return inner_path(path) or ("must not start with '..'" if path.startswith("..") else "")

@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once per request into predicates over objects.
+"""Label and field selectors, parsed into predicates over objects.
 
 Source: apimachinery, pkg/labels/selector.go and pkg/fields/selector.go.
 """
@@ -29,10 +29,10 @@ def get_labels(obj: Json) -> Labels:
 
 
 def parse_label_selector(text: str) -> Predicate | None:
-    """A predicate for a label selector; None when it asks for nothing.
+    """Parse a label selector into a predicate; None for an empty selector.
 
     Raises:
-        StatusError: 400, it cannot be parsed.
+        StatusError: 400, the selector is not valid.
     """
     tests = _Parser(text).requirements()
     if not tests:
@@ -41,7 +41,7 @@ def parse_label_selector(text: str) -> Predicate | None:
 
 
 class _Parser:
-    """Reads ``a=b,c!=d,e in (f,g),h notin (i),j,!k`` from left to right."""
+    """Parses ``a=b,c!=d,e in (f,g),h notin (i),j,!k`` from left to right."""
 
     def __init__(self, text: str) -> None:
         self.tokens = self._split(text)
@@ -162,7 +162,7 @@ def _parse_error(why: str) -> StatusError:
 
 
 def path_reader(path: str) -> FieldReader:
-    """Reads a dotted path as a field selector sees it: missing is "", booleans are ``true`` and ``false``."""
+    """Return a reader of a dotted path for field selectors: a missing value reads as "", a boolean as ``true`` or ``false``."""
     names = path.split(".")
 
     def read(obj: Json) -> str:
@@ -177,10 +177,10 @@ def path_reader(path: str) -> FieldReader:
 
 
 def parse_field_selector(text: str, readers: Mapping[str, FieldReader]) -> Predicate | None:
-    """A predicate for a field selector over the fields that the resource offers.
+    """Parse a field selector into a predicate; ``readers`` are the selectable fields of the resource.
 
     Raises:
-        StatusError: 400, it cannot be parsed or asks for a field that is not offered.
+        StatusError: 400, the selector is not valid or names a field that is not selectable.
     """
     tests: list[Predicate] = []
     for term in filter(None, text.split(",")):
@@ -195,10 +195,10 @@ def parse_field_selector(text: str, readers: Mapping[str, FieldReader]) -> Predi
 
 
 def required_values(text: str) -> Iterator[tuple[str, str]]:
-    """The fields that a field selector wants to have a value, with that value.
+    """Yield the fields for which a field selector requires a value, with that value.
 
     Raises:
-        StatusError: 400, it cannot be parsed.
+        StatusError: 400, the selector is not valid.
     """
     for term in filter(None, text.split(",")):
         name, operator, value = _term(term)
@@ -219,7 +219,7 @@ def _field_test(reader: FieldReader, value: str, *, equal: bool) -> Predicate:
 
 
 def all_of(first: Predicate | None, second: Predicate | None) -> Predicate | None:
-    """The predicate that asks both; None asks nothing."""
+    """Return the conjunction of two predicates; None matches everything."""
     if first is None or second is None:
         return first or second
     return lambda obj: first(obj) and second(obj)

@@ -1,13 +1,13 @@
-"""Who may do what: the roles and bindings in the store, evaluated as a cluster with RBAC does.
+"""RBAC: evaluates the roles and bindings in the store as kube-apiserver does.
 
-The person who runs the server may do everything. A pod may do what is granted to its ServiceAccount, which without a
-binding of somebody's is discovery alone.
+The administrator who runs the server is allowed everything. A pod has the permissions of its ServiceAccount; without
+a binding it is allowed only discovery.
 
 Source: Kubernetes, plugin/pkg/auth/authorizer/rbac/rbac.go, pkg/registry/rbac/validation/{rule,policy_comparator}.go,
 pkg/registry/rbac/{role,rolebinding}/policybased/storage.go, plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go.
 
-Differs: an aggregated ClusterRole is added up when it is used, by ``matchLabels`` alone, and its own ``rules`` count as
-well, as no controller writes the sum into them.
+Differs: no controller aggregates ClusterRoles. The authorizer aggregates them on use, by ``matchLabels`` only, and adds
+their own ``rules``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ Rule = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a request is to do: to objects, or at a ``path`` that is not about objects."""
+    """The attributes of a request for a resource, or for a non-resource ``path``."""
 
     verb: str
     group: str = ""
@@ -43,14 +43,14 @@ class Attributes:
 
 
 class Authorizer:
-    """Answers from the roles and bindings of one store."""
+    """Authorizes requests with the roles and bindings of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def require(self, user: User, attributes: Attributes) -> None:
         """Raises:
-        StatusError: 403, it is not granted.
+        StatusError: 403, no rule allows the request.
         """
         if not self.allows(user, attributes):
             raise _forbidden(user, attributes)
@@ -61,10 +61,10 @@ class Authorizer:
         )
 
     def require_no_escalation(self, user: User, plural: str, obj: Json) -> None:
-        """Refuse a role or a binding that grants what the one who writes it does not have.
+        """Reject a role or a binding that grants permissions which its author does not have.
 
         Raises:
-            StatusError: 403, it grants more, and the user may neither ``escalate`` the role nor ``bind`` it.
+            StatusError: 403, it grants more, and the user is allowed neither to ``escalate`` nor to ``bind`` the role.
         """
         meta = obj["metadata"]
         namespace, name = meta.get("namespace", ""), meta["name"]
@@ -99,7 +99,7 @@ class Authorizer:
             raise errors.forbidden(GROUP, plural, name, why)
 
     def _rules_of(self, user: User, namespace: str) -> Iterator[Rule]:
-        """What the user is granted everywhere, and in a namespace."""
+        """Yield the rules that apply to a user cluster-wide and in a namespace."""
         for binding in self._objects("clusterrolebindings"):
             if _binds(binding, user, ""):
                 yield from self._rules_of_role(binding["roleRef"], "")
@@ -125,7 +125,7 @@ class Authorizer:
 
 
 def rule_allows(rule: Rule, attributes: Attributes) -> bool:
-    """Whether a rule grants all of it; ``*`` is asked for only by who wants to grant everything."""
+    """Return whether a rule allows a request. ``*`` in the attributes is matched literally, for escalation checks."""
     if not _matches(rule.get("verbs"), attributes.verb):
         return False
     if attributes.path:
@@ -154,7 +154,7 @@ def _matches_path(path: str, granted: str) -> bool:
 
 
 def _break_down(rule: Rule) -> Iterator[Attributes]:
-    """A rule as the single requests that it grants."""
+    """Break a rule down into the single requests that it allows."""
     verbs: Sequence[str] = rule.get("verbs") or ()
     yield from (
         Attributes(verb, path=path) for verb, path in product(verbs, rule.get("nonResourceURLs") or ())
@@ -225,8 +225,10 @@ def _rules(granted: Mapping[str, tuple[str, ...]], verbs: Iterable[str]) -> list
 
 
 def bootstrap_policy() -> Iterator[tuple[str, Json]]:
-    """The roles and bindings that a cluster has from its beginning, with their resources; of its roles for people, the
-    parts that are about what is served here."""
+    """Yield the default roles and bindings of a cluster with their plurals.
+
+    User-facing roles contain only the resources that this server serves.
+    """
     view = _rules(VIEW_RESOURCES, READ)
     edit = [
         *view,

@@ -1,10 +1,10 @@
-"""Who makes a request: the person who runs the server, or a pod by the token of its ServiceAccount.
+"""Users, and the ServiceAccount tokens of pods.
 
-A pod's token is a signed JWT, as in a cluster, and bound to the pod: it is good while the pod's object exists. Nothing
-is remembered for it; the signing key lasts as long as the server.
+The token of a pod is a signed JWT that is bound to the pod: it is valid while the pod object exists. The server stores
+no tokens; its signing key lasts as long as the process.
 
-Source: Kubernetes, pkg/serviceaccount/claims.go. Differs: there is no ``exp``, as nobody renews the tokens of programs
-that read them once; the end of the pod is the end of its token.
+Source: Kubernetes, pkg/serviceaccount/claims.go. Differs: there is no ``exp``, because programs read
+their token once and nothing renews it; the token ends with the pod.
 """
 
 import base64
@@ -20,7 +20,7 @@ import orjson
 from rallypoint.local.apiserver.storage.store import Store
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-"""Also the audience of tokens for this server."""
+"""The issuer, and the audience of tokens for this server."""
 PREFIX = "system:serviceaccount:"
 AUTHENTICATED = "system:authenticated"
 HEADER = {"alg": "HS256", "typ": "JWT"}
@@ -33,7 +33,7 @@ class User:
 
 
 ADMINISTRATOR = User("rallypoint", ("system:masters", AUTHENTICATED))
-"""Whoever holds the server's own token: the person, and the parts of this process."""
+"""The user of the server's own token: the person who runs it, and this process."""
 
 
 def service_account(namespace: str, name: str) -> User:
@@ -42,14 +42,14 @@ def service_account(namespace: str, name: str) -> User:
 
 
 class PodTokens:
-    """Issues the tokens of pods, and knows them again."""
+    """Issues and authenticates the tokens of pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._key = secrets.token_bytes(32)
 
     def issue(self, pod: Mapping[str, Any], audience: str = "") -> str:
-        """The token of a pod; the same each time. One for another ``audience`` is of no use here."""
+        """Return the token of a pod, the same on every call. This server rejects tokens for another ``audience``."""
         meta = pod["metadata"]
         account = str(pod["spec"].get("serviceAccountName") or "default")
         private = {
@@ -67,7 +67,7 @@ class PodTokens:
         return b".".join([signed, self._signature(signed)]).decode()
 
     def authenticate(self, token: str) -> User | None:
-        """Whose token it is; None when it is not of this server, not for it, or its pod is gone."""
+        """Return the user of a token; None if its signature, audience or pod is not valid."""
         signed, _, signature = token.encode(errors="surrogateescape").rpartition(b".")
         if not hmac.compare_digest(signature, self._signature(signed)):
             return None

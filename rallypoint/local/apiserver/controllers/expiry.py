@@ -1,4 +1,4 @@
-"""Events are kept for an hour, as a real server keeps them: a site that stays up would fill with them."""
+"""Deletes events after an hour, as kube-apiserver does."""
 
 import asyncio
 from datetime import timedelta
@@ -13,7 +13,7 @@ INTERVAL_SECONDS = 60.0
 
 
 async def expire_events(writer: Writer) -> None:
-    """Remove events as they grow old, until cancelled."""
+    """Delete expired events periodically until canceled."""
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)
         resource = writer.catalog.find("", "v1", "events")
@@ -25,7 +25,7 @@ async def expire_events(writer: Writer) -> None:
 
 
 def _last_observed(event: Json) -> str:
-    """When it was last told."""
+    """Return the time at which an event last occurred."""
     series = event.get("series") or {}
     return str(
         series.get("lastObservedTime")

@@ -1,7 +1,7 @@
-"""What goes when its owner or its namespace goes.
+"""The garbage collector and the namespace controller.
 
-Follows the store's changes in order: dependents of an owner that is gone are deleted, the finalizers of foreground
-and orphaning deletions are worked off, and namespaces are emptied.
+Handles the changes of the store in order: deletes dependents of deleted owners, processes the finalizers of foreground
+and orphaning deletions, and deletes the contents of terminating namespaces.
 
 Source: kubernetes, pkg/controller/garbagecollector/garbagecollector.go, pkg/controller/namespace/deletion.
 """
@@ -20,7 +20,7 @@ Location = tuple[Collection, Key]
 
 
 class GarbageCollector:
-    """Works through the changes of one store until cancelled."""
+    """Handles the changes of one store until canceled."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -32,7 +32,7 @@ class GarbageCollector:
         while True:
             collection, change = await self._changes.get()
             self.handle(collection, change)
-            if self._changes.qsize() % 64 == 0:  # a burst of deletions leaves room for requests
+            if self._changes.qsize() % 64 == 0:  # lets requests run during a burst of deletions
                 await asyncio.sleep(0)
 
     def handle(self, collection: Collection, change: Change) -> None:
@@ -58,7 +58,7 @@ class GarbageCollector:
         return None if resource is None or entry is None else (resource, entry)
 
     def _collect_dependent(self, location: Location) -> None:
-        """Delete an object when none of its owners is left; drop the references to those that are gone."""
+        """Delete an object without existing owners, or remove its references to missing ones."""
         found = self._find(location)
         if found is None:
             return
@@ -71,12 +71,12 @@ class GarbageCollector:
             self._write(resource, entry, {"ownerReferences": left})
 
     def _exists(self, owner: Json, dependent: Entry) -> bool:
-        """An owner lives in the namespace of its dependent, or in none."""
+        """Return whether an owner exists, in the namespace of its dependent or cluster-scoped."""
         location = self._store.owners.get(owner["uid"])
         return location is not None and location[1][0] in ("", dependent.key[0])
 
     def _process_finalizers(self, uid: str) -> None:
-        """Work off the finalizers of an owner that is being deleted with regard to its dependents."""
+        """Process the garbage collector's finalizers of an owner that is being deleted."""
         location = self._store.owners.get(uid)
         found = self._find(location) if location is not None else None
         if found is None or not found[1].metadata.get("deletionTimestamp"):
@@ -99,7 +99,7 @@ class GarbageCollector:
                 self._write(resource, entry, {"ownerReferences": owners})
 
     def _delete_dependents(self, uid: str) -> bool:
-        """Delete the dependents of an owner; whether any that blocks its end is still there."""
+        """Delete the dependents of an owner; return whether one that blocks its deletion remains."""
         for location in list(self._store.dependents.get(uid, ())):
             found = self._find(location)
             if found is not None and not found[1].metadata.get("deletionTimestamp"):
@@ -121,7 +121,7 @@ class GarbageCollector:
         self._finalize_namespace(namespace)
 
     def _finalize_namespace(self, namespace: str) -> None:
-        """End a namespace that is being deleted once nothing is in it."""
+        """Remove the finalizer of a terminating namespace without contents."""
         found = self._find((self._store.collection("/namespaces"), ("", namespace)))
         if not namespace or found is None or not found[1].metadata.get("deletionTimestamp"):
             return

@@ -1,6 +1,6 @@
-"""JSON patches (RFC 6902) and merge patches (RFC 7386) on plain JSON, by path copying.
+"""JSON patches (RFC 6902) and merge patches (RFC 7386).
 
-The patched document shares what it does not change with the original, which is never altered.
+Both return a new document that shares unchanged parts with the original. The original never changes.
 """
 
 from typing import Any
@@ -10,22 +10,22 @@ import orjson
 from rallypoint.local.apiserver.apimachinery.errors import StatusError, bad_request
 
 LIMIT = 10_000
-"""Operations in one JSON patch, as in a real server."""
+"""Maximum operations in one JSON patch, as in kube-apiserver."""
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""What all copy operations of one JSON patch may add, as JSON: each can double the document.
+"""Maximum bytes of JSON that the copy operations of one patch add together: each can double the document.
 
 Source: kube-apiserver 1.36, JSONPatchMaxCopyBytes.
 """
 
 
 def unprocessable() -> StatusError:
-    """An operation does not apply: a test fails, or a place is not there."""
+    """Return the error for an operation that does not apply: its test fails, or its path does not exist."""
     message = "the server rejected our request due to an error in our request"
     return StatusError(422, "Invalid", message, {})
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """The target with a merge patch applied; nulls remove."""
+    """Apply a merge patch; a null removes its field."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -38,7 +38,11 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def apply(document: Any, operations: list[Any]) -> Any:
-    """The document after all operations, or the error of the first operation that does not apply."""
+    """Apply the operations of a JSON patch in order.
+
+    Raises:
+        StatusError: 422, an operation does not apply; 413, there are too many operations.
+    """
     if len(operations) > LIMIT:
         message = f"The allowed maximum operations in a JSON patch is {LIMIT}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
@@ -48,7 +52,7 @@ def apply(document: Any, operations: list[Any]) -> Any:
             copied += _copied_bytes(document, operation)
             if copied > MAX_COPIED_BYTES:
                 raise unprocessable()
-        document = _one(document, operation)
+        document = _apply_operation(document, operation)
     return document
 
 
@@ -56,7 +60,7 @@ def _copied_bytes(document: Any, operation: Any) -> int:
     return len(orjson.dumps(_read(document, _tokens(operation.get("from", "")))))
 
 
-def _one(document: Any, operation: Any) -> Any:
+def _apply_operation(document: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         raise unprocessable()
     path = _tokens(operation["path"])
@@ -122,7 +126,7 @@ def _read(document: Any, path: list[str], *, missing_is_null: bool = False) -> A
 
 
 def _change(document: Any, path: list[str], edit: Any) -> Any:
-    """The document with ``edit(container, token)`` made on a copy of the last container on the path."""
+    """Copy the containers on the path and call ``edit(container, token)`` on the last one."""
     if not path:
         return edit(None, "")
     token = path[0]
@@ -182,7 +186,7 @@ def _remove(container: Any, token: str) -> Any:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: ``1`` is not ``true``."""
+    """Compare as JSON: ``1`` differs from ``true``."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -193,5 +197,5 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def wrong_form(kind: str, wanted: str) -> StatusError:
-    """The patch is JSON, but not of the form that its media type asks for."""
+    """Return the error for a patch that is JSON of the wrong type for its media type."""
     return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")

@@ -1,4 +1,4 @@
-"""Strategic merge patches: merge patches that know, by the schema, which lists are merged by a key.
+"""Strategic merge patches: merge patches that merge lists by the key in the schema.
 
 Directives: ``$patch: replace|delete|merge`` in objects and list items, ``$retainKeys``, ``$deleteFromPrimitiveList/x``
 and ``$setElementOrder/x``.
@@ -21,7 +21,7 @@ ANY = Node()
 
 
 def merge(node: Node, target: Any, patch: Any) -> Any:
-    """The target with the patch applied; what does not change is shared."""
+    """Apply a patch; the result shares unchanged parts with the target."""
     if not isinstance(patch, dict):
         return patch
     match patch.get(DIRECTIVE):
@@ -50,7 +50,7 @@ def merge(node: Node, target: Any, patch: Any) -> Any:
 
 
 def _orders(node: Node, patch: Json) -> Json:
-    """In which order the patch wants its lists: as it says, else as it mentions the items."""
+    """Return the order of each list: from ``$setElementOrder``, else the order of the items in the patch."""
     mentioned = {
         name: value
         for name, value in patch.items()
@@ -112,7 +112,7 @@ def _directive(item: Any) -> str:
 
 
 def _ordered(node: Node, items: list[Any], order: list[Any], before: list[Any]) -> list[Any]:
-    """The items as the patch orders them; the others go in where they stood before an item that the patch names."""
+    """Order the items as the patch does; the others keep their place before the items that followed them."""
 
     def identity(item: Any) -> Any:
         return item.get(node.merge_key) if isinstance(item, dict) else item

@@ -1,4 +1,4 @@
-"""From a body to an object that may be stored: of the right kind, well typed, pruned, defaulted, validated."""
+"""Decodes, prunes, defaults and validates objects before they are stored."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from rallypoint.local.apiserver.schema.validation import json_type
 
 
 def decode_patched(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
-    """``decode`` for what a patch has made: what cannot be decoded makes the patch invalid."""
+    """``decode`` a patched object; a decoding error makes the patch invalid."""
     try:
         return decode(resource, body, options, warnings)
     except StatusError as error:
@@ -26,10 +26,10 @@ def decode_patched(resource: Resource, body: Any, options: WriteOptions, warning
 
 
 def decode(resource: Resource, body: Any, options: WriteOptions, warnings: list[str]) -> Json:
-    """The object of a body, as its resource understands it; ``warnings`` collects what was dropped.
+    """Decode, prune and default the object in a body; ``warnings`` collects the unknown fields.
 
     Raises:
-        StatusError: it is of another kind, its types are wrong, or (strict) it has unknown fields.
+        StatusError: it is of another kind, a value has a wrong type, or it has unknown fields under strict validation.
     """
     _check_kind(resource, body)
     _check_types(resource, body)
@@ -94,10 +94,10 @@ def _check_types(resource: Resource, body: Json) -> None:
 
 
 def validate(resource: Resource, new: Json, old: Json | None = None, part: str = "") -> None:
-    """Whether an object may be stored, in the place of ``old`` if there is one; ``part`` is all that may have changed.
+    """Validate an object before it is stored; ``old`` is the object that it replaces, ``part`` the only field written.
 
     Raises:
-        StatusError: 422, with every reason.
+        StatusError: 422, with all errors.
     """
     before = None if old is None else old["metadata"]
     found = list(metadata.validate(new["metadata"], resource.strategy.validate_name, old=before))
@@ -106,7 +106,7 @@ def validate(resource: Resource, new: Json, old: Json | None = None, part: str =
         found += validation.validate(resource.schema, new, old, part=part, earlier=found, later=scale)
     else:
         found += validation.validate_enums(resource.schema, new, old)
-    # An object that was taken under other rules can still be ended: what it asks for is not judged again.
+    # An unchanged spec is not validated again, so objects from before a stricter rule can still be deleted.
     if old is None or "spec" not in new or new["spec"] != old.get("spec"):
         found += resource.strategy.validate(new)
     if old is not None:
@@ -116,7 +116,7 @@ def validate(resource: Resource, new: Json, old: Json | None = None, part: str =
 
 
 def _validate_scale(scale: Scale, obj: Json) -> Iterator[FieldError]:
-    """The replicas of a custom resource must be a count wherever they are."""
+    """Validate that the replicas of a custom resource are non-negative integers."""
     for path in (scale.spec, scale.status):
         place = "." + ".".join(path)
         for depth in range(1, len(path)):

@@ -1,4 +1,4 @@
-"""How objects go: at once, after a grace period that the node ends, or when the last finalizer is removed.
+"""Deletion: at once, after a grace period on a node, or when the last finalizer is removed.
 
 Source: apiserver, pkg/registry/rest/delete.go and pkg/registry/generic/registry/store.go; kubernetes,
 pkg/registry/core/pod/strategy.go (CheckGracefulDelete).
@@ -22,7 +22,7 @@ DEFAULT_GRACE_SECONDS = 30
 
 
 def delete(writer: Writer, target: Target, options: DeleteOptions) -> WriteResult:
-    """Delete one object, or begin to."""
+    """Delete an object, or mark it as being deleted."""
     resource, entry = target.resource, writer.find(target)
     _check_preconditions(resource, entry, options)
     changed = _mark_deleted(writer, resource, entry.object, options)
@@ -42,7 +42,7 @@ def delete(writer: Writer, target: Target, options: DeleteOptions) -> WriteResul
 def _store_deletion(
     writer: Writer, resource: Resource, entry: Entry, changed: Json, *, deletable: bool
 ) -> Entry:
-    """What has a grace period is seen to end before it is gone; the rest is gone as it was."""
+    """Store the marked object or remove it; watchers of graceful kinds see the mark before the removal."""
     if not deletable:
         return writer.put(resource, changed)
     last = entry.object
@@ -68,7 +68,7 @@ def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOption
 
 
 def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
-    """The object as it is while it goes; unchanged when it is already going and nothing is to be hurried."""
+    """Return the object marked as being deleted; unchanged if it is, and the grace period does not become shorter."""
     given: Json = obj["metadata"]
     now = writer.clock()
     if resource.strategy.emptied_first:
@@ -100,7 +100,7 @@ def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: Delete
 
 
 def _waits_for_node(resource: Resource, obj: Json) -> bool:
-    """Whether a node runs something of the object, which it has to end first."""
+    """Return whether a node must terminate the object first."""
     if not resource.strategy.graceful or not obj["spec"].get("nodeName"):
         return False
     return obj.get("status", {}).get("phase") not in ("Succeeded", "Failed")
@@ -115,7 +115,7 @@ def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
 
 
 def _finalizers(resource: Resource, given: Json, options: DeleteOptions) -> list[str]:
-    """The finalizers, with the garbage collector's own added or removed as the deletion asks."""
+    """Return the finalizers, with those of the garbage collector set by the propagation policy."""
     finalizers: list[str] = list(given.get("finalizers") or [])
     policy = options.propagation
     if not policy:

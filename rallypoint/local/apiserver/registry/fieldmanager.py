@@ -1,7 +1,8 @@
-"""Server-side apply: a manager says which fields it wants; what it wanted before and no longer names goes.
+"""Server-side apply: sets the fields in a manager's configuration and removes those that it no longer contains.
 
-Fields are remembered in ``metadata.managedFields`` as a cluster writes them, for managers that apply. Who creates or
-updates is not remembered, so an apply never conflicts with those.
+``metadata.managedFields`` records the fields of each manager that applies.
+
+Differs: creates and updates are not recorded, so an apply never conflicts with them.
 
 Source: structured-merge-diff, typed and fieldpath; the format is that of ``FieldsV1``.
 """
@@ -31,14 +32,14 @@ UNOWNED_METADATA = (
     "managedFields",
     "generation",
 )
-"""Metadata that an apply mentions to say what it is about; nobody owns it."""
+"""Metadata that identifies an applied object and has no owner."""
 
 
 def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) -> WriteResult:
-    """Make an object what its manager wants, or create it so.
+    """Apply the configuration of a manager to an object, which is created if it is missing.
 
     Raises:
-        StatusError: 400, there is no manager; 409, another manager wants it otherwise.
+        StatusError: 422, the manager is missing; 409, another manager owns a changed field.
     """
     if not options.manager:
         required = field_errors.required("fieldManager", "is required for apply patch")
@@ -84,7 +85,7 @@ def _check_unknown_fields(target: Target, wanted: Json) -> None:
 
 
 def _applied_fields(wanted: Json) -> Json:
-    """What of an applied object can be owned."""
+    """Return the part of an applied object whose fields have owners."""
     given = {
         key: value for key, value in (wanted.get("metadata") or {}).items() if key not in UNOWNED_METADATA
     }
@@ -93,7 +94,7 @@ def _applied_fields(wanted: Json) -> Json:
 
 
 class FieldManager:
-    """The managers of one object, seen by one of them."""
+    """The field managers of an object, from the view of one of them."""
 
     def __init__(self, target: Target, manager: str, listed: list[Json]) -> None:
         self._target = target
@@ -118,7 +119,7 @@ class FieldManager:
         return made | ({"subresource": self._target.subresource} if self._target.subresource else {})
 
     def released_fields(self, own: Json) -> Json:
-        """What the manager wanted before and nobody wants now."""
+        """Return the fields that the manager applied before and no manager owns now."""
         left = difference(self._previous_fields, own)
         for other in self.others:
             left = difference(left, other["fieldsV1"])
@@ -157,7 +158,7 @@ def _check_conflicts(
 
 
 def _format_conflicts(found: list[tuple[str, tuple[str, ...]]]) -> str:
-    """Conflicts in words: one in a line, several by their managers."""
+    """Format conflicts: a single one in a line, several grouped by manager."""
     if len(found) == 1:
         ((manager, path),) = found
         return f'conflict with "{manager}": {_format_path(path)}'
@@ -169,7 +170,7 @@ def _format_conflicts(found: list[tuple[str, tuple[str, ...]]]) -> str:
 
 
 def fields(node: Node, value: Any) -> Json:
-    """The fields that a value sets, in the form of FieldsV1; {} for one that is owned whole."""
+    """Return the fields that a value sets as FieldsV1; {} for a value that is atomic."""
     if isinstance(value, dict) and node.map_type != "atomic":
         return {f"f:{name}": fields(_child(node, name), part) for name, part in value.items()}
     if isinstance(value, list) and node.list_type == "map":
@@ -196,7 +197,7 @@ def _default(node: Node, name: str) -> Any:
 
 
 def difference(fields_v1: Json, other: Json) -> Json:
-    """The fields of these that are not among those; a field that still holds others stays."""
+    """Return the fields that are not in ``other``; parents of remaining fields stay."""
     left: Json = {}
     for name, inner in fields_v1.items():
         if name not in other:
@@ -207,7 +208,7 @@ def difference(fields_v1: Json, other: Json) -> Json:
 
 
 def remove(node: Node, value: Any, removed_fields: Json) -> Any:
-    """The value without the fields of ``gone``; what is shared with it is not changed."""
+    """Return a copy of the value without ``removed_fields``."""
     if isinstance(value, dict):
         result = dict(value)
         for name, inner in removed_fields.items():
@@ -231,7 +232,7 @@ def remove(node: Node, value: Any, removed_fields: Json) -> Any:
 
 
 def _is_removed(removed: Json | None) -> bool:
-    """Whether an item of a list goes altogether."""
+    """Return whether a list item is removed entirely."""
     return removed is not None and (not removed or "." in removed)
 
 
@@ -240,7 +241,7 @@ def _item_identity(node: Node, item: Any) -> str:
 
 
 def combine(node: Node, old: Any, wanted: Any) -> Any:
-    """The old value with the wanted one laid over it: objects and keyed lists are merged, the rest replaced."""
+    """Merge the wanted value into the old one: objects and keyed lists are merged, other values replaced."""
     if isinstance(wanted, dict) and isinstance(old, dict) and node.map_type != "atomic":
         merged = {name: combine(_child(node, name), old.get(name), part) for name, part in wanted.items()}
         return {**old, **merged}
@@ -258,7 +259,7 @@ def combine(node: Node, old: Any, wanted: Any) -> Any:
 
 
 def leaves(fields_v1: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of the fields that are owned for themselves."""
+    """Yield the paths of leaf fields."""
     for name, inner in fields_v1.items():
         if name == ".":
             continue
@@ -281,7 +282,7 @@ def _value_at(node: Node, value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _format_path(path: tuple[str, ...]) -> str:
-    """A path as the messages write it: ``.spec.containers[name="c"].image``."""
+    """Format a path as error messages do: ``.spec.containers[name="c"].image``."""
     text = ""
     for step in path:
         kind, _, rest = step.partition(":")

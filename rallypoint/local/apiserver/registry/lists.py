@@ -1,4 +1,4 @@
-"""Reading: one object, or a list of them by selectors, version and page."""
+"""Lists of objects by selectors, resource version and page."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What a list or a watch asks for."""
+    """The options of a list or a watch."""
 
     predicate: Predicate | None = None
     version: str = ""
@@ -41,10 +41,10 @@ class ListOptions:
 
     @classmethod
     def read(cls, target: Target, query: Mapping[str, str]) -> "ListOptions":
-        """From a query.
+        """Read the options from a query.
 
         Raises:
-            StatusError: parts of it cannot be parsed or do not go together.
+            StatusError: an option is not valid, or options conflict.
         """
         predicate = selectors.all_of(
             selectors.parse_label_selector(query.get("labelSelector", "")),
@@ -70,7 +70,7 @@ class ListOptions:
         return options
 
     def check(self) -> None:
-        """Whether the parts go together; see ValidateListOptions of apimachinery."""
+        """Reject conflicting options, as ValidateListOptions of apimachinery does."""
         wrong = self._watch_problem() if self.watch else self._list_problem()
         if wrong is not None:
             raise invalid_options("ListOptions", wrong)
@@ -106,10 +106,10 @@ class ListOptions:
 
 
 def parse_resource_version(text: str) -> int:
-    """A resource version as a number; "" is 0.
+    """Parse a resource version; "" is 0.
 
     Raises:
-        StatusError: 400, it is none.
+        StatusError: 400, it is not a number.
     """
     if text and not text.isdigit():
         wrong = (
@@ -120,7 +120,7 @@ def parse_resource_version(text: str) -> int:
 
 
 def too_large_resource_version(requested: int, current: int) -> StatusError:
-    """The version asked for is not there yet."""
+    """Return the error for a resource version that does not exist yet."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
@@ -133,10 +133,10 @@ def too_large_resource_version(requested: int, current: int) -> StatusError:
 def list_entries(
     store: Store, collection: Collection, namespace: str, options: ListOptions
 ) -> tuple[list[Entry], Json]:
-    """The entries of a list, with the list's own metadata.
+    """Return the entries of a list and the metadata of the list.
 
     Raises:
-        StatusError: 410, what was asked for is no longer known; 504, it is not known yet.
+        StatusError: 410, the resource version is compacted; 504, it does not exist yet.
     """
     at, after = store.revision, None
     if options.token:

@@ -1,4 +1,4 @@
-"""What a request is about and how it wants to be answered, read from its path, query and headers."""
+"""The target and the options of a request, read from its path, query and body."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(slots=True)
 class WriteResult:
-    """What a write answers with: a stored entry, or an object that is not stored."""
+    """The result of a write: a stored entry, or an object that is not stored."""
 
     body: Entry | Json
     code: int = 200
@@ -42,7 +42,7 @@ class WriteResult:
 
 
 class PathNotFound(Exception):
-    """The path names nothing that is served; ``plain`` when not even its group and version are."""
+    """No resource has this path; ``plain_text`` if the response is text instead of a Status."""
 
     def __init__(self, *, plain_text: bool) -> None:
         super().__init__()
@@ -50,10 +50,10 @@ class PathNotFound(Exception):
 
 
 def resolve_target(catalog: Catalog, path: str) -> Target:
-    """What a path below ``/api`` or ``/apis`` names.
+    """Resolve a path below ``/api`` or ``/apis``.
 
     Raises:
-        PathNotFound: it names nothing.
+        PathNotFound: no resource has this path.
     """
     parts = path.strip("/").split("/")
     group, version, segments = (
@@ -81,7 +81,7 @@ VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a write wants to be done."""
+    """The options of a create, update or patch."""
 
     dry_run: bool = False
     validation: str = "Warn"
@@ -91,7 +91,7 @@ class WriteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], kind: str, user: User) -> "WriteOptions":
-        """From a query; ``kind`` is the options object that an error names."""
+        """Read the options from a query; ``kind`` is the name of the options object in errors."""
         validation = query.get("fieldValidation", "")
         if validation not in VALIDATIONS:
             raise errors.invalid_options(
@@ -107,7 +107,7 @@ class WriteOptions:
 
 
 def parse_bool(text: str) -> bool:
-    """A boolean of a query: as the Go clients write it, or just the name."""
+    """Parse a boolean of a query as Go's strconv does."""
     return text in ("true", "1", "True", "TRUE", "t", "T")
 
 
@@ -122,7 +122,7 @@ POLICIES = ("Foreground", "Background", "Orphan", "nil")
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How an object is to go."""
+    """The options of a delete."""
 
     grace_seconds: int | None = None
     propagation: str = ""
@@ -132,7 +132,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], body: Any) -> "DeleteOptions":
-        """From the body when there is one, else from the query."""
+        """Read the options from the body, or from the query without a body."""
         given: Json = body if isinstance(body, dict) and body else _query_options(query)
         policy = given.get("propagationPolicy") or ""
         if policy and policy not in POLICIES[:3]:
@@ -171,10 +171,10 @@ def _query_options(query: Mapping[str, str]) -> Json:
 
 
 def parse_int(text: str) -> int:
-    """A number of a query.
+    """Parse an integer of a query.
 
     Raises:
-        StatusError: 400, it is none.
+        StatusError: 400, it is not an integer.
     """
     try:
         return int(text)

@@ -1,4 +1,4 @@
-"""Subresources that are not just a part of their object: scale, binding, eviction."""
+"""The subresources scale, binding and eviction."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _set(obj: Json, path: tuple[str, ...], value: Any) -> Json:
 
 
 def get_scale(obj: Json, paths: Scale) -> Json:
-    """The Scale object of a custom resource."""
+    """Return the Scale object of a custom resource."""
     shown = {key: obj["metadata"][key] for key in SCALE_METADATA if key in obj["metadata"]}
     status: Json = {"replicas": read_path(obj, paths.status) or 0}
     selector = read_path(obj, paths.selector) if paths.selector else None
@@ -45,7 +45,7 @@ def get_scale(obj: Json, paths: Scale) -> Json:
 def write_scale(
     writer: Writer, target: Target, paths: Scale, edit: Edit, options: WriteOptions
 ) -> WriteResult:
-    """Change the replicas of a custom resource; ``edit`` turns its Scale into the wanted one."""
+    """Change the replicas of a custom resource; ``edit`` returns the new Scale."""
 
     def edit_scale(old: Json) -> Json:
         wanted: Any = edit(get_scale(old, paths))
@@ -63,7 +63,7 @@ def write_scale(
 
 
 def bind(writer: Writer, target: Target, body: Any, options: WriteOptions) -> WriteResult:
-    """Put a pod on a node, once."""
+    """Bind an unscheduled pod to a node."""
     node = read_path(body, ("target", "name"))
     kind = read_path(body, ("target", "kind"))
     if not node or (kind and kind != "Node"):
@@ -100,7 +100,7 @@ def _with_node(writer: Writer, entry: Entry, node: str) -> Json:
 
 
 def evict(writer: Writer, target: Target, body: Any) -> WriteResult:
-    """Delete a pod on behalf of who drains its node; nothing here has a disruption budget."""
+    """Evict a pod. The server has no disruption budgets."""
     options = DeleteOptions.read({}, read_path(body, ("deleteOptions",)))
     delete(writer, target, options)
     return WriteResult(

@@ -1,7 +1,6 @@
-"""Creating and changing objects, without HTTP: each call reads, decides and stores in one step.
+"""Creates, updates and patches objects, independent of HTTP.
 
-``admission`` says whether an object may be stored, ``deletion`` how objects go; the order of both within a write is
-here.
+Each call reads, validates and stores in one step without awaiting. ``deletion`` deletes objects.
 """
 
 import random
@@ -27,13 +26,13 @@ from rallypoint.local.apiserver.storage.store import Collection, Entry, Store
 PODS = "/pods"
 
 Edit = Callable[[Json], Json]
-"""Makes the wanted object from the one that is there."""
+"""Returns the new object for the current one."""
 
 Decode = Callable[[Resource, Any, WriteOptions, list[str]], Json]
 
 
 class Writer:
-    """Writes to one store by the rules of one catalog."""
+    """Writes objects of the resources in one catalog to one store."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Writer:
         return self.store.collection(resource.collection)
 
     def find(self, target: Target) -> Entry:
-        """The object of a target.
+        """Return the entry of a target.
 
         Raises:
             StatusError: 404.
@@ -102,7 +101,7 @@ class Writer:
         return WriteResult(self._commit(resource, obj, options), 201, warnings)
 
     def update(self, target: Target, body: Any, options: WriteOptions) -> WriteResult:
-        """Put an object in the place of another, or where its resource allows that, of none."""
+        """Replace an object, or create it if its resource allows that."""
         resource = target.resource
         existing = self.collection(resource).entries.get((target.namespace, target.name))
         if existing is None:
@@ -129,7 +128,7 @@ class Writer:
     def apply(
         self, target: Target, edit: Edit, options: WriteOptions, managed_fields: list[Json]
     ) -> WriteResult:
-        """``patch``, with a new list of who wants which fields."""
+        """``patch`` with new managed fields."""
         return self.replace(target, edit, options, admission.decode_patched, managed_fields)
 
     def replace(
@@ -140,7 +139,7 @@ class Writer:
         decode: Decode,
         managed_fields: list[Json] | None = None,
     ) -> WriteResult:
-        """Store what ``edit`` makes of an object; an edit that changes nothing writes nothing."""
+        """Store the result of ``edit``; an edit that changes nothing is not stored."""
         resource, entry = target.resource, self.find(target)
         old = entry.object
         warnings: list[str] = []
@@ -168,13 +167,13 @@ class Writer:
         return WriteResult(self._commit(resource, new, options), 200, warnings)
 
     def shown(self, resource: Resource, obj: Json) -> Json:
-        """A stored object as a version shows it."""
+        """Return a stored object in the API version of a resource."""
         return (
             obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}
         )
 
     def put(self, resource: Resource, obj: Json) -> Entry:
-        """Store an object that needs no more questions, or take it away when its end has come."""
+        """Store a validated object, or remove it if its deletion is complete."""
         if is_deletable(resource, obj):
             return self.remove(resource, obj)
         if resource.group == customresources.GROUP:
@@ -201,7 +200,7 @@ class Writer:
         return resource.read_back(obj) if options.dry_run else self.put(resource, obj)
 
     def _define(self, resource: Resource, definition: Json) -> Entry:
-        """Serve what a definition makes; a changed one changes how the objects that are there are read."""
+        """Store a definition and serve its resources; a changed spec converts the existing objects."""
         definitions = self.collection(resource)
         before = definitions.entries.get(("", definition["metadata"]["name"]))
         entry = self.store.put(definitions, definition)
@@ -211,13 +210,13 @@ class Writer:
         return entry
 
     def reread(self, definition: Json) -> None:
-        """Have the objects of a definition read as it says now, whatever it said when they were stored."""
+        """Convert the existing objects of a definition to its current schemas."""
         made = self.catalog.of_collection(customresources.collection(definition))
         if made is not None:
             self.store.reread(self.collection(made), made.read, made.storage_api_version)
 
     def _undefine(self, entry: Entry) -> None:
-        """What a definition has made goes with it."""
+        """Remove the objects and resources of a removed definition."""
         instances = self.store.collection(customresources.collection(entry.object))
         for instance in list(instances.entries.values()):
             self.store.remove(instances, instance.object)
@@ -261,7 +260,7 @@ class Writer:
 
 
 def is_deletable(resource: Resource, obj: Json) -> bool:
-    """Whether an object that is being deleted has nothing left to wait for."""
+    """Return whether an object that is being deleted can be removed now."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp") or meta.get("finalizers"):
         return False
@@ -271,7 +270,7 @@ def is_deletable(resource: Resource, obj: Json) -> bool:
 
 
 def _restrict_update(target: Target, new: Json, old: Json) -> Json:
-    """The part of the wanted object that this kind of write may change, over the old one."""
+    """Return the old object with only the changes that this kind of write allows."""
     updated_metadata = metadata.carry_over(new["metadata"], old["metadata"])
     if target.subresource == "status":
         if target.resource.strategy.status_owns_metadata:
@@ -289,7 +288,7 @@ def _restrict_update(target: Target, new: Json, old: Json) -> Json:
 
 
 def _with_managed_fields(new: Json, old: Json, listed: list[Json]) -> Json:
-    """The object with its managers; the times of those that want what they wanted stay."""
+    """Return the object with its managed fields; unchanged managers keep their time."""
     before = {_manager_key(entry): entry for entry in old["metadata"].get("managedFields", [])}
     kept = [before.get(_manager_key(entry), entry) for entry in listed]
     return {**new, "metadata": {**new["metadata"], "managedFields": kept}}
@@ -309,7 +308,7 @@ def _with_status(obj: Json, source: Json) -> Json:
 
 
 def _count_generation(resource: Resource, new: Json, old: Json) -> Json:
-    """The object with its generation counted up when what it asks for has changed."""
+    """Return the object, its generation incremented if anything but metadata and status changed."""
     if not resource.strategy.counts_generation:
         return new
     ignored = {"apiVersion", "metadata", *({"status"} & {*resource.subresources})}

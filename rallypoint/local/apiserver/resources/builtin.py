@@ -1,6 +1,6 @@
-"""The resources that every cluster has, as far as training jobs and their tools touch them.
+"""The built-in resources that training jobs and their tools use.
 
-What is not in this table is not served: a client asking for it hears 404, as from a cluster without it.
+The server responds with 404 for any other built-in resource.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def schemas() -> "Schemas":
 
 
 class Schemas:
-    """The built-in schemas, compiled when first asked for."""
+    """The schemas of the built-in kinds, compiled on first use."""
 
     def __init__(self) -> None:
         stored = orjson.loads(Path(__file__).with_name("core.json").read_bytes())
@@ -173,7 +173,7 @@ def _resource(
 
 
 def resources() -> list[Resource]:
-    """All of them, made anew: the catalog of one server."""
+    """Return new definitions of all built-in resources."""
     lease = Strategy(requires_version=True, allows_create_on_update=True)
     event = Strategy(default=_default_event, validate=_validate_event_namespace, allows_create_on_update=True)
     return [

@@ -1,4 +1,4 @@
-"""What the server serves: the built-in resources, and those of the custom resource definitions in the store."""
+"""The catalog of served resources: built-in ones and those of CustomResourceDefinitions."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Catalog:
         return iter(self._all.values())
 
     def group_versions(self) -> dict[str, list[str]]:
-        """The versions of each group, the preferred one first."""
+        """Return the versions of each group, the preferred one first."""
         groups: dict[str, list[str]] = {}
         for resource in self._all.values():
             versions = groups.setdefault(resource.group, [])
@@ -45,7 +45,7 @@ class Catalog:
         )
 
     def of_collection(self, name: str) -> Resource | None:
-        """One version of the resource whose objects are in a collection: that of its stored form, if served."""
+        """Return a version of the resource that a collection stores, preferably the storage version."""
         found = [resource for resource in self._all.values() if resource.collection == name]
         return next(
             (resource for resource in found if resource.api_version == resource.storage_api_version),
@@ -53,7 +53,7 @@ class Catalog:
         )
 
     def define(self, definition: Json) -> None:
-        """Serve what a definition makes, instead of what it made before."""
+        """Serve the resources of a new or changed definition."""
         self._custom[definition["metadata"]["name"]] = customresources.resources(definition, self._metadata)
         self._rebuild()
 
@@ -62,7 +62,7 @@ class Catalog:
         self._rebuild()
 
     def undefine_all(self) -> None:
-        """Serve the built-in resources and nothing else."""
+        """Serve only the built-in resources."""
         self._custom.clear()
         self._rebuild()
 
@@ -72,7 +72,7 @@ class Catalog:
 
 
 def _rank(version: str) -> tuple[int, int, int, str]:
-    """Where a version stands among others: releases before betas before alphas, the newest of each first, then other names.
+    """Return the sort key of a version: stable before beta before alpha, newer first, then other names.
 
     Source: apimachinery, pkg/version/helpers.go.
     """

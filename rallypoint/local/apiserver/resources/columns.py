@@ -1,4 +1,4 @@
-"""The columns in which tools list the built-in kinds.
+"""Printer columns of the built-in kinds.
 
 Source: kubernetes, pkg/printers/internalversion/printers.go.
 """
@@ -83,7 +83,7 @@ def _initialized(pod: Json) -> bool:
 
 
 def _pod_status(pod: Json) -> str:
-    """One word for the state of a pod: its phase, or what holds it up."""
+    """Return the status of a pod: its phase, or the reason that blocks it."""
     status = pod.get("status", {})
     word: str = status.get("reason") or status.get("phase", "")
     if any(condition.get("reason") == "SchedulingGated" for condition in status.get("conditions") or ()):
@@ -268,7 +268,7 @@ def _phase(obj: Json) -> str:
 
 
 def _if_bound(cell: Callable[[Json], Any]) -> Callable[[Json], Any]:
-    """What is shown of a claim that has a volume."""
+    """Return a cell that is empty for a claim without a volume."""
     return lambda claim: cell(claim) if claim["spec"].get("volumeName") else ""
 
 

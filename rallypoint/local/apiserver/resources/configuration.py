@@ -1,4 +1,4 @@
-"""ConfigMaps and Secrets: what a server fills in, refuses, and lets change.
+"""ConfigMaps and Secrets: defaults and validation.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go, pkg/registry/core/{configmap,secret}/strategy.go.
 """
@@ -18,7 +18,7 @@ REQUIRED_KEYS = {
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
 }
-"""The keys that secrets of a type must have."""
+"""The required keys of each type of Secret."""
 
 
 def _secret(secret: Json) -> Json:

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what they are refused for, and the resources that they make.
+"""CustomResourceDefinitions: validation, and the resources that they define.
 
 Source: apiextensions-apiserver, pkg/apis/apiextensions/validation and pkg/apiserver/customresource_handler.go.
 """
@@ -36,7 +36,7 @@ def default(definition: Json) -> Json:
 
 
 def prepare(definition: Json) -> Json:
-    """A new definition: accepted and established at once."""
+    """Prepare a new definition, accepted and established at once."""
     now = definition["metadata"]["creationTimestamp"]
     spec = definition["spec"]
     definition["status"] = {
@@ -51,7 +51,7 @@ def prepare(definition: Json) -> Json:
 
 
 def prepare_update(definition: Json) -> Json:
-    """A changed definition: the version that is stored from now on is remembered beside those that were."""
+    """Add the storage version of a changed definition to ``status.storedVersions``."""
     status, storage = definition.get("status") or {}, _storage(definition)
     stored = status.get("storedVersions") or []
     if storage in stored:
@@ -60,13 +60,13 @@ def prepare_update(definition: Json) -> Json:
 
 
 def _storage(definition: Json) -> str:
-    """The version in which objects are stored; "" where none is, which is refused."""
+    """Return the storage version; "" if no version is marked, which is not valid."""
     versions = definition["spec"].get("versions") or []
     return next((version["name"] for version in versions if version.get("storage")), "")
 
 
 def collection(definition: Json) -> str:
-    """The name under which the objects of a definition are stored."""
+    """Return the name of the collection of a definition's objects."""
     return f"{definition['spec']['group']}/{definition['spec']['names']['plural']}"
 
 
@@ -95,7 +95,7 @@ def validate(definition: Json) -> Iterator[FieldError]:
 
 
 def validate_update(definition: Json, old: Json) -> Iterator[FieldError]:
-    """Objects may be stored in every version that is listed, so all of them must be known."""
+    """``spec.versions`` must contain every stored version."""
     names = [version["name"] for version in definition["spec"].get("versions") or []]
     for i, name in enumerate((definition.get("status") or {}).get("storedVersions") or ()):
         if name not in names:
@@ -137,7 +137,7 @@ STRATEGY = Strategy(
 
 
 def definition_resource(schema: Node) -> Resource:
-    """The resource of the definitions themselves."""
+    """Return the resource ``customresourcedefinitions``."""
     return Resource(
         group=GROUP,
         version="v1",
@@ -155,7 +155,7 @@ def definition_resource(schema: Node) -> Resource:
 
 
 def resources(definition: Json, metadata: Node) -> list[Resource]:
-    """The resources that a definition makes, one per served version; ``metadata`` is the schema of ObjectMeta."""
+    """Return the resources of a definition, one per served version; ``metadata`` is the schema of ObjectMeta."""
     spec, names = definition["spec"], definition["spec"]["names"]
     schemas = {
         version["name"]: _schema(version["schema"]["openAPIV3Schema"], metadata)
@@ -197,7 +197,7 @@ def _resource(spec: Json, names: Json, version: Json, storage: str, schemas: Map
 
 
 def _schema(schema: Json, metadata: Node) -> Node:
-    """A resource's schema with the fields that every object has."""
+    """Compile the schema of a resource and add the fields that every object has."""
     root = Compiler().compile(schema)
     text = Node(type="string")
     own = root.properties.get("metadata", metadata).properties
@@ -236,7 +236,7 @@ def _columns(given: list[Json] | None) -> tuple[Column, ...]:
 
 
 def _typed_cell(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]:
-    """What a column of a type shows: texts of anything, else only values of that type."""
+    """Return a cell of a column type: strings show any value, the others only values of their type."""
 
     def cell(obj: Json) -> Any:
         value = read(obj)
@@ -256,7 +256,7 @@ def _typed_cell(read: Callable[[Json], Any], kind: str) -> Callable[[Json], Any]
 
 
 def json_path(path: str) -> Any:
-    """A reader of a printer column's path: names, indexes, slices, ``[*]`` and equality filters; None when absent."""
+    """Return a reader of a printer column's JSONPath: names, indexes, slices, ``[*]`` and equality filters."""
     steps = [(m["name"] or m["quoted"], m["index"]) for m in STEP.finditer(path)]
 
     def read(obj: Json) -> Any:

@@ -1,4 +1,4 @@
-"""batch/v1 Jobs as objects: defaults, the selector and labels that tie their pods to them, what may change.
+"""batch/v1 Jobs: defaults, the selector and the labels of their pods, and validation.
 
 Source: kubernetes, pkg/apis/batch/v1/defaults.go, pkg/registry/batch/job/strategy.go.
 """
@@ -68,7 +68,7 @@ def validate(job: Json) -> Iterator[FieldError]:
 
 
 def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
-    """Selector and completion mode never change; the template only while the job has not started."""
+    """The selector and completion mode are immutable, and so is the template once the job has started."""
     for name in ("selector", "completionMode"):
         if new["spec"].get(name) != old["spec"].get(name):
             yield field_errors.invalid(f"spec.{name}", new["spec"].get(name), "field is immutable")

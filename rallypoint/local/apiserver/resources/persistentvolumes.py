@@ -1,4 +1,4 @@
-"""Claims, volumes and classes of storage: what a server fills in and refuses.
+"""PersistentVolumeClaims, PersistentVolumes and StorageClasses: defaults and validation.
 
 Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go, pkg/apis/storage/v1/defaults.go,
 plugin/pkg/admission/storage/storageobjectinuseprotection.
@@ -17,7 +17,7 @@ NOT_A_SOURCE = {
     "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
     "storageClassName", "volumeAttributesClassName", "volumeMode",
 }  # fmt: skip
-"""What a volume's spec has beside the one thing that it is made of."""
+"""Fields of a volume's spec other than its source."""
 
 
 def _default_claim(claim: Json) -> Json:
@@ -68,7 +68,7 @@ def _validate_volume(volume: Json) -> Iterator[FieldError]:
 
 
 def _add_finalizer(obj: Json, finalizer: str) -> Json:
-    """What is in use does not go before that has ended."""
+    """Add the finalizer that prevents deletion while the object is in use."""
     given = obj["metadata"]
     if finalizer not in given.get("finalizers", ()):
         given["finalizers"] = [*given.get("finalizers", ()), finalizer]

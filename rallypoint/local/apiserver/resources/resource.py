@@ -1,4 +1,4 @@
-"""What a served resource is: its names, its schema, and the rules that are its own."""
+"""The definition of a resource: names, schema, strategy and printer columns."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,42 +29,43 @@ def _no_update_errors(new: Json, old: Json) -> Iterable[FieldError]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """What a kind does differently from the others when it is written."""
+    """How a resource is defaulted, validated, updated and deleted."""
 
     default: Callable[[Json], Json] = _unchanged
-    """Fills in what was left out; runs on every write, after the schema."""
+    """Sets defaults that the schema does not have; runs on every write."""
     prepare_create: Callable[[Json], Json] = _unchanged
-    """Makes a new object ready: first status, what admission adds."""
+    """Prepares a new object: its first status and what admission adds."""
     validate: Callable[[Json], Iterable[FieldError]] = _no_errors
     validate_update: Callable[[Json, Json], Iterable[FieldError]] = _no_update_errors
-    """Of the new and the old object; besides ``validate`` of the new one."""
+    """Validates a new object against the old one, in addition to ``validate``."""
     validate_name: Callable[[str], str] = subdomain
-    """What is wrong with a name; "" when nothing is."""
+    """Returns the error message for a name, "" for a valid one."""
     counts_generation: bool = False
-    """Whether ``metadata.generation`` counts the changes of the spec."""
+    """Whether a change of the spec increments ``metadata.generation``."""
     status_owns_metadata: bool = True
-    """Whether a write of the status subresource may change labels and annotations as well."""
+    """Whether a write to the status subresource also changes labels and annotations."""
     requires_version: bool = False
-    """Whether a PUT must say which version it replaces."""
+    """Whether a PUT requires a resourceVersion."""
     allows_create_on_update: bool = False
-    """Whether a PUT of a missing object creates it."""
+    """Whether a PUT creates a missing object."""
     prepare_update: Callable[[Json], Json] = _unchanged
-    """The last word on what takes the place of another object, once what it may not change is as it was."""
+    """Prepares an updated object, after its immutable parts are restored."""
     returns_deleted_object: bool = False
-    """Whether a deletion answers with the object instead of a Status."""
+    """Whether a deletion returns the object instead of a Status."""
     graceful: bool = False
     """Whether a deletion waits for the node, as for pods."""
     emptied_first: bool = False
-    """Whether a deletion waits until nothing is left inside, as for namespaces."""
+    """Whether a deletion waits until ``spec.finalizers`` is empty, as for namespaces."""
     propagation: Propagation = "Background"
-    """What becomes of dependents when the deletion does not say."""
+    """The default propagation policy of a deletion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; ``cell`` reads it from an object.
+    """A printer column; ``cell`` reads its value from an object.
 
-    What it reads is shown as it is, as the time since then (``age``), or as how long a job took (``duration``).
+    ``reads`` says how the value is formatted: unchanged, as the time since then (``age``), or as the run time of a job
+    (``duration``).
     """
 
     name: str
@@ -75,12 +76,12 @@ class Column:
     priority: int = 0
     reads: Literal["", "age", "duration"] = ""
     unknown: str | None = "<unknown>"
-    """Shown instead of the time since nothing."""
+    """The cell of an ``age`` column without a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a custom resource keeps what its scale subresource shows; paths without the leading dot."""
+    """The paths of the scale subresource of a custom resource, without the leading dot."""
 
     spec: tuple[str, ...]
     status: tuple[str, ...]
@@ -88,7 +89,7 @@ class Scale:
 
 
 def read_path(obj: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path of names; None when it is not there."""
+    """Return the value at a path of names; None if it is missing."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
@@ -113,13 +114,13 @@ class Resource:
     scale: Scale | None = None
     columns: tuple[Column, ...] = ()
     fields: Mapping[str, FieldReader] = field(default_factory=dict[str, FieldReader])
-    """Fields that selectors may ask for, besides name and namespace."""
+    """Selectable fields, besides name and namespace."""
     custom: bool = False
     source: Json = field(default_factory=dict[str, Any])
-    """Of a custom resource, the schema as its definition gives it."""
+    """The schema in the CustomResourceDefinition."""
     storage_version: str = ""
     forms: Mapping[str, Node] = field(default_factory=dict[str, Node])
-    """Of a custom resource, the schema of each API version in which objects may be stored."""
+    """The schema of each API version in which objects of a custom resource can be stored."""
 
     @property
     def api_version(self) -> str:
@@ -127,22 +128,22 @@ class Resource:
 
     @property
     def storage_api_version(self) -> str:
-        """The API version of the stored objects; the same for all versions of a resource."""
+        """The API version of stored objects, the same for all versions of a resource."""
         version = self.storage_version or self.version
         return f"{self.group}/{version}" if self.group else version
 
     def read(self, obj: Json) -> Json:
-        """A stored object as it is read: by the schema of the version that it is stored in, whichever is asked for."""
+        """Prune and default a stored object by the schema of the version in which it is stored."""
         form = self.forms.get(obj["apiVersion"])
         return obj if form is None else prune_and_default(form, obj, [])
 
     def read_back(self, obj: Json) -> Json:
-        """An object that has come through this version, once it is stored."""
+        """Return an object that was written in this version as the store returns it."""
         return obj if self.api_version == self.storage_api_version else self.read(obj)
 
     @property
     def collection(self) -> str:
-        """The name of its collection in the store; the same for all versions."""
+        """The name of its collection in the store, the same for all versions."""
         return f"{self.group}/{self.plural}"
 
     @property

@@ -1,9 +1,9 @@
-"""Writes ``core.json``: the schemas of the built-in resources, trimmed from a real API server's OpenAPI documents.
+"""Generates ``core.json``: the schemas of the built-in resources, from the OpenAPI documents of kube-apiserver.
 
     python -m rallypoint.local.apiserver.resources.schema_generator DOCUMENT...
 
-The documents are those under ``/openapi/v3``. Descriptions and zero defaults go; what remains of a schema is what
-pruning, defaulting, merging and validating read. Done once per Kubernetes release.
+The documents are those under ``/openapi/v3``. The generator drops descriptions and zero defaults and keeps what pruning,
+defaulting, merging and validation need. Run it once per Kubernetes release.
 """
 
 import sys
@@ -37,14 +37,14 @@ KINDS = {
     "scheduling.k8s.io": {"PriorityClass"},
     "storage.k8s.io": {"StorageClass"},
 }  # fmt: skip
-"""The kinds whose schemas are kept, by group, with all that they refer to."""
+"""The kinds whose schemas are kept, by group; their references are kept too."""
 
 VERSIONS = {("autoscaling", "HorizontalPodAutoscaler"): "v2"}
-"""Where a group serves a kind in more than one version, the one that is kept."""
+"""The kept version of kinds that have more than one."""
 
 
 def trim(schema: Json) -> Json:
-    """A schema without what no reader needs."""
+    """Return a schema with only the kept fields."""
     schema = _unwrap(schema)
     result: Json = {key: schema[key] for key in KEPT_FIELDS if key in schema}
     if schema.get("format") == "int-or-string" or "oneOf" in schema:
@@ -64,7 +64,7 @@ def trim(schema: Json) -> Json:
 
 
 def _unwrap(schema: Json) -> Json:
-    """A reference that stands in an ``allOf`` of one, beside its description and default."""
+    """Unwrap a reference in an ``allOf`` of one element."""
     if len(schema.get("allOf", ())) != 1:
         return schema
     inner: Json = schema["allOf"][0]
@@ -72,7 +72,7 @@ def _unwrap(schema: Json) -> Json:
 
 
 def references(schema: Any) -> set[str]:
-    """The definitions that a trimmed schema names."""
+    """Return the definitions that a trimmed schema refers to."""
     if isinstance(schema, list):
         return set[str]().union(*(references(item) for item in schema))
     if not isinstance(schema, dict):
@@ -82,7 +82,7 @@ def references(schema: Any) -> set[str]:
 
 
 def collect(documents: list[Json]) -> Json:
-    """The kept kinds (``group/kind`` to definition name) and every definition that they need."""
+    """Return the kept kinds (``group/kind`` to definition name) and the definitions that they need."""
     schemas: dict[str, Json] = {}
     for document in documents:
         schemas |= document["components"]["schemas"]

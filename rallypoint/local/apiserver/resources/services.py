@@ -1,4 +1,4 @@
-"""Services: defaults, cluster addresses, and what is refused.
+"""Services: defaults, cluster IPs and validation.
 
 Source: kubernetes, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation/validation.go (ValidateService).
 """
@@ -31,7 +31,7 @@ def default(service: Json) -> Json:
 
 
 def prepare(service: Json) -> Json:
-    """A new service: one address family, and an address of its own unless it is headless."""
+    """Prepare a new service: one IP family, and a cluster IP unless it is headless."""
     spec = service["spec"]
     if spec["type"] != "ExternalName":
         address = spec.get("clusterIP") or _address(service["metadata"]["uid"])
@@ -46,7 +46,7 @@ def prepare(service: Json) -> Json:
 
 
 def _address(uid: str) -> str:
-    """An address of the service range; nothing listens there, so all it must be is stable and distinct."""
+    """Return a stable cluster IP. Nothing listens there."""
     high, low = blake2b(uid.encode(), digest_size=2).digest()
     return f"10.0.{high}.{low}"
 
@@ -88,7 +88,7 @@ def _port(port: Json, path: str, seen: set[str], *, alone: bool) -> Iterator[Fie
 
 
 def _distinct(ports: Any) -> Iterator[FieldError]:
-    """No two ports share protocol and number."""
+    """Yield an error for each repeated pair of protocol and port."""
     taken: set[tuple[str, int]] = set()
     for i, port in enumerate(ports):
         place = (port.get("protocol", "TCP"), port.get("port", 0))

@@ -1,7 +1,7 @@
 """CEL rules of custom resource schemas (``x-kubernetes-validations``).
 
-The expressions run in the ``cel`` package with its standard extensions. A rule that mentions ``oldSelf`` speaks of
-changes and is asked only where there is an old value to compare with.
+The ``cel`` package evaluates the expressions with its standard extensions. A rule that mentions ``oldSelf`` is a
+transition rule: it applies only when an old value exists.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-# Its package imports its own command line, and with it 12 MiB of terminal toolkit that nobody here needs.
+# The package imports its own command line, and with it an unused terminal toolkit of 12 MiB.
 sys.modules["cel.cli"] = ModuleType("cel.cli")
 
 import cel  # noqa: E402 - see above
@@ -22,10 +22,10 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json  # noqa: E
 del sys.modules["cel.cli"]
 
 MISSING: Any = object()
-"""There is no old value."""
+"""Marks a missing old value."""
 
 CONTEXT = cel.Context()
-"""Shared by all rules: they run one at a time, each with its own ``self`` and ``oldSelf``."""
+"""Shared by all rules: they run one at a time, and each sets its own ``self`` and ``oldSelf``."""
 add_stdlib_to_context(CONTEXT)
 
 REASONS = {
@@ -53,7 +53,7 @@ class Rule:
         """Compile a rule of a schema.
 
         Raises:
-            ValueError: the expression cannot be parsed.
+            ValueError: the expression is not valid.
         """
         source = rule["rule"].strip()
         expression = rule.get("messageExpression", "")
@@ -69,7 +69,7 @@ class Rule:
         )
 
     def check(self, value: Any, old: Any, path: str) -> FieldError | None:
-        """What the rule holds against a value; None when it agrees or does not apply."""
+        """Return the error of a value that violates the rule; None if it complies or the rule does not apply."""
         if self.is_transition and old is MISSING:
             return None
         CONTEXT.update({"self": value, "oldSelf": None if old is MISSING else old})

@@ -1,9 +1,9 @@
-"""Structural schemas: what an object may hold, what it holds when nothing is said, and what is wrong with it.
+"""Structural schemas: pruning, defaulting and type checks.
 
-A schema is compiled once into ``Node``s. Three readings of an object follow them: ``shape`` drops what the schema
-does not know and fills in defaults; ``mistyped`` finds the first value of a wrong type (built-in resources refuse
-those before anything else); ``validation.problems`` collects what custom resources are refused for. ``shape``
-never changes its argument: parts that stay as they are are shared with the result.
+``Compiler`` compiles a schema into ``Node``s. ``prune_and_default`` drops unknown fields and sets defaults.
+``find_type_mismatch`` returns the first value of a wrong type, which the server reports before any other error.
+``validation.validate`` collects the errors of custom resources. ``prune_and_default`` never changes its argument; the
+result shares unchanged parts with it.
 """
 
 import copy
@@ -24,11 +24,11 @@ MISSING: Any = object()
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One place in a schema; ``type`` is "" where any JSON value may stand."""
+    """A node of a schema; ``type`` is "" if any JSON value is valid."""
 
     type: str = ""
     name: str = ""
-    """Of the definition it comes from, for the wording of messages."""
+    """Name of its definition, for error messages."""
     format: str = ""
     properties: dict[str, "Node"] = field(default_factory=dict)
     additional: "Node | None" = None
@@ -36,7 +36,7 @@ class Node:
     required: tuple[str, ...] = ()
     default: Any = MISSING
     defaults: tuple[tuple[str, Any], ...] = ()
-    """Of the properties, those that have one."""
+    """Properties that have a default."""
     nullable: bool = False
     preserve_unknown_fields: bool = False
     int_or_string: bool = False
@@ -51,7 +51,7 @@ class Node:
     rules: tuple[Rule, ...] = ()
     embedded_resource: bool = False
     omit_empty: bool = False
-    """Whether an empty list or map counts as nothing, as in Go's structs."""
+    """Whether an empty list or map is dropped, as Go structs with ``omitempty`` do."""
 
 
 LIMITS = (
@@ -61,7 +61,7 @@ LIMITS = (
 
 
 class Compiler:
-    """Turns schemas into nodes; ``$ref`` names a definition, and definitions may name each other in circles."""
+    """Compiles schemas into nodes; ``$ref`` names a definition, and definitions can be recursive."""
 
     def __init__(self, definitions: Mapping[str, Json] | None = None, *, omit_empty: bool = False) -> None:
         self._definitions = definitions or {}
@@ -121,7 +121,7 @@ class Compiler:
 
 
 def prune_and_default(node: Node, value: Any, unknown: list[str], path: str = "") -> Any:
-    """The value without what the schema does not know, with its defaults; ``unknown`` collects the paths dropped."""
+    """Return the value without unknown fields and with defaults; ``unknown`` collects the paths of dropped fields."""
     if isinstance(value, dict):
         return _prune_object(node, value, unknown, path)
     if isinstance(value, list) and node.items is not None:
@@ -178,7 +178,7 @@ JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "bool", int: "
 
 
 INTEGER_BOUNDS = {"int32": 2**31, "int64": 2**63}
-"""What integers of a format stay below."""
+"""Exclusive upper bounds of the integer formats."""
 NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/=\r\n]|=(?=[^=\r\n])")
 
 INVALID_QUANTITY = (
@@ -188,7 +188,7 @@ INVALID_QUANTITY = (
 
 @dataclass(frozen=True, slots=True)
 class TypeMismatch:
-    """A value of a type that its field cannot hold: the path without indexes, and the names Go would print."""
+    """A value of the wrong type for its field: the path without indexes, and the names of the Go types."""
 
     path: str
     struct: str
@@ -202,7 +202,7 @@ class TypeMismatch:
 
 
 def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "") -> TypeMismatch | str | None:
-    """The first value that does not fit its field, or what is wrong with it; nothing else about it is asked."""
+    """Return the first value of a wrong type, or the error message for one; no other rule is checked."""
     if node.format == "quantity" and value is not None and _is_invalid_quantity(value):
         return INVALID_QUANTITY
     if value is None or node.int_or_string or not node.type:
@@ -227,13 +227,13 @@ def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "")
 
 
 def _json_type(node: Node, value: Any) -> str:
-    """What a value is, as Go says it: a number that is not one of its field is spelled."""
+    """Return the JSON type as Go prints it; a number in an integer field includes its value."""
     given = JSON_TYPES[type(value)]
     return f"{given} {value}" if node.type == "integer" and given == "number" else given
 
 
 def _base64_error_offset(text: str) -> int | None:
-    """Where a text stops to be base64; None where it does not."""
+    """Return the offset of the first byte that is not base64; None for valid base64."""
     if wrong := NOT_BASE64.search(text):
         return wrong.start()
     plain = text.replace("\r", "").replace("\n", "")

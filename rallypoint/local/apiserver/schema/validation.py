@@ -1,4 +1,4 @@
-"""What a custom resource is refused for: types, limits, enums, required fields, unique list entries, CEL rules.
+"""Validation of custom resources: types, limits, enums, required fields, unique list entries, CEL rules.
 
 Source: apiextensions-apiserver, pkg/apiserver/validation and pkg/apiserver/schema/{listtype,cel}.
 """
@@ -26,7 +26,7 @@ UNCHECKED = FieldError(
 BLOCKING = {
     "FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid",
 }  # fmt: skip
-"""Errors after which rules are not asked, as they rely on types and sizes."""
+"""Errors that prevent the evaluation of CEL rules, which rely on types and sizes."""
 
 
 def validate(
@@ -38,11 +38,11 @@ def validate(
     earlier: Sequence[FieldError] = (),
     later: Sequence[FieldError] = (),
 ) -> list[FieldError]:
-    """All that is wrong with an object; ``old`` is what it replaces.
+    """Return all errors in an object; ``old`` is the object that it replaces.
 
-    What an update does not touch is not asked again, so that a schema may become stricter than the objects it finds.
-    With ``part`` only that field is asked, but for the rules. ``earlier`` is what is known to be wrong already,
-    ``later`` what is told between the schema and the rules.
+    Unchanged values are not validated again, so a schema can become stricter than existing objects. ``part`` limits
+    validation to that field, except for the CEL rules. ``earlier`` are the errors found before; ``later`` are added
+    between the errors of the schema and those of the rules.
     """
     before = NO_OLD_VALUE if old is None else old
     if part:
@@ -68,7 +68,7 @@ def _validate_structure(node: Node, value: Any, old: Any) -> list[FieldError]:
 
 
 def validate_enums(node: Node, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
-    """The values of built-in objects that are not among those their fields allow; what is still the same is fine."""
+    """Yield the errors of changed values that the enum of their field does not allow."""
     if value is old:
         return
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def _old_member(old: Any, name: str) -> Any:
 
 
 def json_type(value: Any) -> str:
-    """The type as the messages name it."""
+    """Return the JSON type as error messages name it."""
     match value:
         case None:
             return "null"
@@ -137,7 +137,7 @@ def json_type(value: Any) -> str:
 
 
 def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
-    """Why a value is not of the type of its field; of a number also, why it does not fit its format."""
+    """Yield the errors of a value that does not fit the type of its field or, for numbers, its format."""
     given = json_type(value)
     wanted = "integer,string" if node.int_or_string else node.type
     integral = wanted == "integer" and isinstance(value, float) and value.is_integer()
@@ -177,7 +177,7 @@ def _validate_limits(node: Node, value: Any, path: str) -> Iterator[FieldError]:
 
 
 def _validate_string(node: Node, value: str, path: str) -> Iterator[FieldError]:
-    """The first thing that is wrong with a text."""
+    """Yield the first error in a string."""
     least, most = node.limits.get("minLength", 0), node.limits.get("maxLength", math.inf)
     if len(value) > most:
         yield field_errors.too_long(path, most)
@@ -229,7 +229,7 @@ def _validate_uniqueness(node: Node, value: Any, old: Any, path: str) -> Iterato
 
 
 def _identity(node: Node, item: Any) -> Any:
-    """What must be unique about a list's item; None where nothing must."""
+    """Return the part of a list item that must be unique; None for atomic lists."""
     if node.list_type == "set":
         return item
     if node.list_type == "map" and isinstance(item, dict):
@@ -269,7 +269,7 @@ def _old_item(node: Node, old_items: dict[bytes, Any], item: Any) -> Any:
 
 
 def _old_items_by_key(node: Node, old: Any) -> dict[bytes, Any]:
-    """A map-list's old items by key; items of other lists have no past."""
+    """Return the old items of a map-list by key; items of other lists are not correlated."""
     if node.list_type != "map" or not isinstance(old, list):
         return {}
     return {_list_key(node, item): item for item in old}

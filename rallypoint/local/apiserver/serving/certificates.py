@@ -1,7 +1,6 @@
-"""Certificates for servers on loopback: an authority that lives as long as the process, and what it signs.
+"""Serving certificates for loopback, and the authority that signs them.
 
-kubectl sends no token without TLS, so a server that it is to talk to needs this. The only module of the product that imports
-``cryptography``; nothing imports it before it is needed.
+kubectl sends tokens only over TLS. This is the only module that imports ``cryptography``; import it on first use.
 """
 
 import datetime
@@ -22,15 +21,15 @@ CLOCK_SKEW = datetime.timedelta(minutes=5)
 NAMES = (x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
 
 Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
-"""A certificate, and the key that belongs to it."""
+"""A certificate and its private key."""
 
 
 class Authority:
-    """Signs certificates that are valid from ``now`` on for ``lifetime``. Its key never leaves this object.
+    """A certificate authority whose certificates are valid from ``now`` for ``lifetime``. Its key stays in memory.
 
     Args:
-        key_identifiers: whether certificates identify their own key and their issuer's, as strict clients require. The
-            authorities of some managed clusters do not.
+        key_identifiers: whether certificates have key identifiers, as strict clients require. Those of some managed
+            clusters have none.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a server shows who it is: its side of TLS, and the authority (PEM) that its clients trust."""
+    """The TLS context of a server, and the certificate authority (PEM) that its clients trust."""
 
     tls: ssl.SSLContext = field(repr=False)
     authority: bytes

@@ -1,7 +1,4 @@
-"""What tools ask before they ask for objects: groups, resources, the version, health.
-
-The aggregated form (``APIGroupDiscoveryList``) is answered too; it is what current clients ask for first.
-"""
+"""Discovery documents: groups, versions and resources, also aggregated (``APIGroupDiscoveryList``)."""
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.catalog import Catalog
@@ -11,7 +8,7 @@ VERSION = {
     "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
 }  # fmt: skip
-"""The Kubernetes release whose behaviour is served."""
+"""The Kubernetes release whose behavior the server implements."""
 
 SUBRESOURCE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
@@ -34,7 +31,7 @@ SUBRESOURCE_VERBS = {
 
 
 def api_versions(host: str) -> Json:
-    """The document of ``/api``."""
+    """Return the document of ``/api``."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": host}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
@@ -45,7 +42,7 @@ def group(name: str, version_names: list[str]) -> Json:
 
 
 def api_groups(catalog: Catalog) -> Json:
-    """The document of ``/apis``."""
+    """Return the document of ``/apis``."""
     listed = [group(name, found) for name, found in catalog.group_versions().items() if name]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
 
@@ -56,7 +53,7 @@ def api_group(catalog: Catalog, name: str) -> Json | None:
 
 
 def resources(catalog: Catalog, group_name: str, version: str) -> Json | None:
-    """The document of one group version; None when it is not served."""
+    """Return the document of a group version; None if it is not served."""
     found = [resource for resource in catalog if (resource.group, resource.version) == (group_name, version)]
     if not found:
         return None
@@ -95,7 +92,7 @@ def _subresource(resource: Resource, name: str) -> Json:
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> Json:
-    """``/api`` or ``/apis`` with all resources in one document."""
+    """Return the aggregated document of ``/api`` or ``/apis``."""
     items = []
     for name, found in catalog.group_versions().items():
         if bool(name) != core:

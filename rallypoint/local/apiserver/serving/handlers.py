@@ -1,4 +1,4 @@
-"""HTTP in, HTTP out: who asks, for what, in which form; the work is done by the modules this one names."""
+"""HTTP handlers: authenticate, authorize, decode the request, call the registry and encode the response."""
 
 import asyncio
 import hmac
@@ -49,16 +49,16 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 BODY_LIMIT = 3 * 1024 * 1024
 BODY_SECONDS = 60.0
-"""How long a client may take to send the body of a request."""
+"""Timeout for receiving the body of a request."""
 
 Audit = Callable[[Json], None]
 
 PodRequest = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
-"""Answers a request about a running pod: its log, a command in it."""
+"""Responds to a request for a subresource of a running pod, such as ``log`` or ``exec``."""
 
 
 class WatchSender:
-    """Sends the frames of one watch, and hangs up on a client that does not take them."""
+    """Sends the frames of one watch, and disconnects a client that does not read them."""
 
     def __init__(
         self, request: web.Request, store: Store, interceptor: Interceptor | None, call: Call
@@ -84,13 +84,13 @@ class WatchSender:
         self._sending = False
 
     def abort(self) -> None:
-        """Only a write that waits for the client has to be broken off; else the watch just ends."""
+        """Abort the connection if a write is blocked; otherwise the watch ends by itself."""
         if self._sending and self._request.transport is not None:
             self._request.transport.abort()
 
 
 class Handlers:
-    """Answers the requests of one server."""
+    """Handles the requests of one server."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Handlers:
         self._interceptor = interceptor
         self.audit: Audit | None = None
         self.pods: dict[str, PodRequest] = {}
-        """Subresources of pods that whoever runs them answers: ``log``, ``exec``, ``attach``."""
+        """Handlers of the pod subresources ``log``, ``exec`` and ``attach``."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -152,7 +152,7 @@ class Handlers:
 
     def _authenticate(self, request: web.Request) -> User:
         """Raises:
-        StatusError: 401, whoever asks is not known.
+        StatusError: 401, the credentials are missing or not valid.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
@@ -164,7 +164,7 @@ class Handlers:
 
     def _authorize(self, request: web.Request, user: User, target: Target) -> None:
         """Raises:
-        StatusError: 403, the user may not do this.
+        StatusError: 403, the user is not allowed to do this.
         """
         attributes = _attributes(request, target)
         self._writer.authorizer.require(user, attributes)
@@ -237,7 +237,7 @@ class Handlers:
             async for frames in watch.frames():
                 await sender.send(response, frames)
         except ConnectionResetError:
-            return web.Response(status=499)  # the client has gone; nobody hears this
+            return web.Response(status=499)  # the client has disconnected
         finally:
             watch.close()
         return response
@@ -336,7 +336,7 @@ class Handlers:
         return web.Response(body=body, status=result.code, content_type=JSON, headers=headers)
 
     def _serve_non_resource(self, request: web.Request) -> web.Response:
-        """What is not about objects: health, version, discovery."""
+        """Serve a non-resource path: health, version, discovery."""
         catalog, parts = self._writer.catalog, request.path.strip("/").split("/")
         is_aggregated = "as=APIGroupDiscoveryList" in request.headers.get("Accept", "")
         document: Json | None = None
@@ -373,7 +373,7 @@ class Handlers:
 
 
 def _without_empty_version(obj: Json) -> Json:
-    """An object that is not stored has no version to show."""
+    """Remove the empty resourceVersion of an object that is not stored."""
     given = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion" or value}
     return {**obj, "metadata": given}
 
@@ -387,7 +387,7 @@ WRITE_VERBS = {"PUT": "update", "PATCH": "patch"}
 
 
 def _verb(request: web.Request, target: Target) -> str:
-    """What is to be done, in the API's words; empty where the method means nothing there."""
+    """Return the API verb of a request; "" if the method is not supported there."""
     has_name = bool(target.name)
     match request.method:
         case "GET":
@@ -408,12 +408,12 @@ STREAMING_SUBRESOURCES = ("exec", "attach")
 
 
 def _attributes(request: web.Request, target: Target) -> Attributes:
-    """What is asked for, as it is granted.
+    """Return the attributes by which a request is authorized.
 
     Source: Kubernetes, apiserver/pkg/endpoints/request/requestinfo.go.
 
-    Differs: commands in pods are granted by ``create`` whichever method opens the stream. With WebSockets that is GET,
-    for which a cluster asks ``get`` as well, and kubectl goes on with a POST over SPDY, which is not served here.
+    Differs: ``exec`` and ``attach`` require ``create`` with any method. kube-apiserver also requires ``get`` for
+    WebSockets, and kubectl then falls back to POST over SPDY, which this server does not support.
     """
     resource, name = target.resource, target.name
     verb = "create" if target.subresource in STREAMING_SUBRESOURCES else _verb(request, target)
@@ -443,10 +443,10 @@ def _make_call(request: web.Request, target: Target, body: bytes) -> Call:
 
 
 def _decode_body(request: web.Request, target: Target, body: bytes) -> Any:
-    """The body as JSON.
+    """Decode the body.
 
     Raises:
-        StatusError: 415, it is of another media type; 400, it cannot be parsed.
+        StatusError: 415, the media type is not supported; 400, the body is not valid.
     """
     media = request.content_type if "Content-Type" in request.headers else JSON
     if media == PROTOBUF and not target.resource.custom:
@@ -471,7 +471,7 @@ def _decode_protobuf(target: Target, body: bytes) -> Json:
 
 
 def _parse_applied(body: bytes) -> Any:
-    """An applied configuration: YAML, of which JSON is a part."""
+    """Parse an applied configuration: JSON or YAML."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -483,7 +483,7 @@ def _parse_applied(body: bytes) -> Any:
 
 
 def _parse_patch(media: str, target: Target, body: bytes) -> Edit:
-    """What a patch does to an object."""
+    """Parse a patch into a function that edits an object."""
     accepted = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
     if media not in accepted and not target.resource.custom:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})

@@ -1,7 +1,4 @@
-"""The seam in front of the server: what it tells of each call, and where a call can be kept from its way.
-
-The server runs without one. Tests put faults here; nothing else does.
-"""
+"""The interceptor of calls, which only tests set: it can replace responses and drop watch events."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +8,7 @@ from aiohttp import web
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request for a resource: the verb as audit logs and access rules name it."""
+    """A request for a resource; ``verb`` is the verb of audit logs and RBAC rules."""
 
     verb: str
     method: str
@@ -25,20 +22,20 @@ class Call:
 
 
 class Disconnect(Exception):
-    """Close the connection without an answer."""
+    """Raised to close the connection without a response."""
 
 
 class Interceptor(Protocol):
-    """Asked before and after each call, and for each event of a watch. Each may raise Disconnect."""
+    """Called before and after each call, and for each watch event. Each method can raise Disconnect."""
 
     async def before(self, call: Call) -> web.Response | None:
-        """An answer given instead of the server's own; the call does not take place then."""
+        """Return a response to send instead of executing the call, or None."""
         ...
 
     async def after(self, call: Call) -> None:
-        """The call has taken place and is not yet answered."""
+        """Called when the call has been executed and the response not yet sent."""
         ...
 
     def passes(self, call: Call, frame: bytes) -> bool:
-        """Whether a watch's event reaches its client."""
+        """Return whether to send an event of a watch to the client."""
         ...

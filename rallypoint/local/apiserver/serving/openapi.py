@@ -1,6 +1,6 @@
-"""OpenAPI documents, as far as tools read them: what may be patched with which parameters, and the schemas.
+"""OpenAPI v3 documents: the paths and schemas that kubectl reads.
 
-Descriptions are left out, so ``kubectl explain`` shows types and names only.
+They have no descriptions, so ``kubectl explain`` shows only types and names.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ ACTIONS = {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
 
 
 def index(catalog: Catalog) -> Json:
-    """The document of ``/openapi/v3``: where the others are."""
+    """Return the document of ``/openapi/v3``, the index of the others."""
     paths = [
         _group_path(group, version) for group, found in catalog.group_versions().items() for version in found
     ]
@@ -33,7 +33,7 @@ def _group_path(group: str, version: str) -> str:
 
 
 def document(catalog: Catalog, group: str, version: str) -> Json | None:
-    """The document of one group version; None when it is not served."""
+    """Return the document of a group version; None if it is not served."""
     found = [resource for resource in catalog if (resource.group, resource.version) == (group, version)]
     if not found:
         return None
@@ -73,7 +73,7 @@ def _path_item(resource: Resource) -> Json:
 
 
 def _schema_name(resource: Resource) -> str:
-    """The name of a resource's schema: that of its definition, or its group turned round."""
+    """Return the name of a resource's schema."""
     if not resource.custom:
         return builtin.schemas().kinds[f"{resource.group}/{resource.kind}"]
     return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
@@ -95,7 +95,7 @@ def _schemas(resource: Resource) -> Json:
 
 
 def _publish(schema: Any) -> Any:
-    """A stored schema with its references as OpenAPI writes them."""
+    """Return a stored schema with OpenAPI references."""
     if isinstance(schema, list):
         return [_publish(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
-"""Objects in Kubernetes' protobuf, as Go clients send those of built-in kinds: read, never written.
+"""Decodes objects of built-in kinds from Kubernetes' protobuf encoding, which Go clients send.
 
-An envelope names the kind; ``numbers.json`` (see ``numbering``) says which number is which field, and the schema of
-the field what its bytes mean.
+The envelope contains the kind. ``numbers.json`` (see ``protobuf_generator``) maps field numbers to names, and the schema
+of a field determines how its bytes are decoded.
 
 Source: apimachinery, pkg/runtime/serializer/protobuf/protobuf.go; protobuf's encoding of messages.
 """
@@ -38,13 +38,13 @@ _EXTRA_TYPES: dict[str, Json] = {
     },
     f"{META}Preconditions": {"uid": _STRING, "resourceVersion": _STRING},
 }
-"""The fields of what is no object, and so not among the schemas."""
+"""Schemas of types that are no objects and are missing in ``core.json``."""
 
 Field = tuple[int, int, Any]
 
 
 class DecodeError(ValueError):
-    """The bytes are no such message, or its kind is not known."""
+    """The bytes are not a valid message, or its kind is not known."""
 
 
 @cache
@@ -54,10 +54,10 @@ def _field_numbers() -> dict[str, Any]:
 
 
 def decode(body: bytes) -> Json:
-    """The object in an envelope, as JSON has it.
+    """Decode the object in an envelope.
 
     Raises:
-        DecodeError: there is none, or it is of a kind whose fields are not known.
+        DecodeError: the envelope is not valid, or the kind is not known.
     """
     if not body.startswith(MAGIC):
         raise DecodeError("the magic bytes are missing")
@@ -102,7 +102,7 @@ def _decode_message(data: bytes, numbers: Mapping[str, Any], properties: Mapping
 def _set_field(
     decoded: Json, name: str, schema: Json, wire_type: int, value: Any, *, is_pointer: bool
 ) -> None:
-    """Put in a field; Go sends the zeros of what is no pointer too, which JSON leaves out."""
+    """Set a field. Go also sends zero values of fields that are no pointers; JSON omits them."""
     if schema.get("type") == "array":
         decoded.setdefault(name, []).append(_decode_value(schema["items"], wire_type, value))
     elif "additionalProperties" in schema:
@@ -161,7 +161,7 @@ def _format_time(parts: Mapping[int, int], precision: str) -> str:
 
 
 def _fields(data: bytes) -> Iterator[Field]:
-    """Number, wire type and value of each field.
+    """Yield the number, wire type and value of each field.
 
     Raises:
         IndexError: the message ends too early.

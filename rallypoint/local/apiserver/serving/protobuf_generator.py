@@ -1,10 +1,10 @@
-"""Writes ``numbers.json``: the numbers that fields have in Kubernetes' protobuf, read from its Go types.
+"""Generates ``numbers.json``: the protobuf field numbers of Kubernetes types, read from their Go source.
 
     python -m rallypoint.local.apiserver.serving.protobuf_generator MODULES
 
-MODULES is the folder of the ``k8s.io`` modules in a Go module cache. ``trim`` has written before which types are
-wanted. A field is ``name``, or ``name*`` where Go has a pointer: only then does a zero that is sent mean something. The
-fields of a type that JSON shows as if they were its parent's are a table of their own. Done once per Kubernetes release.
+MODULES is the folder of the ``k8s.io`` modules in a Go module cache. The types are those of ``core.json``, so run
+``schema_generator`` first. A field is ``name``, or ``name*`` for a Go pointer, whose zero value is significant. The
+fields of an inlined type are a nested table. Run it once per Kubernetes release.
 """
 
 import re
@@ -22,7 +22,7 @@ EXTRA_TYPES = (
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",
     "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions",
 )
-"""Wanted without being in any object."""
+"""Types that no object contains."""
 
 _STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(
@@ -34,7 +34,7 @@ FieldNumbers: TypeAlias = dict[str, Union[str, "FieldNumbers"]]
 
 
 def field_numbers(types: dict[str, str], name: str) -> FieldNumbers:
-    """The fields of one type; ``types`` are the bodies of all."""
+    """Return the fields of a type; ``types`` are the bodies of all structs."""
     found: FieldNumbers = {}
     package = name.rpartition(".")[0]
     for field in _FIELD.finditer(types[name]):
@@ -56,7 +56,7 @@ def _full(package: str, name: str) -> str:
 
 
 def read_structs(modules: Path) -> Iterator[tuple[str, str]]:
-    """Every Go struct of the API, by the name that OpenAPI has for it, with its body."""
+    """Yield the OpenAPI name and the body of every Go struct of the API."""
     for module in sorted(modules.glob("*@*")):
         root = f"io.k8s.{module.name.partition('@')[0]}"
         if root not in ("io.k8s.api", "io.k8s.apimachinery", "io.k8s.apiextensions-apiserver"):

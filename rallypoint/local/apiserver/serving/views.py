@@ -1,4 +1,4 @@
-"""The forms in which objects are shown: as they are, as their metadata only, as rows of a table."""
+"""Representations of objects: full, metadata only, or rows of a Table."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -17,21 +17,21 @@ META = "meta.k8s.io/v1"
 
 
 class View(Protocol):
-    """How one request wants to see objects of one resource."""
+    """Encodes objects of one resource for one request."""
 
     def encode_object(self, entry: Entry) -> bytes: ...
 
     def encode_list(self, entries: Sequence[Entry], list_metadata: Json) -> bytes: ...
 
     def encode_event(self, entry: Entry) -> bytes:
-        """The object of a watch event."""
+        """Encode the object of a watch event."""
         ...
 
     def encode_bookmark(self, metadata: Json) -> bytes: ...
 
 
 class FullObject:
-    """Objects as they are stored, from their cached bytes."""
+    """Encodes full objects from their cached bytes."""
 
     def __init__(self, resource: Resource) -> None:
         self._served = resource
@@ -51,7 +51,7 @@ class FullObject:
             {"kind": resource.lists_as, "apiVersion": resource.api_version, "metadata": list_metadata}
         )
         items = (self.encode_object(entry) for entry in entries)
-        if not resource.custom:  # built-in lists say the kind once, for all items
+        if not resource.custom:  # items of built-in lists have no kind and apiVersion
             items = (b"{" + item[self._prefix + 1 :] for item in items)
         return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
@@ -62,7 +62,7 @@ class FullObject:
 
 
 class MetadataOnly:
-    """``PartialObjectMetadata``: what a client keeps that only needs to know what exists."""
+    """Encodes ``PartialObjectMetadata``."""
 
     def encode_object(self, entry: Entry) -> bytes:
         return orjson.dumps(partial_metadata(entry.object))
@@ -88,7 +88,7 @@ def partial_metadata(obj: Json) -> Json:
 
 
 class Table:
-    """Rows for people; ``include`` says what each row carries: Metadata, Object or None."""
+    """Encodes a ``Table``; ``include`` is the object in each row: Metadata, Object or None."""
 
     def __init__(self, resource: Resource, clock: Callable[[], datetime], include: str) -> None:
         self._served = resource
@@ -110,7 +110,7 @@ class Table:
         return orjson.dumps(body)
 
     def encode_event(self, entry: Entry) -> bytes:
-        """The columns are described in the first event only, as in a cluster."""
+        """Only the first event has column definitions, as in kube-apiserver."""
         shown = self.encode_object(entry)
         self._definitions = None
         return shown
@@ -170,7 +170,7 @@ def _job_duration(status: Json, now: datetime) -> str:
 
 
 def age(since: datetime, now: datetime) -> str:
-    """A length of time for people: ``45s``, ``5m30s``, ``2h``, ``3d``.
+    """Format a duration: ``45s``, ``5m30s``, ``2h``, ``3d``.
 
     Source: apimachinery, pkg/util/duration/duration.go (HumanDuration).
     """
@@ -209,10 +209,10 @@ ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.proto
 
 
 def negotiate(accept: str, resource: Resource, clock: Callable[[], datetime], query_include: str) -> View:
-    """The first form of an Accept header that there is.
+    """Return the view for the first supported media range of an Accept header.
 
     Raises:
-        StatusError: 406, there is none.
+        StatusError: 406, no media range is supported.
     """
     for media_range in accept.split(",") if accept else ["*/*"]:
         media, *parameters = PARAMETER.split(media_range.strip())

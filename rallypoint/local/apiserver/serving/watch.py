@@ -1,4 +1,4 @@
-"""Watches: the changes of a collection as a stream of events, for one client at its own pace."""
+"""Watches: stream the changes of a collection to one client."""
 
 import asyncio
 import random
@@ -17,20 +17,20 @@ from rallypoint.local.apiserver.serving.views import View
 from rallypoint.local.apiserver.storage.store import Change, Collection, Entry, Gone, Store, Watcher
 
 QUEUE_CAPACITY = 16_384
-"""Changes that may wait for one client; one that falls further behind is cut off and lists again."""
+"""Maximum pending changes of one client. A slower client is disconnected and lists again."""
 
 BOOKMARK_SECONDS = 60.0
 CLOCK_RESOLUTION_SECONDS = 1e-6
-"""Less than this is no time at all: a clock that stands still meanwhile must not keep a watch from its end."""
+"""Remaining times below this count as zero, so a watch also ends on a clock that does not advance."""
 
 DEFAULT_TIMEOUT_SECONDS = (1800, 3600)
-"""How long a watch lasts that does not say."""
+"""Range of the timeout of a watch without ``timeoutSeconds``."""
 
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class Watch:
-    """One client's watch; iterate over ``frames`` and send them."""
+    """The watch of one client; send the frames of ``open`` and ``frames``."""
 
     def __init__(
         self, store: Store, collection: Collection, namespace: str, options: ListOptions, view: View
@@ -44,10 +44,10 @@ class Watch:
         self._watcher: Watcher | None = None
 
     def open(self, on_overflow: Callable[[], None]) -> list[bytes]:
-        """Begin, and return the first frames; from here on no change is missed.
+        """Start the watch and return the initial frames; no later change is missed.
 
-        A version that is not there yet is waited for in silence, except by a client that is to see all there is.
-        ``give_up`` is called when the client has fallen too far behind.
+        A future resource version delays the events, except that ``sendInitialEvents`` returns an error. The server
+        calls ``on_overflow`` when the queue of the client is full.
         """
         options, store = self._options, self._store
         since = self._since
@@ -73,7 +73,7 @@ class Watch:
             self._store.unwatch(self._collection, self._watcher)
 
     async def frames(self) -> AsyncIterator[list[bytes]]:
-        """Frames as they come, until the time is up or the client is too slow; bookmarks in between."""
+        """Yield frames and bookmarks until the timeout or until the queue overflows."""
         watcher = self._watcher
         if watcher is None:
             return
@@ -112,7 +112,7 @@ class Watch:
         return self._options.predicate is None or self._options.predicate(entry.object)
 
     def _event(self, change: Change) -> bytes | None:
-        """What a change means to this watch: an object that leaves its selection is deleted to it."""
+        """Return the event for a change; an object that leaves the selection is DELETED."""
         if change.revision <= self._since:
             return None
         before = self._is_selected(change.previous)
@@ -139,7 +139,7 @@ class Watch:
 
 
 def frame(kind: str, obj: bytes) -> bytes:
-    """One line of a watch."""
+    """Encode a watch event as a line of JSON."""
     return b'{"type":"' + kind.encode() + b'","object":' + obj + b"}\n"
 
 

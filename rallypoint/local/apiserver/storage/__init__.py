@@ -1,1 +1,1 @@
-"""Stores the objects in memory and journals them on disk."""
+"""Stores objects in memory and journals them on disk."""

@@ -1,7 +1,7 @@
-"""What a server with a folder keeps: every object as it is now, in SQLite, so that a killed process loses nothing.
+"""Persists the latest version of every object in SQLite, so that a killed process loses nothing.
 
-Changes are recorded at once and written by a thread, as many together as have come up meanwhile. Nobody is told of a
-change before ``settled`` has returned, neither who made it nor who watches.
+``record`` queues a change, and a thread writes the queue in batches. The server answers a request and sends a watch
+event only after ``flush`` has returned.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.storage.store import Change, Entry, Key
 
 FORMAT = 1
-"""Counted up when a file of before can no longer be read."""
+"""Increases when this version cannot read earlier files."""
 
 TABLES = f"""
     CREATE TABLE IF NOT EXISTS objects (
@@ -33,16 +33,16 @@ ObjectKey = tuple[str, Key]
 
 
 class JournalError(Exception):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the message is the reason."""
 
 
 class Journal:
-    """One file, which one process has open. ``close`` writes what is left."""
+    """One SQLite file, open in one process. ``close`` writes the pending changes."""
 
     def __init__(self, path: Path) -> None:
         """
         Raises:
-            JournalError: another process has the file, it is none of ours, or it cannot be made.
+            JournalError: another process or user owns the file, or it cannot be created.
         """
         self._thread = ThreadPoolExecutor(1, "journal")
         self._pending: list[tuple[ObjectKey, Entry | None, int]] = []
@@ -63,11 +63,11 @@ class Journal:
 
     @property
     def revision(self) -> int:
-        """The latest one that was written."""
+        """The latest revision in the file."""
         return self._counter("revision")
 
     def objects(self) -> Iterator[tuple[str, Json]]:
-        """Every object, with the name of its collection."""
+        """Yield every object with the name of its collection."""
         rows = self._query("SELECT collection, object FROM objects ORDER BY collection, namespace, name")
         return ((collection, orjson.loads(found)) for collection, found in rows)
 
@@ -77,10 +77,10 @@ class Journal:
         self._recorded += 1
 
     async def flush(self) -> None:
-        """Wait until all that has been recorded so far is on the disk.
+        """Wait until all recorded changes are on disk.
 
         Raises:
-            sqlite3.Error: it could not be written; it stays recorded, and is tried again by whoever waits next.
+            sqlite3.Error: the write failed; the changes stay queued, and the next call retries.
         """
         wanted = self._recorded
         while self._written < wanted:
@@ -99,7 +99,7 @@ class Journal:
 
         def write() -> None:
             self._write(batch)
-            # The thread takes away what only the loop adds to, at the other end.
+            # Only the event loop appends; this thread deletes from the front.
             del self._pending[: len(batch)]
             self._written += len(batch)
 
@@ -131,11 +131,11 @@ class Journal:
 
 def _open(path: Path) -> sqlite3.Connection:
     try:
-        private.file(path)  # Secrets are in it; what SQLite makes beside it has its mode.
+        private.file(path)  # It contains Secrets; SQLite creates its other files with the same mode.
     except private.NotOurs:
         raise
     except OSError:
-        pass  # SQLite says better what is wrong.
+        pass  # sqlite3.connect raises the better message.
     file = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         file.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -1,8 +1,8 @@
-"""The objects, their versions and their history: one counter for all, one collection per resource.
+"""The objects, their versions and their history: one revision counter, one collection per resource.
 
-Stored objects are never changed in place: a write puts a new dict, which may share unchanged parts with the old
-one. So readers and watchers hold on to entries without copying, and an object is encoded once for all of them.
-Nothing here awaits: between two awaits of its caller a read and the write that follows it are one step.
+Stored objects never change in place: a write stores a new dict, which can share unchanged parts with the old one.
+Readers and watchers keep entries without copying, and each object is encoded once. No method but ``flush`` awaits, so
+a read and the following write are atomic unless the caller awaits between them.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class Entry:
-    """One version of one object; ``encoded`` keeps its JSON per served API version."""
+    """One version of an object; ``encoded`` caches its JSON per API version."""
 
     __slots__ = ("encoded", "object", "revision", "stale")
 
@@ -31,7 +31,7 @@ class Entry:
         self.revision = revision
         self.encoded: dict[str, bytes] = {}
         self.stale = False
-        """Whether a server's database would hold it otherwise than it is read, so that any write writes it anew."""
+        """Whether the object in etcd would differ from the object as read; then even a write without changes is stored."""
 
     @property
     def metadata(self) -> Json:
@@ -43,7 +43,7 @@ class Entry:
         return self.metadata.get("namespace", ""), self.metadata["name"]
 
     def bytes(self, api_version: str) -> bytes:
-        """The object as JSON in a served version; kept, since lists and watches ask again."""
+        """Return the object as JSON in an API version, cached for lists and watches."""
         found = self.encoded.get(api_version)
         if found is None:
             obj = self.object
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened at one revision; ``entry`` is the object after it (for DELETED: its last form)."""
+    """The change at one revision; ``entry`` is the object after it, for DELETED its last state."""
 
     type: ChangeType
     entry: Entry
@@ -66,7 +66,7 @@ class Change:
 
 
 class Gone(Exception):
-    """The history no longer reaches back to the revision asked for; ``oldest`` is where it starts."""
+    """The requested revision is compacted; ``oldest`` is the first one available."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {revision} ({oldest})")
@@ -78,14 +78,14 @@ def _ignore() -> None: ...
 
 @dataclass(slots=True, eq=False)
 class Watcher:
-    """A reader's queue of changes. One that is not read in time is closed (``lost``), so writers never wait."""
+    """A queue of changes for one reader. A full queue is closed (``lost``), so writers never wait."""
 
     capacity: int
     pending: deque[Change] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     lost: bool = False
     on_overflow: Callable[[], None] = _ignore
-    """Called once, when the reader is found too slow."""
+    """Called once, when the queue overflows."""
 
     def enqueue(self, change: Change) -> None:
         if self.lost:
@@ -99,7 +99,7 @@ class Watcher:
         self.wake.set()
 
     def drain(self) -> list[Change]:
-        """All that is waiting; after this ``wake`` is clear."""
+        """Remove and return all pending changes, and clear ``wake``."""
         drained = list(self.pending)
         self.pending.clear()
         self.wake.clear()
@@ -107,17 +107,17 @@ class Watcher:
 
 
 class ChangeRecorder(Protocol):
-    """Keeps changes beyond the life of this process."""
+    """Persists changes beyond the life of this process."""
 
     def record(self, collection: str, change: Change) -> None: ...
 
     async def flush(self) -> None:
-        """Wait until all that has been recorded so far is kept."""
+        """Wait until all recorded changes are persistent."""
         ...
 
 
 class Collection:
-    """The objects of one resource, with the latest changes."""
+    """The objects of one resource and their latest changes."""
 
     def __init__(self, name: str, history: int, compacted_revision: int) -> None:
         self.name = name
@@ -126,19 +126,19 @@ class Collection:
         self.history: deque[Change] = deque()
         self.limit = history
         self.compacted_revision = compacted_revision
-        """The latest revision that the history no longer explains."""
+        """The latest revision whose change is no longer in the history."""
         self.watchers: set[Watcher] = set()
 
     def select(self, namespace: str = "") -> list[Entry]:
-        """The objects, by namespace and name, as a list call shows them."""
+        """Return the objects of a namespace, or all, sorted by namespace and name."""
         found = self.namespaces.get(namespace, {}) if namespace else self.entries
         return [found[key] for key in sorted(found)]
 
     def at(self, revision: int, namespace: str = "") -> list[Entry]:
-        """The objects as they were at a revision.
+        """Return the objects as of a revision.
 
         Raises:
-            Gone: the history no longer reaches that far back.
+            Gone: the revision is compacted.
         """
         self.check(revision)
         then = dict(self.namespaces.get(namespace, {}) if namespace else self.entries)
@@ -155,7 +155,7 @@ class Collection:
         return [then[key] for key in sorted(then)]
 
     def since(self, revision: int) -> Iterator[Change]:
-        """The changes after a revision, oldest first; raises Gone like ``at``."""
+        """Return the changes after a revision, oldest first; raises Gone like ``at``."""
         self.check(revision)
         return (change for change in self.history if change.revision > revision)
 
@@ -164,7 +164,7 @@ class Collection:
             raise Gone(revision, self.compacted_revision)
 
     def compact(self, keep: int = 0) -> None:
-        """Forget all but the latest changes, as a server does with time."""
+        """Drop all but the latest changes from the history."""
         while len(self.history) > keep:
             self.compacted_revision = self.history.popleft().revision
 
@@ -181,30 +181,30 @@ class Collection:
 
 
 class Store:
-    """All collections and the counter that versions them."""
+    """All collections and the revision counter."""
 
     def __init__(self, history: int = 4096) -> None:
         self.revision = 1
         self.collections: dict[str, Collection] = {}
         self.owners: dict[str, tuple[Collection, Key]] = {}
-        """UID of every live object, with where it is."""
+        """Collection and key of every object, by UID."""
         self.dependents: dict[str, set[tuple[Collection, Key]]] = {}
-        """Owner UID, with the objects that name it; the owner need not exist."""
+        """Dependents by the UID of their owner, which need not exist."""
         self.listeners: list[asyncio.Queue[tuple[Collection, Change]]] = []
         self.recorder: ChangeRecorder | None = None
         self._history = history
 
     def collection(self, name: str) -> Collection:
-        """The collection of that name (``group/plural``), made when it is first asked for."""
+        """Return the collection of that name (``group/plural``), created on first use."""
         found = self.collections.get(name)
         if found is None:
             found = self.collections[name] = Collection(name, self._history, self.revision)
         return found
 
     def restore(self, revision: int, kept: Iterable[tuple[str, Json]]) -> None:
-        """Take up where another process ended: its revision and its objects, with the names of their collections.
+        """Load the revision and the objects of an earlier process, with the names of their collections.
 
-        No watcher hears of them. To the garbage collector they are news: their owners may have gone just before.
+        Watchers receive no events for them. Listeners do, because the garbage collector has not checked their owners.
         """
         self.revision = revision
         for name, obj in kept:
@@ -215,12 +215,12 @@ class Store:
                 listener.put_nowait((collection, Change("ADDED", entry, None)))
 
     async def flush(self) -> None:
-        """Wait until nothing that has happened so far can be lost, where that is promised."""
+        """Wait until all changes so far are persistent, if this store has a recorder."""
         if self.recorder is not None:
             await self.recorder.flush()
 
     def put(self, collection: Collection, obj: Json) -> Entry:
-        """Store an object under its namespace and name, and tell the watchers."""
+        """Store an object under its namespace and name, and notify watchers."""
         entry = self._new_entry(obj)
         previous = collection.entries.get(entry.key)
         if previous is not None:
@@ -230,9 +230,9 @@ class Store:
         return entry
 
     def reread(self, collection: Collection, read: Callable[[Json], Json], storage_api_version: str) -> None:
-        """Show every object as ``read`` makes it, at the revision that it has; who watches has to begin anew.
+        """Convert every object with ``read`` at its current revision, and close all watches.
 
-        Objects that are not in the API version ``storage_api_version`` stay as they are until they are written.
+        Objects that are not in the API version ``storage_api_version`` become stale: the next write stores them in it.
         """
         for old in list(collection.entries.values()):
             entry = Entry(read(old.object), old.revision)
@@ -246,7 +246,7 @@ class Store:
         collection.close_watchers()
 
     def remove(self, collection: Collection, obj: Json) -> Entry:
-        """Take an object away; its last form carries the revision of its removal."""
+        """Remove an object; its last state has the revision of the removal."""
         entry = self._new_entry(obj)
         previous = collection.entries.pop(entry.key)
         namespace_entries = collection.namespaces[entry.key[0]]
@@ -258,7 +258,7 @@ class Store:
         return entry
 
     def watch(self, collection: Collection, capacity: int, changes: Iterable[Change] = ()) -> Watcher:
-        """A watcher that first sees ``changes`` and then all to come; ``unwatch`` ends it."""
+        """Add a watcher that receives ``changes`` and then all later ones; ``unwatch`` removes it."""
         watcher = Watcher(capacity)
         watcher.pending.extend(changes)
         collection.watchers.add(watcher)
@@ -268,7 +268,7 @@ class Store:
         collection.watchers.discard(watcher)
 
     def close_watchers(self) -> None:
-        """End all watches, as a server that stops does."""
+        """Close all watches, as a server does when it stops."""
         for collection in self.collections.values():
             collection.close_watchers()
 

@@ -1,4 +1,4 @@
-"""The containers of a pod: what a server refuses.
+"""Validation of the containers of a pod.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go and pkg/apis/core/helper/helpers.go.
 """
@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.pods import probes, volumes
 
 STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-"""Those without a domain that containers may ask for, beside huge pages."""
+"""Resources without a domain that containers can request, besides huge pages."""
 HUGE_PAGES = "hugepages-"
 VALUE_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 NO_SOURCE = "must specify one of: "
@@ -21,7 +21,7 @@ SEVERAL_SOURCES = "may not have more than one field specified at a time"
 
 
 def validate_containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldError]:
-    """All of a pod; ``mountable`` are the names of its volumes."""
+    """Validate all containers of a pod; ``mountable`` are the names of its volumes."""
     seen: set[str] = set()
     if not spec.get("containers"):
         yield field_errors.required(f"{path}.containers")
@@ -79,7 +79,7 @@ def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[Field
 
 
 def _source(variable: Json, path: str) -> Iterator[FieldError]:
-    """Where the value of a variable is from."""
+    """Validate the source of a variable's value."""
     source = variable["valueFrom"]
     given = [kind for kind in VALUE_SOURCES if source.get(kind) is not None]
     for kind in given:
@@ -100,7 +100,7 @@ def _source(variable: Json, path: str) -> Iterator[FieldError]:
 
 
 def _key(reference: Json, path: str) -> Iterator[FieldError]:
-    """A key of a ConfigMap or a Secret."""
+    """Validate a reference to a key of a ConfigMap or Secret."""
     name, key = reference.get("name", ""), reference.get("key", "")
     if wrong := names.subdomain(name):
         yield field_errors.invalid(f"{path}.name", name, wrong)
@@ -171,7 +171,7 @@ def _quantity(name: str, text: Any, path: str) -> Iterator[FieldError]:
 
 
 def _request(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iterator[FieldError]:
-    """A request beside its limit: what cannot be shared out to more than there is of it is asked for as it is limited."""
+    """Validate a request against its limit; both must be equal for resources that cannot be overcommitted."""
     is_overcommittable = not _is_extended(name) and not name.startswith(HUGE_PAGES)
     if name not in limits:
         if not is_overcommittable:
@@ -190,5 +190,5 @@ def _request(name: str, text: Any, limits: Mapping[str, Any], path: str) -> Iter
 
 
 def _is_extended(name: str) -> bool:
-    """Whether it is something that a device plugin brings, such as GPUs."""
+    """Return whether it is an extended resource, such as GPUs."""
     return "/" in name and "kubernetes.io/" not in name

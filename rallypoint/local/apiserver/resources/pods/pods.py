@@ -1,4 +1,4 @@
-"""Pods and pod templates: what a server fills in, refuses, and lets change.
+"""Pods and pod templates: defaults, validation and mutable fields.
 
 Source: kubernetes, pkg/apis/core/v1/defaults.go and pkg/apis/core/validation/validation.go.
 """
@@ -33,11 +33,11 @@ GATED_CONDITION = {
 }
 
 NOT_READY_SECONDS = 300
-"""How long a pod stays on a node that is not ready, when it does not say."""
+"""The default toleration of nodes that are not ready or unreachable."""
 
 
 def default_spec(spec: Json) -> None:
-    """Fill in a pod spec, of a pod or of a template. In place: what is shared with a stored pod is complete."""
+    """Set the defaults of a pod spec in place. Parts shared with a stored pod already have them."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -101,7 +101,7 @@ def _default_http(action: Json | None) -> None:
 
 
 def _default_references(source: Json) -> None:
-    """What a variable or a file is told of the pod."""
+    """Set the defaults of a downward API reference."""
     if source.get("fieldRef") is not None:
         source["fieldRef"].setdefault("apiVersion", "v1")
     if source.get("resourceFieldRef") is not None:
@@ -140,7 +140,7 @@ def default(pod: Json) -> Json:
 
 
 def prepare(pod: Json) -> Json:
-    """A new pod: Pending, with what the admission of a cluster adds."""
+    """Prepare a new pod: phase Pending, and the tolerations that admission adds."""
     spec = pod["spec"]
     tolerations: list[Json] = list(spec.get("tolerations") or ())
     for name in ("not-ready", "unreachable"):
@@ -169,7 +169,7 @@ def _tolerates(toleration: Json, key: str) -> bool:
 
 
 def qos_class(spec: Json) -> str:
-    """The quality of service class, from the cpu and memory of all containers."""
+    """Return the QoS class from the CPU and memory of all containers."""
     limited = requested = True
     has_any = False
     for container in _containers(spec):
@@ -216,7 +216,7 @@ FIXED = (
 
 
 def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
-    """A pod's spec stays as it is but for images, the deadline and more tolerations."""
+    """Only images, the active deadline, scheduling gates and added tolerations are mutable."""
     if new["spec"] is old["spec"]:
         return
     for role, words in (("containers", ""), ("initContainers", "init ")):
@@ -234,7 +234,7 @@ def validate_update(new: Json, old: Json) -> Iterator[FieldError]:
 
 def _fixed_part(spec: Json, *, gated: bool) -> Json:
     free = ["activeDeadlineSeconds", "tolerations", "schedulingGates", "containers", "initContainers"]
-    if gated:  # a gated pod may still be steered to other nodes
+    if gated:  # node selection is mutable while the pod is gated
         free += ["nodeSelector", "affinity"]
     fixed: dict[str, Any] = {name: part for name, part in spec.items() if name not in free}
     for role in ("containers", "initContainers"):

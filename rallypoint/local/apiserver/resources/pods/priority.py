@@ -1,7 +1,9 @@
-"""The priority of a new pod, by the class that it names or by the one that is for all.
+"""Pod priority: the PriorityClass of a new pod, or the global default.
 
-Source: Kubernetes, plugin/pkg/admission/priority/admission.go, pkg/apis/scheduling/validation/validation.go. Differs: a priority that the pod says itself counts, and
-a class that does not exist is one like any other, because the manifest may be from a cluster that has it.
+Source: Kubernetes, plugin/pkg/admission/priority/admission.go, pkg/apis/scheduling/validation/validation.go.
+
+Differs: a pod keeps the priority in its manifest, and an unknown class is accepted, because the manifest may come from
+a cluster that has it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +14,11 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources.resource import Strategy
 
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""Classes that every cluster has."""
+"""The built-in classes."""
 COLLECTION = "scheduling.k8s.io/priorityclasses"
-"""The collection of the others."""
+"""The collection of the user-defined classes."""
 HIGHEST_USER_VALUE = 1_000_000_000
-"""Of classes that people make."""
+"""The maximum value of a user-defined class."""
 
 
 def with_priority(pod: Json, classes: Iterable[Json]) -> Json:

@@ -1,4 +1,4 @@
-"""Probes and lifecycle hooks: what a server refuses.
+"""Validation of probes and lifecycle hooks.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go.
 """
@@ -16,7 +16,7 @@ COUNTERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successTh
 
 
 def validate_lifecycle(container: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
-    """The hooks and probes of a container that keeps running; ``grace_seconds`` is the pod's."""
+    """Validate the hooks and probes of a container; ``grace_seconds`` is that of the pod."""
     for hook in HOOKS:
         handler = (container.get("lifecycle") or {}).get(hook)
         if handler is not None:
@@ -27,7 +27,7 @@ def validate_lifecycle(container: Json, path: str, grace_seconds: int) -> Iterat
 
 
 def validate_init_container(container: Json, path: str) -> Iterator[FieldError]:
-    """An init container that ends has neither."""
+    """Reject hooks and probes of an init container that is no sidecar."""
     for name in ("lifecycle", *PROBES):
         if container.get(name) is not None:
             detail = "may not be set for init containers without restartPolicy=Always"

@@ -1,4 +1,4 @@
-"""Which nodes a pod asks for: what a server refuses.
+"""Validation of node affinity and tolerations.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go.
 """
@@ -14,7 +14,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def validate_affinity(given: Json, path: str) -> Iterator[FieldError]:
-    """The part about nodes."""
+    """Validate node affinity."""
     nodes = given.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED)
     if required is not None:

@@ -1,4 +1,4 @@
-"""The volumes of a pod, and what of itself it may be told: what a server refuses.
+"""Validation of the volumes of a pod and of downward API references.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go.
 """
@@ -13,7 +13,7 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 KINDS = (
     "emptyDir", "hostPath", "secret", "persistentVolumeClaim", "downwardAPI", "configMap", "projected", "ephemeral",
 )  # fmt: skip
-"""In the order in which a server looks at them."""
+"""In the order of validation."""
 
 ENV_FIELDS = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP",
@@ -34,7 +34,7 @@ FIELDS = {
     "spec.schedulerName",
     "status.phase",
 }
-"""The fields that have a name in the downward API; which of them may be told where is another matter."""
+"""The fields of the downward API; environment variables and volumes each support a part of them."""
 SUBSCRIPT = re.compile(r"(?P<path>.*)\['(?P<key>[^']*)'\]")
 RESOURCE_FIELDS = tuple(
     f"{side}.{name}" for side in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
@@ -45,7 +45,7 @@ INVALID_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 
 
 def validate_name(obj: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
-    """A volume or a container by its name, which is one of a kind."""
+    """Validate the name of a volume or container, which is unique."""
     name = obj.get("name", "")
     if not name:
         yield field_errors.required(f"{path}.name")
@@ -87,7 +87,7 @@ def _secret(source: Json, path: str) -> Iterator[FieldError]:
 
 
 def _keys(source: Json, path: str, name: str) -> Iterator[FieldError]:
-    """What a volume shows of an object, whose name is in that field."""
+    """Validate a volume of the keys of an object; ``name`` is the field with its name."""
     if not source.get(name):
         yield field_errors.required(f"{path}.{name}")
     yield from _mode(source, path, "defaultMode")
@@ -151,7 +151,7 @@ def _file(item: Json, path: str) -> Iterator[FieldError]:
 
 
 def validate_field_ref(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
-    """A ``fieldRef`` of the downward API."""
+    """Validate a ``fieldRef`` of the downward API."""
     wanted = reference.get("fieldPath")
     if not wanted:
         yield field_errors.required(f"{path}.fieldPath")
@@ -177,7 +177,7 @@ def _field_path_error(path: str, wanted: str, why: str) -> FieldError:
 def validate_resource_field_ref(
     reference: Json, path: str, *, needs_container: bool = False
 ) -> Iterator[FieldError]:
-    """A ``resourceFieldRef`` of the downward API."""
+    """Validate a ``resourceFieldRef`` of the downward API."""
     wanted = reference.get("resource")
     if needs_container and not reference.get("containerName"):
         yield field_errors.required(f"{path}.containerName")
