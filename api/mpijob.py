@@ -1,6 +1,6 @@
-"""MPIJob as users write it, in any of its versions, and which of them it behaves as.
+"""The wire model of MPIJob in all of its versions, and the flavor of a job.
 
-Every version has all fields of all of them, so one model reads each; which fields count is the flavor's business.
+Every version has the fields of all versions, so one model reads each. The flavor determines which fields have an effect.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_types.go; mpi-operator 0.8, pkg/apis/kubeflow/v2beta1/types.go;
 mpi-operator 0.3, pkg/apis/kubeflow/v1alpha2/types.go.
@@ -17,14 +17,14 @@ from api.labels import MANAGED_BY_MPI_OPERATOR, MANAGED_BY_US
 from api.meta import Resource
 
 RESOURCE = Resource("kubeflow.org", "v1", "MPIJob", "mpijobs")
-"""The version that is stored and watched: every job arrives in it, whichever it was written in."""
+"""The version that is stored and watched. Every job is read in it, whichever version it was written in."""
 
 FLAVOR = "kubeflow.org/mpi-flavor"
-"""Annotation: the flavor, above what the spec says. It survives copies through clients that do not know ``spec.flavor``."""
+"""Annotation: the flavor; it wins over ``spec.flavor``. It survives copies by clients that do not know that field."""
 
 
 class Flavor(StrEnum):
-    """Whose behaviour a job gets: that of the operator that owned the API version it was created in."""
+    """The behavior of a job: that of the operator that owned the API version in which the job was created."""
 
     V1 = "v1"
     V1ALPHA2 = "v1alpha2"
@@ -32,20 +32,20 @@ class Flavor(StrEnum):
 
     @property
     def resource(self) -> Resource:
-        """MPIJob in the version of that name, which events are of."""
+        """MPIJob in the version of that name, which events refer to."""
         return replace(RESOURCE, version=self.value)
 
 
-_FLAVORS = {one.value: one for one in Flavor}
+_FLAVORS = {flavor.value: flavor for flavor in Flavor}
 
 
 def go_operator(flavor: Flavor) -> str:
-    """Return the ``runPolicy.managedBy`` with which the Go operator of that flavor takes a job, and the other one leaves it alone."""
+    """Return the ``runPolicy.managedBy`` that assigns a job to the Go operator of the flavor, and to no other."""
     return MANAGED_BY_US if flavor is Flavor.V1 else MANAGED_BY_MPI_OPERATOR
 
 
 class MPIJobSpec(JobSpec):
-    """Fields that one version alone had say so. ``active_deadline_seconds`` is in seconds."""
+    """The spec. Fields that only some versions had name them. ``active_deadline_seconds`` is in seconds."""
 
     mpi_replica_specs: dict[str, ReplicaSpec] | None = None
     slots_per_worker: int | None = None
@@ -64,7 +64,7 @@ class MPIJobSpec(JobSpec):
     ssh_auth_mount_path: str | None = None
     """v2beta1."""
     launcher_creation_policy: str | None = None
-    """v2beta1: ``AtStartup``; every other text waits for the workers."""
+    """v2beta1: ``AtStartup``; every other value waits for the workers."""
     mpi_implementation: str | None = None
     """v2beta1: ``OpenMPI``, ``Intel`` or ``MPICH``."""
     flavor: str | None = None
@@ -80,9 +80,9 @@ class MPIJob(Job):
     @property
     @override
     def owner_version(self) -> str:
-        """v2beta1 whichever version the job was created in: the only one in which Kueue knows that pods belong to an MPIJob.
+        """v2beta1, in whichever version the job was created: the only one in which Kueue recognizes the owner of pods.
 
-        Where training-operator's definition is installed there is no v2beta1, and no stamp either.
+        Empty under training-operator's definition, which has neither v2beta1 nor the stamp.
 
         Differs: training-operator names v1. See docs/decisions/0017-mpijob-versions.md.
         """
@@ -90,9 +90,9 @@ class MPIJob(Job):
 
 
 def flavor(job: MPIJob) -> Flavor:
-    """Which behaviour a job gets: by its annotation, else by its spec; v1 where neither names one.
+    """Return the flavor of a job: that of its annotation, else that of its spec, else v1.
 
-    Differs: upstream has one behaviour an operator. See docs/decisions/0017-mpijob-versions.md.
+    Differs: each upstream operator has one behavior. See docs/decisions/0017-mpijob-versions.md.
     """
-    marked = (job.metadata.annotations or {}).get(FLAVOR, "")
-    return _FLAVORS.get(marked) or _FLAVORS.get(job.spec.flavor or "") or Flavor.V1
+    annotation = (job.metadata.annotations or {}).get(FLAVOR, "")
+    return _FLAVORS.get(annotation) or _FLAVORS.get(job.spec.flavor or "") or Flavor.V1

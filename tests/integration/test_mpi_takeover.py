@@ -355,7 +355,7 @@ async def test_a_webhook_for_one_version_changes_no_flavor(cluster: Cluster) -> 
 
 
 async def test_a_webhook_that_drops_fields_is_mended_by_the_annotation(cluster: Cluster) -> None:
-    """Not the fields, but whose behaviour it is."""
+    """The fields are lost, the flavor is kept."""
     await cluster.serve(ours())
     async with admitting(cluster, dropping):
         for version in VERSIONS:

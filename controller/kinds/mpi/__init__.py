@@ -29,7 +29,7 @@ from controller.kinds.mpi.version_warnings import effective_flavor, required_ann
 
 @dataclass(frozen=True)
 class MPIKind:
-    """What is watched, and whose behavior a job gets; every decision is a flavor's."""
+    """The kind that is watched. Every decision is made by the flavor of a job."""
 
     flavors: Mapping[Flavor, JobKind[MPIJob]]
     resource = RESOURCE
@@ -50,7 +50,7 @@ class MPIKind:
         return tuple(self.flavors.values())
 
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
-        """By flavor; a job that has a launcher goes on in the form of that one, and gets no second."""
+        """Return the flavor of a job. A job that has a launcher keeps the flavor of that launcher."""
         return self.flavors[effective_flavor(job, children)]
 
     def normal(self, job: MPIJob) -> MPIJob:

@@ -1,4 +1,4 @@
-"""What mpi-operator's validation refuses, and what would go wrong later.
+"""Validation of v2beta1 jobs: the rules of mpi-operator, and rules against later failures.
 
 Source: mpi-operator 0.8, pkg/apis/kubeflow/validation/validation.go.
 """
@@ -20,10 +20,10 @@ _POLICY = "spec.runPolicy"
 
 
 def problems(job: MPIJob, roles: Callable[[MPIJob], Roles], options: Options) -> Iterator[Problem]:
-    """Why a v2beta1 job cannot be run.
+    """Return why a v2beta1 job is invalid.
 
-    Differs: roles that there are not, words of launcherCreationPolicy that mean nothing, and more replicas than a job may have are
-    refused. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: unknown roles, unknown values of launcherCreationPolicy, and more replicas than the limit are rejected.
+    See docs/decisions/0018-mpijob-v2beta1.md.
     """
     given = roles(job)
     workers = given[WORKER].replicas if WORKER in given else 0

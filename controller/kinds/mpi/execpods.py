@@ -1,6 +1,6 @@
-"""The pods of jobs whose ranks are started by ``kubectl exec``: the template, overlaid by what makes it a launcher or a worker.
+"""The pods of jobs that start ranks by ``kubectl exec``: the user's template with the additions for a launcher or a worker.
 
-It is always the first container that is equipped. Templates are never changed; what is built shares their parts.
+The additions go into the first container. Templates are never modified; the results share parts of them.
 
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go, newWorker and newLauncher.
 """
@@ -27,9 +27,9 @@ _DELIVERY_RESOURCES = {"cpu": "100m", "ephemeral-storage": "5Gi", "memory": "512
 
 
 def worker(job: MPIJob, role: Role) -> dict[str, Any]:
-    """The spec of every worker: it waits for ranks, unless its template has a command.
+    """Return the pod spec of a worker. It sleeps, unless its template has a command.
 
-    The agent is mounted though no worker calls it: Open MPI looks whether it is there on each host.
+    No worker calls the agent, but Open MPI checks that the file exists on each host.
     """
     spec = role.template["spec"]
     first = _mounting(spec["containers"][0], _CONFIG_MOUNT)
@@ -45,7 +45,7 @@ def worker(job: MPIJob, role: Role) -> dict[str, Any]:
 def launcher(
     job: MPIJob, role: Role, account: str, env: Sequence[tuple[str, str]], image: str, files: Iterable[str]
 ) -> dict[str, Any]:
-    """The spec of the launcher: those variables, those files of the ConfigMap, and a kubectl that the image brings."""
+    """Return the pod spec of the launcher, with the variables, the files of the ConfigMap, and kubectl from the image."""
     spec = role.template["spec"]
     first = _mounting(spec["containers"][0], _KUBECTL_MOUNT, _CONFIG_MOUNT)
     added = [{"name": name, "value": value} for name, value in env]
@@ -61,9 +61,9 @@ def launcher(
 
 
 def kubectl_delivery(job: MPIJob, image: str) -> dict[str, Any]:
-    """The init container that puts kubectl into the launcher.
+    """Return the init container that copies kubectl into the launcher.
 
-    Differs: carries a security context that a restricted namespace accepts. See docs/decisions/0020-mpijob-v1.md.
+    Differs: it has a security context that a restricted namespace accepts. See docs/decisions/0020-mpijob-v1.md.
     """
     return {
         "name": "kubectl-delivery",
@@ -82,7 +82,7 @@ def kubectl_delivery(job: MPIJob, image: str) -> dict[str, Any]:
 def pod(
     owner: Resource, job: MPIJob, name: str, role: Role, labels: Mapping[str, str], spec: dict[str, Any]
 ) -> dict[str, Any]:
-    """A pod of that name and spec; the labels go over those of the template."""
+    """Return a pod with this name and spec. ``labels`` override those of the template."""
     template: Mapping[str, Any] = role.template.get("metadata") or {}
     metadata = {key: template[key] for key in ("annotations", "finalizers") if template.get(key)}
     return {
@@ -99,7 +99,7 @@ def pod(
 
 
 def set_by_user(role: Role) -> set[str]:
-    """The variables that the first container of a template has already."""
+    """Return the variables that the first container of the template sets."""
     return {variable.get("name", "") for variable in role.template["spec"]["containers"][0].get("env") or ()}
 
 

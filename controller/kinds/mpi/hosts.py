@@ -1,4 +1,7 @@
-"""Which workers may be told of as hosts, and when: not each time one comes up, so that a start costs two writes and not one a worker."""
+"""The lists of hosts: which workers they contain, in which order, and when they change.
+
+New workers are added in batches, so that the start of a job costs two writes instead of one for each worker.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,26 +17,29 @@ from controller.kind import Options
 from controller.kinds.mpi.names import worker_name
 
 QUIET_PERIOD = timedelta(seconds=5)
-"""Workers that come up within so long of each other are told of together."""
+"""Workers that become ready within this time of each other are added together."""
 
 WAIT_ANNOTATION: Final = "kubeflow.org/mpi-wait-for-workers"
-"""Annotation: ``true`` starts the launcher once the workers are up, ``false`` at once."""
+"""Annotation: ``true`` starts the launcher when all workers are ready, ``false`` immediately."""
 
 LATE_SECONDS = 30.0
-"""How long workers may take to come up before the status names one that is missing."""
+"""How long workers may take to become ready before the status names the missing ones."""
 MAX_CONFIG_MAP_BYTES: Final = 1024 * 1024
-"""What the API server takes of a ConfigMap's data.
+"""The largest ConfigMap data that the API server accepts.
 
 Source: Kubernetes, pkg/apis/core/validation, ValidateConfigMap.
 """
 ALWAYS_FITTING_WORKERS: Final = 1000
-"""The lists of so many workers always fit: a host has at most 253 characters, and stands in two lists with a few more."""
+"""The lists of this many workers always fit: a host name has at most 253 characters and is in two lists."""
 MAX_LISTED = 3
-"""Missing workers that are named, and init containers that fail."""
+"""How many missing workers or failing init containers a message names."""
 
 
 def should_wait_for_workers(job: MPIJob, options: Options, requested: bool = False) -> bool:
-    """Whether the launcher starts only once all workers are up: as the annotation says, else if that is ``requested``, or by a flag."""
+    """Return whether the launcher starts only when all workers are ready.
+
+    The annotation wins over ``requested`` and over the flags.
+    """
     annotation = (job.metadata.annotations or {}).get(WAIT_ANNOTATION)
     return (
         annotation == "true"
@@ -43,19 +49,19 @@ def should_wait_for_workers(job: MPIJob, options: Options, requested: bool = Fal
 
 
 def ready_workers(pods: Sequence[Pod]) -> list[Pod]:
-    """The workers that ranks can be started on, by index."""
+    """Return the workers that can start ranks, sorted by index."""
     return sorted((pod for pod in pods if pod.ready and not pod.deleting), key=lambda pod: pod.index)
 
 
 def missing_workers_message(job: MPIJob, present: Collection[int], desired: int) -> str:
-    """What is said of a launcher that waits while only those workers are up, by index; empty if none is missing."""
+    """Name the workers that are not among the ``present`` indices; empty if there are none."""
     names = [worker_name(job, index) for index in range(desired) if index not in present]
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     return f"The launcher waits for {', '.join(names[:MAX_LISTED])}{more}." if names else ""
 
 
 def init_failures_message(pods: Iterable[Pod]) -> str:
-    """What is said of pods that do not start because an init container fails; empty if there are none."""
+    """Describe the pods that do not start because an init container fails; empty if there are none."""
     texts = [
         f"init container {done.container} of {pod.name} exited with code {done.code}{done.message and f': {shortened(done.message, 256)}'}"
         for pod in pods
@@ -67,7 +73,7 @@ def init_failures_message(pods: Iterable[Pod]) -> str:
 
 
 def seconds_until_late(status: JobStatus | None, now: datetime) -> float:
-    """Seconds until a worker that is missing is late, 0 or less when it is."""
+    """Return the seconds until a missing worker is late; 0 or less if it is late already."""
     started = (status and status.start_time) or now
     return LATE_SECONDS - (now - started).total_seconds()
 
@@ -75,11 +81,12 @@ def seconds_until_late(status: JobStatus | None, now: datetime) -> float:
 def advertised_workers(
     pods: Sequence[Pod], desired: int, now: datetime, running: datetime | None = None
 ) -> list[Pod]:
-    """The workers to tell of: all if all are up, else those that came up before the last quiet time, or until the job was ``running``.
+    """Return the workers that the list of hosts contains.
 
-    A pure function of what is there: who came up later, or went, does not take away from what was told before.
+    These are all workers if all are ready; else the workers that became ready before the last quiet period, or before the job was
+    ``running``. Workers that appear later or disappear do not remove others from the list.
 
-    Differs: the originals write the list anew for each worker that starts. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: the originals rewrite the list for each worker that starts. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     ready = ready_workers(pods)
     if len(ready) >= desired:
@@ -91,9 +98,9 @@ def advertised_workers(
 
 
 def worker_order(pods: Sequence[Pod], desired: int, places: Mapping[str, str]) -> list[int]:
-    """The indices of all workers, in the order in which they are listed: those of one place together, that of worker 0 first.
+    """Return the indices of all workers in the order of the hostfile: grouped by topology domain, the domain of worker 0 first.
 
-    By index alone while a worker has no node, or where nodes say nothing of their place.
+    The order is by index alone while a worker has no node or a node has no topology label.
     """
     where = {pod.index: places.get(pod.node, "") for pod in pods if pod.node}
     if not places or any(index not in where for index in range(desired)):
@@ -105,7 +112,7 @@ def worker_order(pods: Sequence[Pod], desired: int, places: Mapping[str, str]) -
 
 
 def running_since(job: MPIJob) -> datetime | None:
-    """Since when the job has been running, or restarting some of what ran, as its status has it; None while it is neither."""
+    """Return when the job became Running or Restarting, by its status; None if it is neither."""
     given = (job.status and job.status.conditions) or ()
     found = [conditions.find(given, kind) for kind in (ConditionType.RUNNING, ConditionType.RESTARTING)]
     return next(
@@ -121,7 +128,7 @@ def running_since(job: MPIJob) -> datetime | None:
 def seconds_until_more(
     pods: Sequence[Pod], desired: int, now: datetime, running: datetime | None = None
 ) -> float | None:
-    """Seconds until more workers may be told of, None if all that are up are told."""
+    """Return the seconds until ready workers can be added to the list; None if it contains all of them."""
     ready = ready_workers(pods)
     if len(advertised_workers(pods, desired, now, running)) == len(ready):
         return None
@@ -132,7 +139,7 @@ def seconds_until_more(
 def size_problems(
     workers: int, render: Callable[[Sequence[int]], Mapping[str, str]], path: str
 ) -> Iterator[Problem]:
-    """Lists of hosts that no ConfigMap holds are refused before there is a pod. ``render`` returns those of the workers of such indices."""
+    """Reject lists of hosts that do not fit into a ConfigMap. ``render`` returns the lists for workers with the given indices."""
     size = _size_bytes(workers, render) if workers > ALWAYS_FITTING_WORKERS else 0
     if size > MAX_CONFIG_MAP_BYTES:
         fitting = workers * MAX_CONFIG_MAP_BYTES // size
@@ -144,7 +151,7 @@ def size_problems(
 
 
 def _size_bytes(workers: int, render: Callable[[Sequence[int]], Mapping[str, str]]) -> int:
-    """The size of the lists of so many workers, which are not built: workers whose indices have as many digits take as much each."""
+    """Compute the size of the lists without building them: workers whose indices have the same number of digits take the same space."""
 
     def size_bytes(*indices: int) -> int:
         return sum(map(len, render(indices).values()))
@@ -157,5 +164,5 @@ def _size_bytes(workers: int, render: Callable[[Sequence[int]], Mapping[str, str
 
 
 def _since(pod: Pod, now: datetime) -> datetime:
-    """When it began to run; a node whose clock is ahead or that does not say is no reason to wait."""
+    """Return when the pod started to run. A missing or future time counts as long ago, or as now."""
     return min(pod.running_since or now - QUIET_PERIOD, now)

@@ -1,7 +1,7 @@
-"""The key pair that a job's pods reach each other with by ssh.
+"""The ssh key pair of a job's pods.
 
-P-521 in PEM, which every OpenSSH and dropbear reads. One pair a job, never changed. The library behind it takes 7 MiB, so nothing imports
-this before there is a job that needs a pair.
+P-521 in PEM, which every OpenSSH and dropbear reads. Each job has one pair, which never changes. The library takes 7 MiB, so this module is
+imported only when a job needs a pair.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newSSHAuthSecret.
 """
@@ -19,11 +19,11 @@ from controller.kinds.mpi.sshpods import PRIVATE, PUBLIC
 
 TYPE: Final = "kubernetes.io/ssh-auth"
 MAX_KEY_CHARACTERS: Final = 32 * 1024
-"""Characters of a key that is looked into."""
+"""Longer keys are rejected unread."""
 
 
 def new_pair() -> dict[str, str]:
-    """The ``data`` of a Secret with a new pair. Takes less than a millisecond of CPU."""
+    """Return the ``data`` of a Secret with a new pair. Takes less than a millisecond of CPU."""
     key = ec.generate_private_key(ec.SECP521R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -34,7 +34,7 @@ def new_pair() -> dict[str, str]:
 
 
 def secret_problem(secret: Mapping[str, Any]) -> str:
-    """Why the pods cannot use that Secret, and what to do; empty if they can. Says nothing of what is in it."""
+    """Return why the pods cannot use the Secret, and what to do; empty if they can. The text contains no secret data."""
     data = secret.get("data") or {}
     if all(name in data and len(data[name]) <= MAX_KEY_CHARACTERS for name in (PRIVATE, PUBLIC)):
         try:
@@ -54,7 +54,7 @@ def _private(text: bytes) -> Any:
 
 
 def _line(key: Any) -> bytes:
-    """The public key as authorized_keys has it, without comment."""
+    """Return the public key in the format of authorized_keys, without a comment."""
     line: bytes = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )

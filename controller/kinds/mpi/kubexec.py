@@ -1,6 +1,6 @@
-"""What MPI reads where ranks are started by ``kubectl exec``: the hostfile, the agent that takes the place of ssh, the list of hosts.
+"""The files of MPI where ``kubectl exec`` starts ranks: the hostfile, the agent that replaces ssh, and the host discovery script.
 
-All of it is in one ConfigMap of the job; v1 and v1alpha2 write it alike. The pods that mount it are in ``execpods``.
+They are in one ConfigMap of the job, in v1 and v1alpha2. ``execpods`` builds the pods that mount it.
 
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go; mpi-operator 0.3, pkg/controllers/v1alpha2.
 """
@@ -34,7 +34,7 @@ _AGENT = '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${{POD_N
 
 
 def has_gpus(launcher: Role) -> bool:
-    """Whether a container of the launcher has a limit on GPUs; then ranks run on the launcher, too."""
+    """Return whether a container of the launcher has a limit on GPUs. Such a launcher runs ranks, too."""
     containers = (launcher.template.get("spec") or {}).get("containers") or ()
     limits = (
         name for container in containers for name in (container.get("resources") or {}).get("limits") or {}
@@ -43,7 +43,7 @@ def has_gpus(launcher: Role) -> bool:
 
 
 def hosts(job: MPIJob, launcher: Role, workers: Iterable[int]) -> Iterator[str]:
-    """The names of all hosts with ranks: those workers, in that order, after a launcher with GPUs."""
+    """Return the names of all hosts with ranks: a launcher with GPUs first, then the workers in the given order."""
     if has_gpus(launcher):
         yield launcher_name(job)
     for index in workers:
@@ -51,28 +51,28 @@ def hosts(job: MPIJob, launcher: Role, workers: Iterable[int]) -> Iterator[str]:
 
 
 def hostfile(names: Iterable[str], count: int, separator: str = " slots=") -> str:
-    """One host a line with its slots, as Open MPI reads it; others want ``:`` in separator."""
+    """Return one line for each host with its slots, in the format of Open MPI. Other implementations use ``:`` as separator."""
     return "".join(f"{name}{separator}{count}\n" for name in names)
 
 
 def agent(job: MPIJob) -> str:
-    """The script that mpirun calls in place of ssh: with a pod's name, then what to run there."""
+    """Return the script that mpirun calls instead of ssh. Its arguments are a pod name and a command."""
     return _AGENT.format(container=_container(job))
 
 
 def hydra_agent(job: MPIJob) -> str:
-    """The same for Intel MPI and MPICH, which call it with options of ssh, and whose ranks ask for the launcher by its name.
+    """Return the agent of Intel MPI and MPICH, which pass ssh options, and whose ranks resolve the launcher by name.
 
-    That name is written into the worker's hosts, if the user there may write it.
+    The script adds that name to the worker's /etc/hosts if the user can write there.
 
-    Differs: the original copies a file of all hosts into each pod, which its init container had to watch all pods for. See
+    Differs: the original copies a file of all hosts into each pod, for which its init container watches all pods. See
     docs/decisions/0021-mpijob-v1alpha2.md.
     """
     return _HYDRA_AGENT.format(container=_container(job))
 
 
 def discovery(job: MPIJob, launcher: Role, running: Iterable[str]) -> str:
-    """The script that tells elastic Horovod which hosts there are; ``running`` are workers, in their order.
+    """Return the host discovery script of elastic Horovod. ``running`` are the names of workers, in order.
 
     Differs: the original sorts names as text, worker 10 before worker 2. See docs/decisions/0020-mpijob-v1.md.
     """
@@ -81,13 +81,13 @@ def discovery(job: MPIJob, launcher: Role, running: Iterable[str]) -> str:
 
 
 def config_map(owner: Resource, job: MPIJob, data: Callable[[], Mapping[str, str]], version: str) -> Child:
-    """The job's ConfigMap, kept equal to that; another version says other things."""
+    """Return the job's ConfigMap. It is written again when ``version`` changes."""
     body = partial(_config_map, owner, job, data)
     return Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
 
 
 def _container(job: MPIJob) -> str:
-    """The option that chooses the container; the name is checked before, so that it can hold no command."""
+    """Return the option that selects the container. Validation ensures that the name contains no shell syntax."""
     return f" --container {job.spec.main_container}" if job.spec.main_container else ""
 
 

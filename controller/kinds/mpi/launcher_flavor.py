@@ -1,6 +1,6 @@
-"""MPIJobs whose launcher is a Job of batch/v1: worker pods beside it, and its controller tries the launcher again.
+"""MPIJobs with worker pods and a batch Job as launcher. The Job controller retries the launcher.
 
-Order of questions: over, runnable, suspended, ended, then what is missing, lost or too many, and whether the launcher may start.
+Decisions are made in this order: finished, valid, launcher ended, suspended, then missing, failed and surplus workers, then the launcher.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
@@ -23,7 +23,7 @@ from controller.kinds.mpi.status_builder import MPIStatusBuilder
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherFlavor(LauncherFlavorSpec):
-    """One flavor of such jobs: what its children say is its own, what becomes of them is all flavors'."""
+    """One flavor of such jobs, with the decisions that all of them share."""
 
     @property
     def flow(self) -> "LauncherFlavor":
@@ -61,14 +61,14 @@ class LauncherFlavor(LauncherFlavorSpec):
         if (job.spec.policy.suspend or stopping) and not problems:
             return sync.suspend()
         if builder.resumed():
-            # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
+            # Write the status before creating pods: a reconcile that reads the old status would delete them as left over from before.
             return builder.plan(requeue_after_seconds=0)
         builder.started()
         if sync.legacy_workers:
             return sync.observe_legacy_job()
         sync.update_counts()
         if problems:
-            # It was valid when it started: what runs goes on, and nothing is made or deleted.
+            # The job was valid when it started: keep its pods running, create and delete nothing.
             builder.tell(
                 Severity.WARNING,
                 "ValidationError",
@@ -85,6 +85,6 @@ class LauncherFlavor(LauncherFlavorSpec):
 
 
 def _validation_message(problems: Sequence[Problem]) -> str:
-    """As Go shows an aggregate of errors."""
+    """Format the problems as Go formats an aggregate of errors."""
     texts = ", ".join(map(str, problems))
     return f"Found validation errors: {texts if len(problems) == 1 else f'[{texts}]'}"

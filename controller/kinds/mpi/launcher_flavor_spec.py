@@ -1,4 +1,4 @@
-"""What the flavors whose launcher is a Job of batch/v1 have of their own: data and functions, and no decision."""
+"""The data and functions in which the flavors with a batch Job as launcher differ."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,38 +15,38 @@ from controller.kind import Options, Quiet, Roles
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherFlavorSpec(Quiet):
-    """One such flavor."""
+    """One flavor whose launcher is a batch Job."""
 
     resource: Resource
     controller_name: str
     managed_by: str
     voice: Voice
     roles: Callable[[MPIJob], Roles]
-    """Launcher and Worker with their defaults, where the spec has them."""
+    """Launcher and Worker with their defaults, if the spec contains them."""
     problems: Callable[[MPIJob, Options], Iterable[Problem]]
     support_objects: Callable[[MPIJob, Roles, Snapshot, datetime, Options], Iterable[Child]]
-    """Children that the job has as long as it is there and decisions do not read; they go before all others."""
+    """Children such as ConfigMaps and Services, which are created before all others and which decisions do not read."""
     worker_pod: Callable[[MPIJob, Roles, int, Options], dict[str, Any]]
     """The body of one worker pod."""
     launcher_template: Callable[[MPIJob, Roles, Options], dict[str, Any]]
     """The pod template of the launcher."""
     normal: Callable[[MPIJob], MPIJob]
     should_wait_for_workers: Callable[[MPIJob, Options], bool]
-    """Whether the launcher starts only once all workers are up."""
+    """Whether the launcher starts only when all workers are ready."""
     worker_probe: Callable[[MPIJob, Roles, Pod], Knock] | None = None
-    """How a worker that is ready is asked whether ranks can be started there; by default its word is taken."""
+    """The probe that checks whether a ready worker can start ranks; without one, readiness is enough."""
     created_note: Callable[[MPIJob, Roles], str] = lambda *_: ""
-    """What is said of a job beside that it is created."""
+    """Text that follows the message of the Created condition."""
     creates_workers_first: bool = False
-    """Whether there is no launcher before every worker is known to be the job's own."""
+    """Whether the launcher is created only after all workers exist and are owned by the job."""
     reports_retries: bool = False
-    """Whether a launcher that is tried again makes the job Restarting."""
+    """Whether a launcher retry sets the condition Restarting."""
     launcher_labels: Callable[[MPIJob], Mapping[str, str]] = lambda job: {"app": job.metadata.name}
     """The labels of the launcher's Job."""
     idle_support_objects: Callable[[MPIJob], Iterable[Child]] = lambda _: ()
-    """What is kept of the belongings once the job is over."""
+    """The support objects that are kept up to date after the job has finished."""
     legacy_workers: Callable[[MPIJob, BatchJob], tuple[Doomed, ...]] = lambda *_: ()
-    """Workers in the form of an older operator, if it was that one that started the launcher."""
+    """The workers that an older operator created, if that operator created the launcher."""
     model = MPIJob
     framework = "mpi"
     scalable = False

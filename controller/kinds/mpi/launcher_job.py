@@ -1,4 +1,4 @@
-"""A launcher that is a Job of batch/v1: how it is made, changed and resumed, and what its end means.
+"""The batch Job of a launcher: its body, its patches, and the reason of its failure.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newLauncherJob and syncJobSchedulingDirectives.
 """
@@ -20,9 +20,9 @@ from controller.kinds.mpi.names import launcher_name
 def body(
     job: MPIJob, owner: Resource, labels: Mapping[str, str], template: Mapping[str, Any], *, suspended: bool
 ) -> dict[str, Any]:
-    """The Job that runs that pod template.
+    """Return the Job that runs the pod template.
 
-    Differs: without its TTL, which it is given when its end is known. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: the TTL is set only after the Job has finished. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     policy = job.spec.policy
     limits = {"backoffLimit": policy.backoff_limit, "activeDeadlineSeconds": policy.active_deadline_seconds}
@@ -42,25 +42,25 @@ def body(
 
 
 def patch(launcher: BatchJob, spec: Mapping[str, Any]) -> Child:
-    """That very Job with these fields of its spec."""
+    """Return the patch that sets these fields in the spec of this Job, and of no other with its name."""
     body = {"metadata": {"uid": launcher.uid}, "spec": spec}
     return Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE)
 
 
 def resume_patches(launcher: BatchJob, template: Mapping[str, Any]) -> list[Child]:
-    """What lets a suspended Job run, where that template now says."""
+    """Return the patches that resume a suspended Job with the scheduling directives of the template."""
     placement = _template_patch(msgspec.json.decode(launcher.placement), placement_of(template))
     resume = patch(launcher, {"suspend": False, **({"template": placement} if placement else {})})
     if not (placement and launcher.started):
         return [resume]
-    # Older servers take no other place for a Job that has a start; newer ones clear it themselves when a Job is suspended.
+    # Older servers reject new scheduling directives for a Job with a start time; newer ones clear it when a Job is suspended.
     body = {"metadata": {"uid": launcher.uid}, "status": {"startTime": None}}
     clear_start = Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE, first=1, subresource="status")
     return [clear_start, resume]
 
 
 def failed_attempts(job: MPIJob, snapshot: Snapshot) -> int:
-    """How often the launcher that there is has failed so far, and been tried again."""
+    """Return how often the current launcher has failed and been retried."""
     failures = sum(
         batch_job.failures for batch_job in snapshot.batch_jobs if batch_job.name == launcher_name(job)
     )
@@ -68,9 +68,9 @@ def failed_attempts(job: MPIJob, snapshot: Snapshot) -> int:
 
 
 def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, str]:
-    """Under which reason the job has failed, and in which words; with what is known of the launcher that failed last.
+    """Return the reason and the message of a failed job, with the details of the launcher pod that failed last.
 
-    Differs: where mpi-operator ends in a bare ``/`` and ``: ``, there is nothing, or the exit code. See
+    Differs: mpi-operator ends with a bare ``/`` and ``: `` if the pod has no details; this ends without them, or with the exit code. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     failed = max(
@@ -86,7 +86,7 @@ def failure_reason(reason: str, text: str, pods: Iterable[Pod]) -> tuple[str, st
 
 
 def _template_patch(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of a pod template: labels and annotations are added to, what chooses a node is replaced."""
+    """Return the merge patch of a pod template: it adds labels and annotations, and replaces scheduling directives."""
     metadata = {
         name: {
             key: text

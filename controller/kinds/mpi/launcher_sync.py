@@ -1,4 +1,4 @@
-"""One look at one job whose launcher is a Job of batch/v1, and what is to be done about it.
+"""What one reconcile does with a job whose launcher is a batch Job.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, syncHandler.
 """
@@ -26,7 +26,7 @@ from controller.policy import gang, replacement
 
 @dataclass(frozen=True, slots=True)
 class LauncherSync:
-    """One look at one job."""
+    """One job, its children, and the status that is built for it."""
 
     kind: LauncherFlavorSpec
     job: MPIJob
@@ -37,12 +37,12 @@ class LauncherSync:
 
     @property
     def desired_workers(self) -> int:
-        """How many workers there shall be."""
+        """The number of workers in the spec."""
         return self.roles[WORKER].replicas if WORKER in self.roles else 0
 
     @property
     def workers(self) -> list[Pod]:
-        """Those that fill a place, by index."""
+        """The workers whose index is in range, sorted by index."""
         return sorted(
             (pod for pod in self.snapshot.pods if pod.index < self.desired_workers), key=lambda pod: pod.index
         )
@@ -61,11 +61,11 @@ class LauncherSync:
         return launcher_job.failed_attempts(self.job, self.snapshot)
 
     def update_counts(self) -> None:
-        """Launchers and workers as they are; once the launcher has ended, workers do not count."""
+        """Set the replica statuses. Workers count only until the launcher has ended."""
         launcher, before = self.launcher, self.builder.before(WORKER) or ReplicaStatus()
-        # A launcher whose pod is another one may have fewer tries behind it than workers were replaced for.
+        # A new launcher pod may have fewer failed attempts than the restarts that are recorded for workers.
         restarts = min(before.restarts or 0, self.failed_attempts) or None
-        # The end of the Job may be known before that of its pod, and a job that is over is not counted again.
+        # The Job may finish before its pod does, and a finished job is not counted again.
         has_ended = launcher is not None and launcher.is_finished
         active = 0 if has_ended else sum(pod.phase == "Running" for pod in self.snapshot.batch_pods)
         launchers = ReplicaStatus(
@@ -93,7 +93,7 @@ class LauncherSync:
         )
 
     def record_end(self) -> bool:
-        """Whether the launcher has, which is the end of the job."""
+        """Record the end of the job if the launcher has ended, and return whether it has."""
         launcher = self.launcher
         if launcher is None or not launcher.is_finished:
             return False
@@ -107,7 +107,7 @@ class LauncherSync:
         return True
 
     def sync_children(self) -> Plan:
-        """Make what is missing, replace what is lost, delete what is too much, and start the launcher when it may start."""
+        """Create missing workers, replace failed ones, delete surplus ones, and start the launcher when it is due."""
         workers, launcher = self.workers, self.launcher
         lost, is_new_eviction = self._workers_to_replace(workers)
         if is_new_eviction:
@@ -139,7 +139,7 @@ class LauncherSync:
         surplus = [pod for pod in self.snapshot.pods if pod.index >= self.desired_workers]
         is_missing_workers = self.kind.creates_workers_first and len(workers) < self.desired_workers
         start = () if is_waiting or is_missing_workers else self._start_launcher(launcher)
-        # Who has the launcher's name is found out before there is a worker, which would hold its GPUs for nothing.
+        # Check the launcher's name before creating workers, which would otherwise hold GPUs in vain.
         name_checks = [] if launcher else [name_check(BATCH_JOBS, launcher_name(self.job))]
         return self.builder.plan(
             create=(
@@ -156,16 +156,16 @@ class LauncherSync:
         )
 
     def observe_legacy_job(self) -> Plan:
-        """Leave all as another operator has made it, until the job ends or is suspended. Its pods are not known here, so not counted."""
+        """Leave the objects of another operator alone until the job ends or is suspended. Its pods are unknown here and not counted."""
         objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
         text = f"another operator has started this job, with {objects}; it goes on so until it ends or is suspended"
         self.builder.tell(Severity.WARNING, MISMATCH, text, once=text)
         return self.builder.plan()
 
     def suspend(self) -> Plan:
-        """No pods while suspended. The launcher's Job is there, and suspended with it.
+        """Delete all pods, and suspend the launcher's Job.
 
-        Differs: under cleanPodPolicy Running mpi-operator keeps workers that have ended, which nobody replaces after the suspension.
+        Differs: under cleanPodPolicy Running mpi-operator keeps workers that have ended, and never replaces them.
         See docs/decisions/0018-mpijob-v2beta1.md.
         """
         self.update_counts()
@@ -174,7 +174,7 @@ class LauncherSync:
         if self.snapshot.pods and not conditions.is_true(
             self.job.status or JobStatus(), ConditionType.SUSPENDED
         ):
-            # Stored before a pod goes: a pass that read nothing of the suspension would make it anew.
+            # Write the status before deleting pods: a reconcile that reads the old status would create them again.
             return self.builder.plan(requeue_after_seconds=0)
         create = [*self._support_objects()]
         if launcher is None:
@@ -183,18 +183,18 @@ class LauncherSync:
             gone = (Doomed(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
             return self.builder.plan(delete=() if launcher.deleting else gone)
         elif not launcher.suspended and not launcher.is_finished:
-            # Begun before the support objects: it must not wait for one of them that is held up.
+            # Suspend the launcher first: it must not wait for a blocked support object.
             create.insert(0, replace(launcher_job.patch(launcher, {"suspend": True}), first=1))
         deletions = _deletions(self.snapshot.pods) + gang.remains(self.options.gang_scheduler, self.snapshot)
         return self.builder.plan(create=tuple(create), delete=deletions)
 
     def clean_up(self) -> Plan:
-        """What is left of a job that is over: workers by policy, the launcher for its TTL, and no group, which may hold quota.
+        """Clean up after a finished job: delete workers by policy, set the launcher's TTL, and delete the PodGroup, which may hold quota.
 
-        A job that the API server would not take leaves nothing: its launcher has not ended, and would look for workers in vain.
+        A job whose children the API server rejected keeps nothing: its launcher has not ended and would wait for workers forever.
 
-        Differs: mpi-operator leaves the group under cleanPodPolicy None, and gives the launcher its TTL from the start, so that it may
-        be gone before it was seen to end. See docs/decisions/0018-mpijob-v2beta1.md.
+        Differs: mpi-operator keeps the PodGroup under cleanPodPolicy None, and sets the launcher's TTL when it creates the launcher, so
+        that the launcher may be deleted before the operator sees it end. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         policy = self.job.spec.policy.clean_pod_policy
         leaving: list[Pod] = []
@@ -216,12 +216,12 @@ class LauncherSync:
         )
 
     def _workers_to_replace(self, workers: Sequence[Pod]) -> tuple[list[Pod], bool]:
-        """Failed workers to replace now, and whether the status has to tell of them first.
+        """Return the failed workers to replace now, and whether the status must record an eviction first.
 
-        One that was evicted is replaced, after a pause if it was evicted before; any other when the launcher tries again, which would find
-        nobody there.
+        An evicted worker is replaced, after a back-off if it was evicted before. Any other failed worker is replaced when the launcher
+        is retried.
 
-        Differs: mpi-operator replaces none. See docs/decisions/0018-mpijob-v2beta1.md.
+        Differs: mpi-operator replaces no workers. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         failed = [pod for pod in workers if pod.phase == "Failed"]
         evicted = _evicted(workers)
@@ -239,12 +239,12 @@ class LauncherSync:
         return [pod for pod in evicted if not replacement.wait_seconds(failures, pod, now)], False
 
     def _is_waiting_for_workers(self, launcher: BatchJob | None) -> bool:
-        """Whether the launcher waits for its workers, and has not been started."""
+        """Return whether the launcher has not started and waits for its workers."""
         is_idle = launcher is None or launcher.suspended
         return is_idle and self.kind.should_wait_for_workers(self.job, self.options)
 
     def _pending_probes(self, workers: Sequence[Pod]) -> list[Knock]:
-        """The workers that are up by their own word, have an address, and have not been asked."""
+        """Return probes of the workers that are ready, have an address, and have not answered yet."""
         if self.kind.worker_probe is None or not self.options.mpi_ssh_check:
             return []
         unprobed = [
@@ -282,7 +282,7 @@ class LauncherSync:
         return self._with_gang(self.kind.worker_pod(self.job, self.roles, index, self.options))
 
     def _start_launcher(self, launcher: BatchJob | None) -> Iterable[Child]:
-        """The launcher, or what lets one that is suspended run where the spec now says."""
+        """Return the launcher, or the patches that resume a suspended one with the scheduling directives of the current spec."""
         if launcher is None:
             return [self._new_launcher(suspended=False)]
         if launcher.deleting or not launcher.suspended:
@@ -311,13 +311,13 @@ class LauncherSync:
         return gang.enlisted(scheduler, self.job.metadata.name, body) if scheduler else body
 
     def _report_missing_workers(self, workers: Sequence[Pod], init_failures: str) -> float | None:
-        """Say which workers the launcher waits for, if it is late, and what is known of why; the seconds until it is."""
+        """Report the missing workers and the known causes if they are late; else return the seconds until they are."""
         late_in = hosts.seconds_until_late(self.builder.status, self.builder.now)
         if late_in > 0:
             return late_in
         unready = {probe.uid for probe in self._pending_probes(workers)}
         up = {pod.index for pod in hosts.ready_workers(workers) if pod.uid not in unready}
-        if not self.snapshot.is_held_up:  # which is why they are missing, and is said instead
+        if not self.snapshot.is_held_up:  # a blocked job reports why instead
             self.builder.waits_for(
                 f"{hosts.missing_workers_message(self.job, up, self.desired_workers)} {init_failures}".rstrip()
             )

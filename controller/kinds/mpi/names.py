@@ -1,4 +1,4 @@
-"""What the children of an MPIJob are called, in every flavor."""
+"""The names of an MPIJob's children, the same in every flavor."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ def worker_name(job: MPIJob, index: int) -> str:
 
 
 def worker_index(job: str, pod: str) -> int | None:
-    """The index of the worker of that name; None if the job has no pod of such a name."""
+    """Return the index in the name of a worker pod; None if the name is not one of this job's workers."""
     text = pod.removeprefix(f"{job}-{WORKER.lower()}-")
     index = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
     return index if index is not None and pod == child_name(job, WORKER.lower(), index) else None
@@ -29,5 +29,5 @@ def config_name(job: MPIJob) -> str:
 
 
 def slots(job: MPIJob) -> int:
-    """Ranks that one host may run."""
+    """Return how many ranks one host can run."""
     return 1 if job.spec.slots_per_worker is None else job.spec.slots_per_worker

@@ -1,6 +1,6 @@
-"""The rights of a launcher that starts ranks by ``kubectl exec``: a ServiceAccount, a Role and the RoleBinding between them.
+"""The ServiceAccount, Role and RoleBinding of a launcher that starts ranks by ``kubectl exec``.
 
-The Role names pods, and only those that are known to be the job's own: a pod of somebody else may bear the name of a worker.
+The Role names only pods that the job owns: a foreign pod may have the name of a worker.
 
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go, newLauncherRole.
 """
@@ -18,11 +18,11 @@ from controller.domain import Child, Event, Role, Severity, Upkeep
 from controller.kinds.mpi.names import launcher_name
 
 _RBAC_ERROR = re.compile(r'"(serviceaccounts|roles|rolebindings)"|attempting to grant RBAC')
-"""In what the API server says; what it says of quotas and policies is another matter."""
+"""Matches RBAC errors of the API server, but not errors of quotas and policies."""
 
 
 def missing_rights_event(message: str) -> Event | None:
-    """What is told where the controller may not hand rights on."""
+    """Return the event for an error that shows that the controller lacks the rights to grant; None for other errors."""
     if not _RBAC_ERROR.search(message):
         return None
     text = f"{message}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
@@ -30,17 +30,17 @@ def missing_rights_event(message: str) -> Event | None:
 
 
 def account_name(job: MPIJob, launcher: Role) -> str:
-    """The account that the launcher runs as: its template's, else one of its own."""
+    """Return the launcher's ServiceAccount: that of its template, else one that is created for it."""
     spec = launcher.template.get("spec") or {}
     return str(spec.get("serviceAccountName") or "") or launcher_name(job)
 
 
 def rules(pods: Sequence[str]) -> list[dict[str, Any]]:
-    """What kubectl asks for to run something in one of those pods; without pods, nothing.
+    """Return the rules that let kubectl run commands in these pods; without pods, none.
 
-    ``get`` of ``pods/exec`` is what the API server asks of a WebSocket, which kubectl tries first.
+    The API server requires ``get`` of ``pods/exec`` for WebSockets, which kubectl tries first.
 
-    Differs: the original lets the launcher read every pod of the namespace, and without workers run anything in each of them. See
+    Differs: the original lets the launcher read every pod of the namespace, and without workers run commands in each of them. See
     docs/decisions/0020-mpijob-v1.md.
     """
     if not pods:
@@ -53,9 +53,9 @@ def rules(pods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def account(owner: Resource, job: MPIJob, launcher: Role) -> Child:
-    """The launcher's ServiceAccount. One that the template names is taken as it is, whoever it belongs to.
+    """Return the launcher's ServiceAccount. An account that the template names is used unchanged, whoever owns it.
 
-    Differs: the original takes any account, though the user did not name it. See docs/decisions/0020-mpijob-v1.md.
+    Differs: the original uses any account of that name, even if the template does not name it. See docs/decisions/0020-mpijob-v1.md.
     """
     name = account_name(job, launcher)
     own = own_account(owner, job)
@@ -66,14 +66,14 @@ def account(owner: Resource, job: MPIJob, launcher: Role) -> Child:
 
 
 def own_account(owner: Resource, job: MPIJob) -> Child:
-    """The account of a launcher that nobody named one for."""
+    """Return the ServiceAccount of a launcher whose template names none."""
     name = launcher_name(job)
     body = partial(_body, SERVICE_ACCOUNTS, owner, job, name, {})
     return Child(SERVICE_ACCOUNTS, name, body, Upkeep.EQUAL, first=1, lasting=True, version=name)
 
 
 def role(owner: Resource, job: MPIJob, pods: Sequence[str], upkeep: Upkeep = Upkeep.EQUAL) -> Child:
-    """The right to run ranks in those pods. One that is only kept is changed if it is there: so it can be taken away."""
+    """Return the Role that allows ranks in these pods. It can be updated without being created, to revoke rights."""
     name = launcher_name(job)
     body = partial(_body, ROLES, owner, job, name, {"rules": rules(pods)})
     version = str(hash(tuple(pods)))
@@ -81,7 +81,7 @@ def role(owner: Resource, job: MPIJob, pods: Sequence[str], upkeep: Upkeep = Upk
 
 
 def binding(owner: Resource, job: MPIJob, account: str) -> Child:
-    """Gives that right to the launcher's account. It comes after the Role: nobody may bind what is not there."""
+    """Return the RoleBinding of the launcher's account. It is created after the Role, which must exist."""
     subject = {"kind": SERVICE_ACCOUNTS.kind, "name": account, "namespace": job.metadata.namespace}
     role_ref = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": launcher_name(job)}
     name = launcher_name(job)

@@ -1,6 +1,6 @@
-"""The pods of jobs whose ranks are started by ssh: the template, overlaid by what makes it a launcher or a worker.
+"""The pods of jobs that start ranks by ssh: the user's template with the additions for a launcher or a worker.
 
-Templates are never changed; what is built shares their parts.
+Templates are never modified; the results share parts of them.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newWorker and newLauncherPodTemplate.
 """
@@ -27,7 +27,7 @@ _SSH, _CONFIG = "ssh-auth", "mpi-job-config"
 
 
 def worker(job: MPIJob, roles: Roles, index: int, options: Options) -> dict[str, Any]:
-    """One worker pod: the template, with an ssh server for a command if it has none.
+    """Return one worker pod. It runs an ssh server, unless its template has a command.
 
     Differs: the search domain is that of ``--cluster-domain``. See docs/decisions/0018-mpijob-v2beta1.md.
     """
@@ -52,7 +52,7 @@ def worker(job: MPIJob, roles: Roles, index: int, options: Options) -> dict[str,
 
 
 def launcher(job: MPIJob, roles: Roles, options: Options) -> dict[str, Any]:
-    """The launcher's pod template. It names the job as its owner, as the original's does, which means nothing there."""
+    """Return the launcher's pod template. Its owner reference has no effect; the original sets it."""
     role = roles[LAUNCHER]
     volumes = [_keys_volume(job, role), _config_volume(job)]
     mounts = [_keys_mount(job), {"name": _CONFIG, "mountPath": CONFIG_PATH}]
@@ -68,9 +68,9 @@ def secret_name(job: MPIJob) -> str:
 
 
 def main_container_index(role: Role) -> int:
-    """Which container runs MPI: the one that kubectl takes by default, by annotation, else the first.
+    """Return the index of the container that runs MPI: kubectl's default container by annotation, else the first.
 
-    Differs: mpi-operator always takes the first. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: mpi-operator always uses the first. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     annotations = (role.template.get("metadata") or {}).get("annotations") or {}
     containers = role.template["spec"]["containers"]
@@ -86,9 +86,9 @@ def _spec(
     volumes: Sequence[Mapping[str, Any]],
     mounts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The template's pod spec under that host name, its main container with those variables and mounts after its own.
+    """Return the template's pod spec with this host name. The main container gets the variables and mounts after its own.
 
-    Differs: a variable for MPI that the user has set is theirs. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: variables of MPI that the user has set are kept. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     spec, at = role.template["spec"], main_container_index(role)
     containers = list(spec["containers"])
@@ -133,11 +133,11 @@ def _labels(job: MPIJob, role: Role, index: int | None) -> dict[str, str]:
 
 
 def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, Any]:
-    """The key pair under the names that ssh looks for, or what lets its owner in.
+    """Return the volume with the key pair under the file names that ssh expects; without ``private``, the public key alone.
 
-    ssh takes no key of its own user's that others may read, and a user who is not root cannot read one that only root may.
+    ssh rejects a private key that others can read, and only root can read a key with root's permissions.
 
-    Differs: mpi-operator knows root by the very text /root/.ssh. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: mpi-operator detects root by the exact path /root/.ssh. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     items = [
         *([{"key": PRIVATE, "path": "id_rsa"}] if private else []),
@@ -150,7 +150,7 @@ def _keys_volume(job: MPIJob, role: Role, *, private: bool = True) -> dict[str, 
 
 
 def _user(role: Role) -> Any:
-    """The user that the main container runs as, None if only its image knows."""
+    """Return the user ID of the main container; None if its image sets the user."""
     spec = role.template["spec"]
     context = spec["containers"][main_container_index(role)].get("securityContext") or {}
     return context.get("runAsUser", (spec.get("securityContext") or {}).get("runAsUser"))

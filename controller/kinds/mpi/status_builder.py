@@ -1,4 +1,4 @@
-"""A status being rewritten in the words of mpi-operator, which are not training-operator's.
+"""Builds the status of an MPIJob with the reasons and messages of mpi-operator.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller_status.go.
 """
@@ -15,11 +15,11 @@ from controller.domain import Count, Event, Severity
 from controller.kind.draft import Draft, Named
 
 MAX_MESSAGE_BYTES = 1024
-"""Bytes, as the API server takes them."""
+"""The longest event message that the API server accepts."""
 
 
 class MPIStatusBuilder(Draft):
-    """What the status of one job with a launcher shall become."""
+    """Builds the status of one job whose launcher is a batch Job."""
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:
         super().__init__(kind, job, now)
@@ -27,13 +27,13 @@ class MPIStatusBuilder(Draft):
 
     @property
     def is_invalid(self) -> bool:
-        """Failed since it, or a child of it, cannot be made as it is written."""
+        """Whether the job failed because its spec, or that of a child, is invalid."""
         failed = conditions.find(self.status.conditions or (), ConditionType.FAILED)
         return failed is not None and failed.reason == "MPIJobFailedValidation"
 
     @property
     def is_over(self) -> bool:
-        """Finished, and since when is known. A failure without that was none: mpi-operator says so of an evicted worker."""
+        """Whether the job has finished and has a completion time. mpi-operator marks evicted workers as failures without one."""
         return conditions.is_finished(self.status) and self.status.completion_time is not None
 
     @override
@@ -73,9 +73,11 @@ class MPIStatusBuilder(Draft):
         self.restarting(f"MPIJob {self._name} is restarting.")
 
     def workers_evicted(self, text: str, delayed: str) -> bool:
-        """Workers are gone that were wanted, and will be replaced, those that are ``held`` later; whether that is news.
+        """Record that workers were evicted and will be replaced, and return whether this changes the condition.
 
-        Differs: mpi-operator calls that a failure, and goes on all the same. See docs/decisions/0018-mpijob-v2beta1.md.
+        ``delayed`` describes the replacements that wait for a back-off.
+
+        Differs: mpi-operator sets Failed, and continues all the same. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         changed = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
         if changed:
@@ -85,7 +87,7 @@ class MPIStatusBuilder(Draft):
         return changed
 
     def launcher_completed(self, at: datetime) -> None:
-        """The launcher has done its work."""
+        """Record that the launcher succeeded."""
         text = f"MPIJob {self._name} successfully completed."
         self.status.completion_time = at.replace(microsecond=0)
         self._remove_failed_condition()
@@ -95,7 +97,7 @@ class MPIStatusBuilder(Draft):
             self.counted.append(Count.SUCCESSFUL)
 
     def launcher_failed(self, reason: str, text: str) -> None:
-        """The launcher has failed for good; that is told under the reason its Job gives."""
+        """Record that the launcher failed for good, with the reason that its Job gives."""
         self._complete()
         self._remove_failed_condition()
         self._set_never_running()
@@ -106,11 +108,11 @@ class MPIStatusBuilder(Draft):
         self.counted.append(Count.FAILED)
 
     def invalid(self, text: str) -> None:
-        """The job cannot be run as it is written.
+        """Record that the spec is invalid.
 
-        Differs: mpi-operator sets no condition, so that nobody sees it fail. See docs/decisions/0018-mpijob-v2beta1.md.
+        Differs: mpi-operator sets no condition. See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        super().created()  # without the event, as there
+        super().created()  # without the event, as in mpi-operator
         self.tell(Severity.WARNING, "ValidationError", _truncated(text), once=text)
         if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
             self.counted.append(Count.FAILED)
@@ -126,7 +128,7 @@ class MPIStatusBuilder(Draft):
         self._set(ConditionType.RUNNING, FALSE, "Running", text, self.status.completion_time)
 
     def _remove_failed_condition(self) -> None:
-        """What mpi-operator has said of an evicted worker was not the end."""
+        """Remove the Failed condition that mpi-operator sets for an evicted worker."""
         kept = [
             condition for condition in self.status.conditions or () if condition.type != ConditionType.FAILED
         ]
@@ -134,7 +136,7 @@ class MPIStatusBuilder(Draft):
 
 
 def _truncated(text: str) -> str:
-    """The text as mpi-operator shortens it."""
+    """Shorten the text as mpi-operator does."""
     raw = text.encode()
     return (
         text

@@ -1,7 +1,7 @@
 """MPIJobs as training-operator 1.9 runs them: a launcher pod that starts ranks in worker pods by ``kubectl exec``.
 
-First come the launcher's account, the ConfigMap, a Role without a right, and the workers; the right to run something in them, and the
-launcher, when every worker is known to be the job's own. What the spec says is read in ``v1spec``, the pods are in ``v1pods``.
+The launcher's account, the ConfigMap, an empty Role, and the workers are created first. When the job owns all of its workers, the Role gets
+its rules and the launcher is created. ``v1spec`` reads the spec, ``v1pods`` builds the pods.
 
 Source: training-operator 1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
@@ -38,7 +38,7 @@ from controller.policy import gang
 
 
 def _write_event(verb: str, kind: str, name: str) -> Event | None:
-    """The original tells of pods alone, and of a launcher by a reason that says more than it knows."""
+    """Return the event for a pod that was created or deleted; the original has none for other objects."""
     if verb == "Delete":
         return Event(Severity.NORMAL, "SuccessfulDeletePod", f"Deleted pod: {name}")
     if name.endswith("-launcher"):
@@ -52,7 +52,7 @@ def _name_conflict(kind: str, name: str) -> Event:
 
 
 class V1Kind(Quiet):
-    """What the engine asks of a kind, for these jobs."""
+    """The kind of v1 MPIJobs."""
 
     resource = OWNER
     model = MPIJob
@@ -80,7 +80,7 @@ class V1Kind(Quiet):
         return job.model_copy(update={"spec": spec})
 
     def place(self, job: str, row: Owned) -> Place | None:
-        """By name alone: the label of a launcher's index is the user's, if there is one."""
+        """Match by name alone: the index label of a launcher may come from the user."""
         if row.name == f"{job}-launcher":
             return LAUNCHER.lower(), 0
         index = worker_index(job, row.name)
@@ -100,7 +100,7 @@ class V1Kind(Quiet):
         yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
 
     def may_make(self, job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
-        """The launcher comes when all workers are there; when all are up if that is asked for."""
+        """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
         if role.name == WORKER:
             return True
         workers = self._workers(job, snapshot)
@@ -113,7 +113,7 @@ class V1Kind(Quiet):
         return () if has_launcher or not hosts.should_wait_for_workers(job, options) else (LAUNCHER,)
 
     def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
-        """What a launcher needs. A gang that waits for its turn has none of it."""
+        """Return the support objects of the launcher; none while the gang waits to be admitted."""
         if gang.is_waiting(options.gang_scheduler, snapshot):
             return
         roles = self.roles(job)
@@ -132,7 +132,7 @@ class V1Kind(Quiet):
         yield rbac.role(OWNER, job, granted)
         yield rbac.binding(OWNER, job, rbac.account_name(job, launcher))
         if desired and not snapshot.pods:
-            # The other names are taken by now, or found to be: this one would be found to be only with all workers made.
+            # All other names are checked by now. Check this one before the workers are created.
             yield name_check(PODS, launcher_name(job))
 
     def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
@@ -142,25 +142,25 @@ class V1Kind(Quiet):
         return min((delay for delay in (more_in, late_in) if delay and delay > 0), default=more_in)
 
     def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
-        """Also while pods do not start because an init container fails."""
+        """Describe the missing workers and the pods whose init containers fail."""
         missing = (
             self._missing(job, snapshot, options) if hosts.seconds_until_late(job.status, now) <= 0 else ""
         )
         return f"{missing} {hosts.init_failures_message(snapshot.pods)}".strip()
 
     def _missing(self, job: MPIJob, snapshot: Snapshot, options: Options) -> str:
-        """The workers that the launcher waits for, if it does."""
+        """Name the workers that the launcher waits for; empty if it waits for none."""
         if not self.later(job, snapshot, options):
             return ""
         up = {pod.index for pod in hosts.ready_workers(self._workers(job, snapshot))}
         return hosts.missing_workers_message(job, up, v1spec.workers(self.roles(job)))
 
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
-        """No right: pods of those names may be somebody else's, once the job's own are gone."""
+        """Revoke the Role's rules: foreign pods may get the workers' names after these are deleted."""
         return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
-        """A pod that terminates still runs; workers count for nothing once the launcher has finished."""
+        """Count terminating pods as active. Workers do not count after the launcher has finished."""
         adjusted = {
             name: replace(
                 count, active=count.active + count.leaving, failed=count.failed - count.leaving, leaving=0
@@ -172,9 +172,9 @@ class V1Kind(Quiet):
         return {name: count if name == LAUNCHER or not over else Counts() for name, count in adjusted.items()}
 
     def judge(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-        """The launcher decides; a failed pod fails the job, unless its policy is ExitCode.
+        """Return the verdict: the launcher decides, and a failed pod fails the job unless its policy is ExitCode.
 
-        Differs: the original walks the roles in random order, so that a failed worker may win over a launcher that has succeeded. See
+        Differs: the original iterates the roles in random order, so that a failed worker may override a launcher that succeeded. See
         docs/decisions/0020-mpijob-v1.md.
         """
         name = job.metadata.name
@@ -194,7 +194,7 @@ class V1Kind(Quiet):
         return Verdict(running, failed=failed, restarting=restarting, reason="MPIJobFailed")
 
     def _workers(self, job: MPIJob, snapshot: Snapshot) -> list[Pod]:
-        """The workers that are there, are the job's own and fill a place, by index."""
+        """Return the workers that the job owns and whose index is in range, sorted by index."""
         desired = v1spec.workers(self.roles(job))
         found = (pod for pod in snapshot.pods if pod.role == WORKER.lower() and pod.index < desired)
         return sorted(found, key=lambda pod: pod.index)

@@ -1,7 +1,7 @@
-"""MPIJobs of v1alpha2, as the MPI Operator of 2020 ran them: a batch Job launches, workers restart for ever.
+"""MPIJobs of v1alpha2, as the MPI Operator of 2020 ran them: the launcher is a batch Job, workers always restart.
 
-Ranks are started by ``kubectl exec`` as in v1, for Open MPI, Intel MPI and MPICH. Workers are pods like those of the other flavors;
-they were a StatefulSet's.
+Ranks are started by ``kubectl exec`` as in v1, for Open MPI, Intel MPI and MPICH. Workers are pods as in the other flavors, not a
+StatefulSet as in the original.
 
 Source: mpi-operator 0.3, pkg/controllers/v1alpha2/mpi_job_controller.go.
 """
@@ -25,7 +25,7 @@ from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, w
 
 OWNER: Final = Flavor.V1ALPHA2.resource
 DEFAULT_BACKOFF_LIMIT: Final = 6
-"""Failures of a launcher that nobody has set a limit for."""
+"""How often a launcher is retried by default."""
 
 OPEN_MPI: Final = "OpenMPI"
 CONTROLLER: Final = "mpi-operator"
@@ -47,17 +47,17 @@ _OPEN_MPI_5_VARIABLES = ("PRTE_MCA_plm_ssh_agent", "PRTE_MCA_prte_default_hostfi
 
 
 def distribution(job: MPIJob) -> str:
-    """Which MPI it is; every other word means Open MPI, as no word does."""
+    """Return the MPI implementation. An unknown or empty value means Open MPI."""
     distribution = job.spec.mpi_distribution or ""
     return distribution if distribution in _VARIABLES else OPEN_MPI
 
 
 def run_policy(job: MPIJob) -> RunPolicy:
-    """The run policy with what stands beside it: the field of its own wins for cleaning up, that of the run policy for limits.
+    """Return the run policy, completed from the fields of the spec. ``spec.cleanPodPolicy`` wins; for limits the run policy wins.
 
-    Workers never end by themselves, so those that run are all.
+    Workers never end by themselves, so cleanPodPolicy Running means All.
 
-    Differs: the original takes no other word on cleaning up than the field of its own, and no notice of a queue. See
+    Differs: the original reads only ``spec.cleanPodPolicy``, and has no ``suspend`` or ``managedBy``. See
     docs/decisions/0021-mpijob-v1alpha2.md.
     """
     spec, given = job.spec, job.spec.policy
@@ -74,9 +74,9 @@ def run_policy(job: MPIJob) -> RunPolicy:
 
 
 def roles(job: MPIJob) -> Roles:
-    """As in v1, but for restarts: a launcher is tried again unless it says Never, workers always.
+    """Return the roles of v1 with other restart policies: a launcher is retried unless its policy is Never, workers always restart.
 
-    Differs: without workers the original crashes. See docs/decisions/0021-mpijob-v1alpha2.md.
+    Differs: the original crashes without workers. See docs/decisions/0021-mpijob-v1alpha2.md.
     """
     specs = job.spec.mpi_replica_specs or {}
     is_final = LAUNCHER in specs and specs[LAUNCHER].restart_policy == RestartPolicy.NEVER
@@ -92,7 +92,7 @@ def normal(job: MPIJob) -> MPIJob:
 
 
 def data(job: MPIJob, order: Iterable[int]) -> dict[str, str]:
-    """What the ConfigMap holds; no list of those that run, which nobody read then."""
+    """Return the data of the ConfigMap. It has no host discovery script, as in the original."""
     names = (worker_name(job, index) for index in order)
     is_open = distribution(job) == OPEN_MPI
     return {
@@ -102,7 +102,7 @@ def data(job: MPIJob, order: Iterable[int]) -> dict[str, str]:
 
 
 def env(job: MPIJob, launcher: Role) -> Iterator[tuple[str, str]]:
-    """The launcher's variables; those for Open MPI 5 are left to the user where he has set them."""
+    """Return the launcher's variables. Variables of Open MPI 5 that the user has set are kept."""
     given = execpods.set_by_user(launcher)
     yield from (
         variable
@@ -114,7 +114,7 @@ def env(job: MPIJob, launcher: Role) -> Iterator[tuple[str, str]]:
 
 
 def pod_labels(job: MPIJob, role: str) -> dict[str, str]:
-    """The labels of 2020, and those that every pod of a job has today. ``role`` is in lower case."""
+    """Return the labels of the original and those of all kinds. ``role`` is in lower case."""
     return {
         "group_name": "kubeflow.org",
         "mpi_job_name": job.metadata.name,
@@ -133,7 +133,7 @@ def worker_body(job: MPIJob, given: Roles, index: int, _: Options) -> dict[str, 
 
 
 def launcher_template(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
-    """The pod template of the launcher, which runs as the account of its own, whatever the template says."""
+    """Return the pod template of the launcher. It always runs as its own ServiceAccount."""
     role = given[LAUNCHER]
     account, image = launcher_name(job), options.mpi_kubectl_delivery_image
     spec = execpods.launcher(job, role, account, list(env(job, role)), image, _FILES)
@@ -147,7 +147,7 @@ def launcher_template(job: MPIJob, given: Roles, options: Options) -> dict[str, 
 def support_objects(
     job: MPIJob, given: Roles, snapshot: Snapshot, _: datetime, __: Options
 ) -> Iterator[Child]:
-    """What a launcher needs: an account, the lists of hosts, and the right to run ranks, on workers that are the job's own."""
+    """Return the ServiceAccount, ConfigMap, Role and RoleBinding of the launcher. The Role covers only workers that the job owns."""
     desired = v1spec.workers(given)
     workers = sorted((pod for pod in snapshot.pods if pod.index < desired), key=lambda pod: pod.index)
     own = [pod.name for pod in workers]
@@ -163,13 +163,13 @@ def support_objects(
 
 
 def legacy_workers(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
-    """The StatefulSet of the original, which has not marked its launcher as one is marked here."""
+    """Return the original's StatefulSet if the original created the launcher, which then has no role label."""
     is_ours = launcher.role == LAUNCHER.lower()
     return () if is_ours else (Doomed(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
 
 
 def idle_support_objects(job: MPIJob) -> Iterable[Child]:
-    """No right: pods of the workers' names may be somebody else's by then."""
+    """Revoke the Role's rules: foreign pods may get the workers' names."""
     return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
 
 

@@ -22,9 +22,9 @@ _FILES = (kubexec.AGENT, kubexec.HOSTFILE, kubexec.DISCOVERY)
 
 
 def env(launcher: Role) -> Iterator[tuple[str, str]]:
-    """The launcher's variables, in the original's order; those for Open MPI 5 come last.
+    """Return the launcher's variables in the original's order; those of Open MPI 5 come last.
 
-    Differs: Open MPI 5 knows none of the original's, and runs every rank on the launcher. See docs/decisions/0020-mpijob-v1.md.
+    Differs: Open MPI 5 ignores the original's variables and runs every rank on the launcher. See docs/decisions/0020-mpijob-v1.md.
     """
     agent, hostfile = f"{execpods.CONFIG_PATH}/{kubexec.AGENT}", f"{execpods.CONFIG_PATH}/{kubexec.HOSTFILE}"
     given = execpods.set_by_user(launcher)

@@ -1,4 +1,4 @@
-"""What the spec of a v1 MPIJob says, with the defaults of training-operator, and what its ConfigMap is to hold for it.
+"""The spec of a v1 MPIJob with the defaults and validation of training-operator, and the data of its ConfigMap.
 
 Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/mpi_defaults.go and mpi_validation.go.
 """
@@ -20,13 +20,13 @@ _CONTAINER_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def run_policy(job: MPIJob) -> RunPolicy:
-    """The run policy, with the older of the two fields for cleaning up where the newer says nothing."""
+    """Return the run policy; ``spec.cleanPodPolicy`` applies if the run policy has none."""
     given = job.spec.policy
     return given.model_copy(update={"clean_pod_policy": given.clean_pod_policy or job.spec.clean_pod_policy})
 
 
 def roles(job: MPIJob) -> Roles:
-    """Names count as they are written. There is one launcher, and there are no workers unless the spec says how many."""
+    """Return the roles with their defaults: one launcher, no workers. Role names are case-sensitive."""
     given = job.spec.mpi_replica_specs or {}
     return {
         name: Role(
@@ -46,11 +46,11 @@ def workers(roles: Roles) -> int:
 
 
 def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
-    """Why the job cannot be run.
+    """Return why the job is invalid.
 
-    Differs: the original tries for ever, and never looks at restart policies. See docs/decisions/0020-mpijob-v1.md.
+    Differs: the original retries forever, and does not check restart policies. See docs/decisions/0020-mpijob-v1.md.
     """
-    if len(job.metadata.name) > LONGEST_NAME:  # a label of all that the job has; no Service is named after it
+    if len(job.metadata.name) > LONGEST_NAME:  # the value of a label; no Service has this name
         text = f"must be no more than {LONGEST_NAME} characters"
         yield Problem("metadata.name", f'Invalid value: "{shortened(job.metadata.name, 64)}": {text}')
     specs, path = job.spec.mpi_replica_specs, "spec.mpiReplicaSpecs"
@@ -82,7 +82,7 @@ def problems(job: MPIJob, options: Options) -> Iterator[Problem]:
 
 
 def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Iterator[Problem]:
-    """More workers than may be asked for, or than fit into the list of hosts."""
+    """Reject more replicas than the limit, or more workers than the lists of hosts can contain."""
     total = sum(role.replicas for role in given.values())
     if total > options.max_replicas:
         yield Problem(path, f"Invalid value: {total} replicas: must be at most {options.max_replicas}")
@@ -93,7 +93,7 @@ def size_problems(job: MPIJob, given: Roles, options: Options, path: str) -> Ite
 
 
 def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[int]) -> dict[str, str]:
-    """What the ConfigMap holds with the workers in that order, while those of them run."""
+    """Return the data of the ConfigMap for workers in this order, of which ``running`` are listed for discovery."""
     up = (worker_name(job, index) for index in running)
     return {
         kubexec.HOSTFILE: kubexec.hostfile(kubexec.hosts(job, launcher, order), slots(job)),
@@ -103,6 +103,6 @@ def data(job: MPIJob, launcher: Role, order: Iterable[int], running: Iterable[in
 
 
 def _first_container(template: Mapping[str, Any]) -> str:
-    """The one that is equipped, and whose exit code counts."""
+    """Return the name of the container that runs MPI and whose exit code counts."""
     containers: Sequence[Mapping[str, Any]] = (template.get("spec") or {}).get("containers") or ({},)
     return str(containers[0].get("name") or "")

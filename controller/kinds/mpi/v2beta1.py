@@ -35,12 +35,12 @@ from controller.kinds.mpi.variables import HOSTFILE, INTEL, MPICH, OPEN_MPI, imp
 
 _SEPARATORS = {OPEN_MPI: " slots=", INTEL: ":", MPICH: ":"}
 SSH_PORTS: Final = (22, 2222)
-"""Root's, and that of the images for other users."""
+"""The port for root, and the port of images for other users."""
 _QUEUE = "scheduling.volcano.sh/queue-name"
 
 
 def roles(job: MPIJob) -> Roles:
-    """Names count as they are written; the number of workers has to be said.
+    """Return the roles with their defaults. Role names are case-sensitive; the number of workers has no default.
 
     Source: mpi-operator 0.8, pkg/apis/kubeflow/v2beta1/default.go.
     """
@@ -59,7 +59,7 @@ def roles(job: MPIJob) -> Roles:
 
 
 def normal(job: MPIJob) -> MPIJob:
-    """With the scheduling policy filled in from where else it may be said.
+    """Complete the scheduling policy from the queue annotation and the priority classes of templates.
 
     Source: mpi-operator 0.8, pkg/controller/podgroup.go.
     """
@@ -78,7 +78,7 @@ def normal(job: MPIJob) -> MPIJob:
 
 
 def all_problems(job: MPIJob, options: Options) -> Iterator[Problem]:
-    """Why the job cannot be run: what mpi-operator refuses, and lists of hosts that no ConfigMap holds."""
+    """Return why the job is invalid: by mpi-operator's rules, or because a ConfigMap cannot contain its lists of hosts."""
     yield from problems(job, roles, options)
     given = roles(job)
     workers = given[WORKER].replicas if WORKER in given else 0
@@ -88,9 +88,9 @@ def all_problems(job: MPIJob, options: Options) -> Iterator[Problem]:
 
 
 def should_wait_for_workers(job: MPIJob, options: Options) -> bool:
-    """Whether the launcher starts only once all workers are up.
+    """Return whether the launcher starts only when all workers are ready.
 
-    Differs: mpi-operator asks only when it makes the launcher, so that a job which was suspended does not wait. See
+    Differs: mpi-operator waits only before it creates the launcher, not when a suspended job is resumed. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     return hosts.should_wait_for_workers(
@@ -99,7 +99,7 @@ def should_wait_for_workers(job: MPIJob, options: Options) -> bool:
 
 
 def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Knock:
-    """A worker's ssh server says so at one of the ports that images use, or at the one that the template calls ssh."""
+    """Return the probe for an ssh banner, at a port that the template names ssh and at the ports that images use."""
     ports = (
         roles[WORKER].template["spec"]["containers"][main_container_index(roles[WORKER])].get("ports") or ()
     )
@@ -108,7 +108,7 @@ def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Knock:
 
 
 def created_note(job: MPIJob, roles: Roles) -> str:
-    """What follows that the job is created."""
+    """Return the note for a job whose ranks all run beside the launcher."""
     if WORKER in roles or job.spec.run_launcher_as_worker:
         return ""
     return (
@@ -119,9 +119,9 @@ def created_note(job: MPIJob, roles: Roles) -> str:
 def support_objects(
     job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options: Options
 ) -> Iterator[Child]:
-    """The Service that gives the pods their names, the lists of hosts, and the keys.
+    """Return the Service, the ConfigMap with the lists of hosts, and the Secret with the keys.
 
-    Somebody may have deleted them: they are looked at for each spec, and for each try of the launcher.
+    They are checked again for each generation and for each attempt of the launcher.
     """
     name = job.metadata.name
     attempt_version = f"{job.metadata.generation}/{failed_attempts(job, snapshot)}"
@@ -148,9 +148,9 @@ def support_objects(
 
 
 def service(job: MPIJob) -> dict[str, Any]:
-    """The headless Service of all pods.
+    """Return the headless Service of all pods.
 
-    Differs: names resolve before pods are ready, since ssh tries a connection again but not a name. See
+    Differs: names resolve before pods are ready, since ssh retries connections but not name lookups. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     selector = {labels.OPERATOR_NAME: CONTROLLER, labels.JOB_NAME: job.metadata.name}
@@ -159,9 +159,9 @@ def service(job: MPIJob) -> dict[str, Any]:
 
 
 def config(job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options: Options) -> dict[str, str]:
-    """The lists of hosts: all that there shall be, and those that are up.
+    """Return the lists of hosts: all workers of the spec, and those that are ready.
 
-    Differs: mpi-operator lists pods that run, though they may not answer yet or are going, worker 10 before worker 2. See
+    Differs: mpi-operator lists running pods even if they are not ready or are terminating, worker 10 before worker 2. See
     docs/decisions/0018-mpijob-v2beta1.md.
     """
     desired = roles[WORKER].replicas if WORKER in roles else 0
@@ -174,7 +174,7 @@ def config(job: MPIJob, roles: Roles, snapshot: Snapshot, now: datetime, options
 
 
 def host_lists(job: MPIJob, options: Options, order: Iterable[int], up: Iterable[int]) -> dict[str, str]:
-    """What the ConfigMap holds with the workers in that order, while those of them are up."""
+    """Return the data of the ConfigMap for workers in this order, of which ``up`` are listed for discovery."""
     separator = f"{_SEPARATORS[implementation(job)]}{slots(job)}"
     first = [launcher_name(job)] if job.spec.run_launcher_as_worker else []
     hostfile = (*first, *(worker_name(job, index) for index in order))
@@ -200,15 +200,15 @@ def _secret_problem(found: Mapping[str, Any]) -> str:
 
 
 def address(job: MPIJob, pod: str, options: Options) -> str:
-    """The name that the pod's address is found by."""
+    """Return the DNS name of the pod."""
     domain = f".{options.cluster_domain}" if options.cluster_domain else ""
     return f"{pod}.{job.metadata.name}.{job.metadata.namespace}.svc{domain}"
 
 
 def _object(resource: Resource, job: MPIJob, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of the job, with the label that it is watched by; Secrets are not.
+    """Return an object of the job. All but Secrets have the label that informers select.
 
-    Differs: mpi-operator watches all there are, and labels none. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: mpi-operator watches all objects, and sets no label. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     watched_by = {} if resource == SECRETS else {labels.JOB_NAME: job.metadata.name}
     metadata = {
@@ -220,7 +220,7 @@ def _object(resource: Resource, job: MPIJob, name: str, content: Mapping[str, An
 
 
 def _name_conflict(_kind: str, name: str) -> Event:
-    """With an empty kind, as the original has it."""
+    """Return the event for a name conflict. The kind is empty, as in the original."""
     return warning_event(
         "ErrResourceExists", f'Resource "{name}" of Kind "" already exists and is not managed by MPIJob'
     )

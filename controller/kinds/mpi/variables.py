@@ -1,4 +1,4 @@
-"""The variables by which each MPI finds its hosts and how to reach them, for launchers that start ranks by ssh.
+"""The environment variables that tell each MPI implementation its hosts and ssh options.
 
 Source: mpi-operator 0.8, pkg/controller/mpi_job_controller.go, newLauncherPodTemplate.
 """
@@ -16,7 +16,7 @@ ROLE: Final = "K_MPI_JOB_ROLE"
 OPEN_MPI, INTEL, MPICH = "OpenMPI", "Intel", "MPICH"
 
 OPERATOR_VARIABLES: Final = frozenset({ROLE, "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
-"""What a template cannot set otherwise: whom a pod is for, and that a launcher beside its workers has no GPU."""
+"""Variables that override the template: the role of a pod, and no GPUs for a launcher that is not a worker."""
 
 _HOSTS = f"{CONFIG_PATH}/{HOSTFILE}"
 _SSH = "-o ConnectionAttempts=10"
@@ -29,10 +29,10 @@ def implementation(job: MPIJob) -> str:
 
 
 def launcher_env(job: MPIJob, options: Options) -> Variables:
-    """The launcher's variables, in the original's order; those for Open MPI 5, and what MPICH reads, come last.
+    """Return the launcher's variables in the original's order; those of Open MPI 5 and HYDRA_LAUNCHER_EXTRA_ARGS come last.
 
-    Differs: Open MPI 5 knows none of the original's, and runs every rank on the launcher; MPICH knows HYDRA_LAUNCHER_EXTRA_ARGS, and
-    by the original's name for it tries a connection once, then hangs. See docs/decisions/0018-mpijob-v2beta1.md.
+    Differs: Open MPI 5 ignores the original's variables and runs every rank on the launcher. MPICH reads HYDRA_LAUNCHER_EXTRA_ARGS;
+    with the original's name for it, it tries each connection once and then hangs. See docs/decisions/0018-mpijob-v2beta1.md.
     """
     yield ROLE, "launcher"
     yield from {OPEN_MPI: _open_mpi, INTEL: _intel, MPICH: _mpich}[implementation(job)](job)
@@ -56,7 +56,7 @@ def _open_mpi_5(job: MPIJob, options: Options) -> Variables:
     yield "PRTE_MCA_prte_default_hostfile", _HOSTS
     yield "PRTE_MCA_plm_ssh_args", _SSH
     yield "PRTE_MCA_prte_set_default_slots", str(slots(job))
-    if options.mpi_launcher_only_key:  # then no worker can start another
+    if options.mpi_launcher_only_key:  # without a private key no worker can start another
         yield "OMPI_MCA_plm_rsh_no_tree_spawn", "1"
         yield "PRTE_MCA_plm_ssh_no_tree_spawn", "1"
 

@@ -1,6 +1,6 @@
-"""What there is to say of a job's flavor: which one it is not, what is in its spec without effect, and that it has no workers. Pure.
+"""Warnings about a job's flavor: a mismatch, fields that it ignores, and missing workers. Pure.
 
-The flavor itself is read by ``api.mpijob``. Warnings change nothing; each is told once in the life of a process.
+``api.mpijob`` reads the flavor itself. Warnings change nothing; each is recorded once per process.
 
 Differs: the originals know one version each. See docs/decisions/0017-mpijob-versions.md.
 """
@@ -33,7 +33,7 @@ _FIELDS: Mapping[Flavor, frozenset[str]] = {
     Flavor.V1ALPHA2: _V1ALPHA2_FIELDS,
     Flavor.V2BETA1: _V2BETA1_FIELDS,
 }
-"""The fields of the spec that each flavor reads beside those that all of them read."""
+"""The spec fields that each flavor reads in addition to the common ones."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "run_launcher_as_worker": False,
@@ -41,11 +41,11 @@ _DEFAULTS: Mapping[str, Any] = {
     "launcher_creation_policy": "AtStartup",
     "mpi_implementation": "OpenMPI",
 }
-"""What the API server fills into any job that is patched through v2beta1: nobody has meant anything by it."""
+"""The defaults that the API server writes into any job that is patched through v2beta1. They cause no warning."""
 
 
 def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
-    """Warnings about the flavor of a job that is run as that one, the same for the same job."""
+    """Return the warnings for a job that runs as the given flavor. Equal jobs get equal warnings."""
     annotation = (job.metadata.annotations or {}).get(FLAVOR)
     if annotation is not None and annotation not in set(Flavor):
         known = ", ".join(sorted(Flavor))
@@ -84,7 +84,7 @@ def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
 
 
 def ignored_fields(job: MPIJob, running: Flavor) -> Iterator[str]:
-    """The fields, as the wire names them, that somebody has set and that flavor does not read."""
+    """Return the JSON names of the fields that are set and that the flavor does not read."""
     for name in frozenset().union(*_FIELDS.values()) - _FIELDS[running]:
         value = getattr(job.spec, name)
         if value is not None and value != _DEFAULTS.get(name):
@@ -92,10 +92,10 @@ def ignored_fields(job: MPIJob, running: Flavor) -> Iterator[str]:
 
 
 def effective_flavor(job: MPIJob, children: Iterable[Owned]) -> Flavor:
-    """The flavor that a job is run as: its own, or until it ends that of who has started its launcher.
+    """Return the flavor that a job runs as: that of its launcher while there is one, else its own.
 
-    ``children`` are the job's, whatever their names. Of two flavors whose launchers are batch Jobs, v1alpha2 marks its own with a role;
-    the MPI Operator of 2020 did not, and made no pods, but a StatefulSet.
+    ``children`` are owned by the job, whatever their names. Two flavors have batch Jobs as launchers: v1alpha2 labels them with a role.
+    The MPI Operator of 2020 did not, and created a StatefulSet instead of pods.
     """
     owned = list(children)
     launcher = next((child for child in owned if child.name == launcher_name(job)), None)
@@ -108,9 +108,9 @@ def effective_flavor(job: MPIJob, children: Iterable[Owned]) -> Flavor:
 
 
 def required_annotations(job: MPIJob) -> dict[str, str]:
-    """The annotations that a job needs which another controller copies: only they survive, not fields that it does not know.
+    """Return the annotations that a job needs if another controller copies it and drops fields that it does not know.
 
-    v2beta1 needs none: it is the version that such controllers write.
+    v2beta1 needs none: such controllers write that version.
     """
     if flavor(job) is Flavor.V2BETA1:
         return {}
@@ -118,7 +118,7 @@ def required_annotations(job: MPIJob) -> dict[str, str]:
 
 
 def _has_launcher_alone(job: MPIJob, running: Flavor) -> bool:
-    """Whether all ranks run on a launcher that is in no list of hosts, as one with GPUs is in v1. v2beta1 refuses or tells of that itself."""
+    """Return whether all ranks run on a launcher that is not in the list of hosts. In v1 a launcher with GPUs is in that list."""
     roles = v1spec.roles(job)
     if LAUNCHER not in roles or v1spec.workers(roles):
         return False
@@ -126,7 +126,7 @@ def _has_launcher_alone(job: MPIJob, running: Flavor) -> bool:
 
 
 def _last_applied_version(job: MPIJob) -> str:
-    """The version of the manifest that was applied last; nothing where that names a flavor itself."""
+    """Return the API version of the last applied manifest; empty if that manifest sets a flavor."""
     applied = (job.metadata.annotations or {}).get(LAST_APPLIED, "")
     try:
         manifest = json.loads(applied or "{}")

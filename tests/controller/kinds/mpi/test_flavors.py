@@ -1,4 +1,4 @@
-"""Whose behaviour an MPIJob gets: its flavor's, unless it has a launcher already."""
+"""The flavor that an MPIJob runs as: its own, unless it has a launcher already."""
 
 from collections.abc import Sequence
 

@@ -76,14 +76,14 @@ def test_a_slow_start_takes_nothing_back() -> None:
     ("nodes", "order"),
     [
         pytest.param("abcd", [0, 1, 2, 3], id="each alone"),
-        pytest.param("xyxy", [0, 2, 1, 3], id="neighbours stand together"),
+        pytest.param("xyxy", [0, 2, 1, 3], id="neighbors stand together"),
         pytest.param("yxyx", [0, 2, 1, 3], id="that of worker 0 first"),
         pytest.param("xy-x", [0, 1, 2, 3], id="not before all have a node"),
         pytest.param("xx..", [0, 1, 2, 3], id="nodes that say nothing are one place"),
         pytest.param("x.x.", [0, 2, 1, 3], id="among others"),
     ],
 )
-def test_neighbours(nodes: str, order: list[int]) -> None:
+def test_neighbors(nodes: str, order: list[int]) -> None:
     """``-`` is a worker without a node, ``.`` a node without the label."""
     pods = [pod(index=index, node="" if name == "-" else f"node-{index}") for index, name in enumerate(nodes)]
     places = {f"node-{index}": name for index, name in enumerate(nodes) if name not in "-."}

@@ -617,7 +617,7 @@ async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
         pytest.param("", ["0", "1", "2", "3"], id="by index"),
     ],
 )
-async def test_neighbours_on_the_network_are_neighbours_in_the_list(label: str, order: list[str]) -> None:
+async def test_neighbors_on_the_network_are_neighbors_in_the_list(label: str, order: list[str]) -> None:
     """The launcher starts when the list says so; without the flag no node is read."""
     async with playing(settings=replace(SETTINGS, mpi_topology_label=label)) as it:
         for number in range(4):
