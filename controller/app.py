@@ -34,13 +34,13 @@ from controller.reconcile.memory import JobMemories
 from controller.reconcile.reconciler import Reconciler
 from controller.runtime import clock
 from controller.runtime.informer import Informer
-from controller.runtime.knocker import Door, Knocker
 from controller.runtime.leader import Election, new_identity
+from controller.runtime.lifecycle import Controller, ControllerProcess, NothingServed
 from controller.runtime.migration import migrated
+from controller.runtime.prober import ProbeTarget, TCPProber
 from controller.runtime.queue import Queue
 from controller.runtime.recorder import Recorder
 from controller.runtime.relist import Relist
-from controller.runtime.replica import Controller, NothingServed, Replica
 from controller.runtime.serverclock import ServerClock
 from controller.runtime.store import Store
 from controller.runtime.workers import Workers
@@ -168,13 +168,13 @@ async def run(
                 on_date=server_clock.observe,
             )
         )
-        metrics.gate(client.gate)
-        knocker = Knocker()
-        replica = _replica(
-            served, options, settings, client, election, metrics, knocker, server_clock, on_ready, on_work
+        metrics.limiter(client.limiter)
+        prober = TCPProber()
+        replica = _controller_process(
+            served, options, settings, client, election, metrics, prober, server_clock, on_ready, on_work
         )
         try:
-            await _serve(settings, metrics, client, replica, knocker, stop or asyncio.Event())
+            await _serve(settings, metrics, client, replica, prober, stop or asyncio.Event())
         except ExceptionGroup as group:
             ended, other = group.split((NotLeading, NothingServed))
             if ended is None or other is not None:
@@ -208,8 +208,8 @@ async def _serve(
     settings: Settings,
     metrics: Metrics,
     client: Client,
-    replica: Replica,
-    knocker: Knocker,
+    replica: ControllerProcess,
+    prober: TCPProber,
     stop: asyncio.Event,
 ) -> None:
     def alive() -> str:
@@ -232,14 +232,14 @@ async def _serve(
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
     async with serving(*addresses, metrics.registry, alive, ready, unserved), asyncio.TaskGroup() as group:
-        works = (metrics.loop().run(), _warm(client, replica), knocker.run())
+        works = (metrics.loop().run(), _warm(client, replica), prober.run())
         aside = [group.create_task(work) for work in works]
         await replica.run(stop)
         for task in aside:
             task.cancel()
 
 
-async def _warm(client: Client, replica: Replica) -> None:
+async def _warm(client: Client, replica: ControllerProcess) -> None:
     """Open connections, until cancelled; not while the start itself has use for both sides' CPU."""
     await replica.ready.wait()
     await asyncio.sleep(WARMING_DELAY_SECONDS)
@@ -254,7 +254,7 @@ class _Shared:
     options: Options
     client: Client
     metrics: Metrics
-    knocker: Knocker
+    prober: TCPProber
     events: EventRecorder
     caches: Mapping[Resource, Cache]
     nodes: Informer[Place] | None
@@ -263,18 +263,18 @@ class _Shared:
     now: Callable[[], datetime]
 
 
-def _replica(
+def _controller_process(
     served: Sequence[JobKind[Any]],
     options: Options,
     settings: Settings,
     client: Client,
     election: Election | None,
     metrics: Metrics,
-    knocker: Knocker,
+    prober: TCPProber,
     server_clock: ServerClock,
     on_ready: Callable[[], None],
     on_work: Callable[[], None],
-) -> Replica:
+) -> ControllerProcess:
     recorder = Recorder(client, enabled=settings.events != "off", now=server_clock.now)
     metrics.events(lambda: recorder.dropped, lambda: recorder.limited)
     events = EventRecorder(recorder, compact=settings.events == "compact")
@@ -296,7 +296,7 @@ def _replica(
         options,
         client,
         metrics,
-        knocker,
+        prober,
         events,
         caches,
         nodes,
@@ -320,7 +320,7 @@ def _replica(
             election.tell(recorder)
         on_work()
 
-    return Replica(
+    return ControllerProcess(
         needed,
         optional,
         controllers,
@@ -356,11 +356,13 @@ def _launchers(batch_jobs: Store[BatchJob], kinds: Container[str]) -> Iterator[t
 
 
 def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Controller:
-    settings, options, metrics, knocker = shared.settings, shared.options, shared.metrics, shared.knocker
+    settings, options, metrics, prober = shared.settings, shared.options, shared.metrics, shared.prober
     memories = JobMemories()
 
     def ask(key: Key, knock: Knock) -> None:
-        knocker.ask(Door(knock.uid, knock.address, knock.ports, knock.greeting), partial(queue.add, key))
+        prober.ask(
+            ProbeTarget(knock.uid, knock.address, knock.ports, knock.greeting), partial(queue.add, key)
+        )
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
         memories.observe(before, after)
@@ -385,7 +387,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         memories,
         width=settings.kube_api_in_flight,
         nodes=nodes.store if nodes else None,
-        answered=knocker.answered,
+        answered=prober.answered,
         ask=ask,
         now=shared.now,
     )

@@ -18,7 +18,7 @@ import structlog
 from controller import app
 from controller.kube.connect import NotConfigured, connect
 from controller.kube.errors import NotLeading
-from controller.runtime.replica import NothingServed
+from controller.runtime.lifecycle import NothingServed
 from controller.server.http import check_address
 from controller.settings import FIELDS, Settings
 from controller.telemetry import logs

@@ -15,8 +15,8 @@ import orjson
 
 from api.meta import Resource
 from controller.kube import errors
+from controller.kube.concurrency import WIDEST, ConcurrencyLimiter, PriorityLevel
 from controller.kube.connect import Connection
-from controller.kube.gate import WIDEST, Gate, Lane
 from controller.kube.limiter import TokenBucket
 from controller.kube.namespaces import TerminatingNamespaces
 from controller.kube.transport import (
@@ -46,7 +46,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 WARMING_SECONDS = 60.0
 """How often all connections are used, so that neither side closes them for being idle; less than ``KEEPALIVE_SECONDS``."""
 SPARE_CONNECTIONS = 8
-"""Above the widest gate, for those that are being closed; the pool never is what a call waits for."""
+"""Above the widest limit, for those that are being closed; the pool never is what a call waits for."""
 
 
 def always() -> float:
@@ -75,7 +75,7 @@ class Client:
         terminating: TerminatingNamespaces | None = None,
         on_date: Callable[[str, float], None] = undated,
     ) -> None:
-        self.gate = Gate(in_flight, limiter)
+        self.limiter = ConcurrencyLimiter(in_flight, limiter)
         self.terminating = terminating
         self._is_limited = limiter is not None
         self._observer = observer
@@ -105,7 +105,7 @@ class Client:
         which it would use up.
         """
         while not self._is_limited:
-            idle = self.gate.width - self.gate.in_flight
+            idle = self.limiter.width - self.limiter.in_flight
             await asyncio.gather(*(self._touch() for _ in range(idle)))
             await asyncio.sleep(WARMING_SECONDS)
 
@@ -117,11 +117,11 @@ class Client:
         *,
         subresource: str = "",
         accept: str = JSON,
-        lane: Lane = Lane.FIRST,
+        level: PriorityLevel = PriorityLevel.FIRST,
     ) -> bytes:
         path = resource.path(namespace, name, subresource)
         return await self.request(
-            "GET", path, resource=resource.plural, accept=accept, lane=lane, group=namespace
+            "GET", path, resource=resource.plural, accept=accept, level=level, group=namespace
         )
 
     async def list(
@@ -133,12 +133,12 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         accept: str = JSON,
-        lane: Lane = Lane.FIRST,
+        level: PriorityLevel = PriorityLevel.FIRST,
     ) -> bytes:
         query = {"labelSelector": label_selector, "fieldSelector": field_selector, **(params or {})}
         path = resource.path(namespace)
         return await self.request(
-            "GET", path, resource=resource.plural, params=query, accept=accept, lane=lane, group=namespace
+            "GET", path, resource=resource.plural, params=query, accept=accept, level=level, group=namespace
         )
 
     async def create(
@@ -149,7 +149,7 @@ class Client:
         *,
         name: str = "",
         subresource: str = "",
-        lane: Lane = Lane.CHILD,
+        level: PriorityLevel = PriorityLevel.CHILD,
     ) -> bytes:
         """Create an object, or a subresource of one.
 
@@ -161,7 +161,7 @@ class Client:
             terminating.check(namespace)
         try:
             answer = await self.request(
-                "POST", path, resource=resource.plural, body=body, lane=lane, group=namespace
+                "POST", path, resource=resource.plural, body=body, level=level, group=namespace
             )
         except errors.NamespaceTerminating as error:
             if terminating:
@@ -179,11 +179,11 @@ class Client:
         body: bytes,
         *,
         subresource: str = "",
-        lane: Lane = Lane.CHILD,
+        level: PriorityLevel = PriorityLevel.CHILD,
     ) -> bytes:
         path = resource.path(namespace, name, subresource)
         return await self.request(
-            "PUT", path, resource=resource.plural, body=body, lane=lane, group=namespace
+            "PUT", path, resource=resource.plural, body=body, level=level, group=namespace
         )
 
     async def patch(
@@ -195,7 +195,7 @@ class Client:
         *,
         content_type: str = MERGE_PATCH,
         subresource: str = "",
-        lane: Lane = Lane.CHILD,
+        level: PriorityLevel = PriorityLevel.CHILD,
     ) -> bytes:
         path = resource.path(namespace, name, subresource)
         return await self.request(
@@ -204,7 +204,7 @@ class Client:
             resource=resource.plural,
             body=body,
             content_type=content_type,
-            lane=lane,
+            level=level,
             group=namespace,
         )
 
@@ -218,7 +218,7 @@ class Client:
         resource_version: str = "",
         grace_period_seconds: int | None = None,
         propagation: str = "",
-        lane: Lane = Lane.CHILD,
+        level: PriorityLevel = PriorityLevel.CHILD,
     ) -> bytes:
         """Delete one object; with ``uid`` only that very one, with ``resource_version`` only in that version (else Conflict)."""
         options: dict[str, object] = {"kind": "DeleteOptions", "apiVersion": "v1"}
@@ -232,7 +232,7 @@ class Client:
         path = resource.path(namespace, name)
         body = orjson.dumps(options)
         return await self.request(
-            "DELETE", path, resource=resource.plural, body=body, lane=lane, group=namespace
+            "DELETE", path, resource=resource.plural, body=body, level=level, group=namespace
         )
 
     async def request(
@@ -245,7 +245,7 @@ class Client:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        lane: Lane | None = None,
+        level: PriorityLevel | None = None,
         group: str = "",
     ) -> bytes:
         """One call, repeated while the server asks to come back later. ``path`` is quoted as it has to be.
@@ -257,12 +257,12 @@ class Client:
         """
         headers = {"Content-Type": content_type, "Accept": accept} if body is not None else {"Accept": accept}
         call = Call(method, path, resource, params, body, headers)
-        if lane is None:
-            lane = Lane.FIRST if method == "GET" else Lane.CHILD
+        if level is None:
+            level = PriorityLevel.FIRST if method == "GET" else PriorityLevel.CHILD
         renewed = False
         for attempt in range(1, TRIES + 1):
             try:
-                return await self._once(call, lane, group)
+                return await self._once(call, level, group)
             except NOT_ACCEPTED as refusal:
                 if renewed or attempt == TRIES or not await self._transport.renew(refusal):
                     raise
@@ -306,12 +306,12 @@ class Client:
 
     async def _touch(self) -> None:
         with contextlib.suppress(errors.ApiError, aiohttp.ClientError, TimeoutError, OSError):
-            await self.request("GET", "/version", lane=Lane.EVENT)
+            await self.request("GET", "/version", level=PriorityLevel.EVENT)
 
-    async def _once(self, call: Call, lane: Lane, group: str) -> bytes:
+    async def _once(self, call: Call, level: PriorityLevel, group: str) -> bytes:
         time = asyncio.get_running_loop().time
         asked = time()
-        async with self.gate.pass_(lane, group):
+        async with self.limiter.pass_(level, group):
             if self._is_limited:
                 self._observer.limited(call.method, time() - asked)
             return await self._transport.send(call, None if call.method == "GET" else self._permit)

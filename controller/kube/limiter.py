@@ -1,4 +1,4 @@
-"""An optional limit on requests per second, for owners of small API servers. The gate asks it before it lets a call through."""
+"""An optional limit on requests per second, for owners of small API servers. The concurrency limiter asks it before it lets a call through."""
 
 
 class TokenBucket:

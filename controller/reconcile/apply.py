@@ -24,7 +24,7 @@ from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.parent import Parent
 from controller.reconcile.triggers import is_same
-from controller.reconcile.unwatched import Unwatched
+from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Refused, Remains, Writer, controller_of
 from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Subject
@@ -35,7 +35,7 @@ MOST_PER_PASS = 1000
 
 Source: kube-controller-manager, MaxPodCreateDeletePerSync.
 """
-SLICE_SECONDS = 0.5
+TIME_BUDGET_SECONDS = 0.5
 """For so long a pass begins new creates; the next pass sees what has become of the first pods meanwhile, and goes on."""
 
 
@@ -97,9 +97,9 @@ class Applier:
         self._caches = caches
         self._events = events
         self._writer = Writer(client, events)
-        self._unwatched = Unwatched(self._writer, caches)
+        self._uncached = UncachedChildren(self._writer, caches)
         self._width = width
-        self._wary: set[str] = set()
+        self._slow_start: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
 
     async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
@@ -117,7 +117,7 @@ class Applier:
         """
         memory = parent.memory
         memory.is_child_outdated = False
-        create = [one for one in create if not self._unwatched.is_kept(parent, one)]
+        create = [one for one in create if not self._uncached.is_kept(parent, one)]
         wait = memory.write_backoff.remaining_seconds(parent.generation)
         if wait and (create or delete):
             return wait
@@ -160,11 +160,11 @@ class Applier:
 
     def restores(self, parent: Parent, children: Sequence[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
-        return self._unwatched.restores(parent, children)
+        return self._uncached.restores(parent, children)
 
     def next_check_in(self, parent: Parent, children: Sequence[Child]) -> float:
         """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
-        return self._unwatched.next_check_in(parent, children)
+        return self._uncached.next_check_in(parent, children)
 
     async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> bool:
         """Whether everything was done, or there is more than one pass may do."""
@@ -213,7 +213,7 @@ class Applier:
 
     async def revoke(self, parent: Parent) -> None:
         """Take away the rights that children of a job give that is gone or going."""
-        await self._unwatched.revoke(parent)
+        await self._uncached.revoke(parent)
 
     async def _create_each(self, parent: Parent, children: Sequence[Child]) -> bool:
         """Whether all were begun before the slice of time was over."""
@@ -222,15 +222,15 @@ class Applier:
         async def create(child: Child) -> None:
             if await self._create_watched(parent, child):
                 self._events.record_created(parent, child.resource, child.name)
-                self._wary.discard(namespace)
+                self._slow_start.discard(namespace)
 
-        until = asyncio.get_running_loop().time() + SLICE_SECONDS
-        probes = 1 if namespace in self._wary else 0
+        until = asyncio.get_running_loop().time() + TIME_BUDGET_SECONDS
+        probes = 1 if namespace in self._slow_start else 0
         try:
             await self._many(children[:probes], create)
             return await self._many(children[probes:], create, until)
         except (errors.Forbidden, errors.Invalid, Refused):
-            self._wary.add(namespace)
+            self._slow_start.add(namespace)
             raise
 
     async def _many(
@@ -276,7 +276,7 @@ class Applier:
         elif child.upkeep is Upkeep.ONCE and child.resource in self._caches:
             await self._create_watched(parent, child)
         else:
-            await self._unwatched.keep(parent, child)
+            await self._uncached.keep(parent, child)
 
     async def _check_name(self, parent: Parent, child: Child) -> None:
         """Find out before anything is made that somebody else has a name that is needed later. Most often the cache knows."""
@@ -306,7 +306,7 @@ class Applier:
 
     async def _delete(self, parent: Parent, doomed: Doomed) -> None:
         if not doomed.uid:
-            await self._unwatched.delete(parent, doomed)
+            await self._uncached.delete(parent, doomed)
             return
         if await self._writer.delete(parent, doomed, doomed.uid):
             self._events.record_deleted(parent, doomed.resource, doomed.name)

@@ -12,7 +12,7 @@ from controller.domain import Failure, Key, Plan
 from controller.reconcile.backoff import WriteBackoff
 from controller.reconcile.debounce import StatusDebouncer
 from controller.reconcile.jobs import JobRow
-from controller.runtime.recent import Recent
+from controller.runtime.bounded_dict import BoundedDict
 from controller.runtime.recorder import Subject
 
 REMEMBERED_EVENTS = 32_768
@@ -44,7 +44,7 @@ class EventMemory:
         default_factory=dict[tuple[Subject, str], list[tuple[Resource, str]]]
     )
     """(job, verb) → children that still need an event. A leader that hands over records them before; if it crashes, they have none."""
-    once: Recent[int, None] = field(default_factory=lambda: Recent[int, None](REMEMBERED_EVENTS))
+    once: BoundedDict[int, None] = field(default_factory=lambda: BoundedDict[int, None](REMEMBERED_EVENTS))
     """Hashes of events that are recorded once. If it is lost, they are recorded again."""
 
 

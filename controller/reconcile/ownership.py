@@ -14,7 +14,7 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.load import LoadedJob
-from controller.runtime.workers import Outcome, Terminal
+from controller.runtime.workers import ReconcileResult, Terminal
 
 LONGEST_MANAGER = 128
 """Characters of ``managedBy`` that an event quotes."""
@@ -50,7 +50,7 @@ class Ownership:
             or loaded.memory.is_manager_corrected
         )
 
-    async def leave(self, loaded: LoadedJob) -> Outcome:
+    async def leave(self, loaded: LoadedJob) -> ReconcileResult:
         """Leave the job to its controller, and write what the kind wants that one to know into the job's annotations.
 
         A name that is not MultiKueue's may be a mistake that leaves the job to no controller. An event says so: the status is not ours to
@@ -68,17 +68,17 @@ class Ownership:
         existing = job.metadata.annotations or {}
         missing = {key: value for key, value in self._kind.marks(job).items() if key not in existing}
         if not missing:
-            return Outcome()
+            return ReconcileResult()
         body = msgspec.json.encode({"metadata": {"uid": row.uid, "annotations": missing}})
         try:
             await self._client.patch(self._kind.resource, row.namespace, row.name, body)
         except (errors.NotFound, errors.Conflict):
-            return Outcome()  # the job went meanwhile
+            return ReconcileResult()  # the job went meanwhile
         except errors.Forbidden as error:
-            return Outcome(failure=Terminal(f"annotations cannot be written: {error.message}"))
-        return Outcome()
+            return ReconcileResult(failure=Terminal(f"annotations cannot be written: {error.message}"))
+        return ReconcileResult()
 
-    async def correct(self, loaded: LoadedJob) -> Outcome:
+    async def correct(self, loaded: LoadedJob) -> ReconcileResult:
         """Set ``managedBy`` to the Go operator whose job it is, lest the other one starts a second launcher one day.
 
         The API server fills it in by the version of the request that creates the job. It is wrong where somebody has chosen the flavor,
@@ -95,15 +95,15 @@ class Ownership:
                 self._kind.resource, row.namespace, row.name, msgspec.json.encode(change)
             )
         except errors.NotFound:
-            return Outcome()
+            return ReconcileResult()
         except errors.Conflict:
-            return Outcome(CORRECTED_SECONDS)
+            return ReconcileResult(CORRECTED_SECONDS)
         except (errors.Forbidden, errors.Invalid) as error:
             log.warning("managedBy cannot be corrected", managed_by=manager, error=error.message)
         else:
             log.info("managedBy corrected", managed_by=manager)
         loaded.memory.is_manager_corrected = True
-        return Outcome(CORRECTED_SECONDS)
+        return ReconcileResult(CORRECTED_SECONDS)
 
 
 def is_queued(job: Job) -> bool:

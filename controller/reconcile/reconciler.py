@@ -34,11 +34,11 @@ from controller.reconcile.observe import Sources, observe
 from controller.reconcile.ownership import Ownership
 from controller.reconcile.parent import Parent, Pods
 from controller.reconcile.suspensions import settle_suspension
-from controller.reconcile.unwatched import NEVER
+from controller.reconcile.uncached import NEVER
 from controller.reconcile.writes import Occupied, Refused
 from controller.runtime import clock
 from controller.runtime.store import Store
-from controller.runtime.workers import Outcome, Terminal
+from controller.runtime.workers import ReconcileResult, Terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Reconciler:
         for memory in self._memories:
             self._events.record_summaries(memory.events)
 
-    async def reconcile(self, key: Key) -> Outcome:
+    async def reconcile(self, key: Key) -> ReconcileResult:
         """Reconcile one job.
 
         Raises:
@@ -110,7 +110,7 @@ class Reconciler:
         loaded = await self._loader.load(key)
         # No await from here to the plan: job and children are of one moment.
         if loaded is None:
-            return Outcome()
+            return ReconcileResult()
         if self._ownership.is_other(loaded):
             return await self._ownership.leave(loaded)
         if unreadable := [problem for problem in loaded.malformed if not of_spec(problem)]:
@@ -121,7 +121,7 @@ class Reconciler:
         snapshot = self._observe(loaded)
         decision = self._decide(loaded, snapshot)
         if await self._is_outdated(decision):
-            return Outcome(0)
+            return ReconcileResult(0)
         for knock in decision.plan.knocks:
             self._ask(key, knock)
         children, due = await self._apply(decision)
@@ -195,7 +195,7 @@ class Reconciler:
 
     async def _result(
         self, decision: _Decision, children: float | BaseException | None, due: float | None
-    ) -> Outcome:
+    ) -> ReconcileResult:
         """Report what the children met in the status, and say when the job is due again."""
         loaded, plan = decision.loaded, decision.plan
         kind, job, memory = loaded.kind, loaded.job, loaded.memory
@@ -205,7 +205,7 @@ class Reconciler:
                 await self._committer.write_again(
                     loaded, lambda latest: planning.refuse(latest.kind, latest.job, problem, self._now())
                 )
-                return Outcome(0, failure=Terminal(str(children)))
+                return ReconcileResult(0, failure=Terminal(str(children)))
             # The spec or what admits pods was changed into this: what runs goes on, and the rest is tried again.
             children = children.error
         is_unblocked = children is None and memory.is_blocked
@@ -218,31 +218,31 @@ class Reconciler:
             )
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = memory.write_backoff.remaining_seconds(loaded.row.generation)
-            return Outcome(_earliest(due, pause), failure=children)
+            return ReconcileResult(_earliest(due, pause), failure=children)
         if isinstance(children, BaseException):
             raise children
         if plan.delete_job:
             await self._committer.delete(loaded)
-            return Outcome()
+            return ReconcileResult()
         if children is None and decision.restores:
             memory.complete_at_version = loaded.row.resource_version
         if children is None and plan.again and decision.creates:
-            return Outcome(0)
+            return ReconcileResult(0)
         just_finished = conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
         # While children wait for another reason, none is checked, however long a check is due.
         next_check_in = (
             self._applier.next_check_in(decision.parent, plan.create) if children is None else None
         )
         due = _earliest(due, children, next_check_in)
-        return Outcome(0 if just_finished or is_unblocked else due)
+        return ReconcileResult(0 if just_finished or is_unblocked else due)
 
-    async def _report_unreadable(self, loaded: LoadedJob, unreadable: Sequence[Problem]) -> Outcome:
+    async def _report_unreadable(self, loaded: LoadedJob, unreadable: Sequence[Problem]) -> ReconcileResult:
         """Part of the object cannot be read, so nothing is planned until it changes; the status says which part."""
         job = loaded.job
         text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
         event = Event(Severity.WARNING, f"{job.kind}HeldUp", text)
         await self._committer.write(loaded, planning.unreadable(loaded.kind, job, event, self._now()))
-        return Outcome(failure=Terminal(text))
+        return ReconcileResult(failure=Terminal(text))
 
 
 def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str]]:

@@ -12,8 +12,8 @@ import structlog
 from api.job import Job, JobStatus
 from api.meta import Resource
 from controller.kube.client import MERGE_PATCH, Client
+from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import Conflict
-from controller.kube.gate import Lane
 from controller.reconcile.jobs import JobRow, job_from_json
 from controller.runtime.store import Store
 
@@ -63,7 +63,7 @@ class StatusWriter:
             orjson.dumps(body),
             content_type=MERGE_PATCH,
             subresource="status",
-            lane=Lane.STATUS,
+            level=PriorityLevel.STATUS,
         )
         stored = job_from_json(answer)
         sent = (change.get("replicaStatuses") or {}).values()

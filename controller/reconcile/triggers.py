@@ -12,7 +12,7 @@ import msgspec
 from api.children import Owned, Pod
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
-from controller.runtime.queue import Level, Queue
+from controller.runtime.queue import Priority, Queue
 
 Queues = Mapping[str, Queue[Key]]
 """The queue of each kind that is served, by kind."""
@@ -34,8 +34,8 @@ def on_job(queue: Queue[Key], before: JobRow | None, after: JobRow | None) -> No
             or (before.uid, before.generation) != (after.uid, after.generation)
             or before.resource_version > after.resource_version
         )
-        level = Level.BACKLOG if before is None and row.has_conditions else Level.NORMAL
-        queue.add(Key(row.namespace, row.name), urgent=respecified, level=level)
+        priority = Priority.BACKLOG if before is None and row.has_conditions else Priority.NORMAL
+        queue.add(Key(row.namespace, row.name), urgent=respecified, priority=priority)
 
 
 def on_child(
@@ -54,11 +54,11 @@ def on_child(
     """
     if not any_change and is_same(before, after):
         return
-    level = Level.BACKLOG if before is None else Level.NEWS
+    priority = Priority.BACKLOG if before is None else Priority.HIGH
     for row in (before, after):
         owned = row if row is None or row.owner_kind in queues else parents(row)
         if owned is not None and owned.owner_kind in queues:
-            queues[owned.owner_kind].add(Key(owned.namespace, owned.owner_name), level=level)
+            queues[owned.owner_kind].add(Key(owned.namespace, owned.owner_name), priority=priority)
 
 
 def is_same(before: C | None, after: C | None) -> bool:

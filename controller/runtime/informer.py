@@ -193,7 +193,7 @@ class Informer(Generic[R]):
                 async with attempt:
                     if not self._in_place:
                         await self._fill()
-                    await self._watch({"resourceVersion": str(self.store.horizon)})
+                    await self._watch({"resourceVersion": str(self.store.last_synced_resource_version)})
                 continue
             except (_Lost, errors.Gone) as error:
                 self._log.info("place of the watch lost, asking for everything", error=str(error))
@@ -299,8 +299,12 @@ class Informer(Generic[R]):
         raise _NotWhole("no word of which was the last of it")
 
     async def _take_all(self, rows: Iterable[R], resource_version: int) -> None:
-        if resource_version < self.store.horizon:
-            self._log.warning("the server has been set back", known=self.store.horizon, now=resource_version)
+        if resource_version < self.store.last_synced_resource_version:
+            self._log.warning(
+                "the server has been set back",
+                known=self.store.last_synced_resource_version,
+                now=resource_version,
+            )
         # In one go, so that no reader meets half of it: 10,000 rows take about 5 ms. To tell of them takes longer, and may.
         changes = self.store.replace(rows, resource_version)
         self._in_place, self._vain = True, 0
@@ -321,7 +325,7 @@ class Informer(Generic[R]):
     def _take(self, event: Event) -> None:
         if event.type == "BOOKMARK":
             reached = read_bookmark(event).resource_version
-            if reached < self.store.horizon:
+            if reached < self.store.last_synced_resource_version:
                 raise _Lost("the server has been set back")
             self._reached(reached)
             return

@@ -11,7 +11,7 @@ import msgspec
 from api.meta import Resource
 from controller.kube import errors
 from controller.kube.client import LONGEST_LINE_BYTES, METADATA_ONLY_LIST, Client
-from controller.kube.gate import Lane
+from controller.kube.concurrency import PriorityLevel
 
 PAGE_SIZE = 500
 WATCH_SECONDS = (300, 600)
@@ -145,9 +145,9 @@ class Source:
         # than what is known, and older servers ignore the limit with it.
         params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": rest}
         accept = METADATA_ONLY_LIST if metadata_only else self._accept(True)
-        lane = Lane.EVENT if metadata_only else Lane.FIRST
+        level = PriorityLevel.EVENT if metadata_only else PriorityLevel.FIRST
         answer = await self._client.list(
-            self._resource, self._namespace, params=params, accept=accept, lane=lane
+            self._resource, self._namespace, params=params, accept=accept, level=level
         )
         page = _decode_list(answer)
         return Page(page.items or [], _number(page.metadata.resource_version), page.metadata.continue_)
@@ -172,7 +172,9 @@ class Source:
             ApiError, aiohttp.ClientError, TimeoutError: there is none.
         """
         accept = self._accept(False)
-        return await self._client.get(self._resource, namespace, name, accept=accept, lane=Lane.EVENT)
+        return await self._client.get(
+            self._resource, namespace, name, accept=accept, level=PriorityLevel.EVENT
+        )
 
     @asynccontextmanager
     async def watch(self, begin: Mapping[str, str], heard: Callable[[], None]) -> AsyncGenerator[Events]:

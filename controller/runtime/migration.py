@@ -13,8 +13,8 @@ import structlog
 
 from api.meta import Resource
 from controller.kube.client import METADATA_ONLY_LIST, Client
+from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import ApiError, Forbidden, Invalid, NotFound, NotLeading
-from controller.kube.gate import Lane
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -149,7 +149,7 @@ async def _pages(client: Client, resource: Resource) -> AsyncIterator[Sequence[_
 async def _rewrite(client: Client, resource: Resource, one: _Meta) -> bool:
     """Whether an object is stored anew, or is gone. An empty patch is enough: the server writes what it would store otherwise."""
     try:
-        await client.patch(resource, one.namespace, one.name, b"{}", lane=Lane.EVENT)
+        await client.patch(resource, one.namespace, one.name, b"{}", level=PriorityLevel.EVENT)
     except NotFound:
         pass
     except Invalid as error:

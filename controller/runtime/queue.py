@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from controller.kube.fair import FairLines
+from controller.kube.fair_queue import FairQueue
 from controller.runtime.backoff import PerKey
 
 K = TypeVar("K", bound=Hashable)
@@ -30,14 +30,14 @@ So of n keys that wait each is handed out after at most 10 n others, and what go
 """
 
 
-class Level(IntEnum):
+class Priority(IntEnum):
     """How soon a key is handed out, compared with others."""
 
     BACKLOG = -1
     """What a restart finds."""
     NORMAL = 0
     """What is new or has changed, and what comes back after a delay."""
-    NEWS = 1
+    HIGH = 1
     """Something has happened that is waited for."""
 
 
@@ -55,7 +55,7 @@ class Queue(Generic[K]):
         group: Callable[[K], str] = lambda key: "",
         spacing_seconds: float = 0.0,
     ) -> None:
-        """``spacing_seconds`` lie between two passes of a key that nobody has asked for at ``Level.NORMAL``.
+        """``spacing_seconds`` lie between two passes of a key that nobody has asked for at ``Priority.NORMAL``.
 
         The first thing that happens is seen at once; what follows within that time is seen together.
         """
@@ -64,10 +64,10 @@ class Queue(Generic[K]):
         """When the last pass of a key began; only of keys that may still have to wait for it."""
         self._backoff = backoff or PerKey[K]()
         self._group = group
-        self._ready = FairLines[K]()
+        self._ready = FairQueue[K]()
         self._since: dict[K, float] = {}
         """Keys that need work, with the loop time since when."""
-        self._again: dict[K, Level] = {}
+        self._again: dict[K, Priority] = {}
         """Keys that were added while they were worked on."""
         self._urgent: set[K] = set()
         """Keys that were added as urgent while they were worked on."""
@@ -86,23 +86,23 @@ class Queue(Generic[K]):
         """Keys that are ready to be worked on."""
         return len(self._ready)
 
-    def add(self, key: K, *, urgent: bool = False, level: Level = Level.NORMAL) -> None:
+    def add(self, key: K, *, urgent: bool = False, priority: Priority = Priority.NORMAL) -> None:
         """Ask for a pass. Of several levels the highest counts. ``urgent`` ends a back-off: what failed has changed."""
         if self._closed or (key in self._barred and not urgent):
             return
         if urgent:
             self._undelay(key)
         if key in self._ready:
-            self._ready.raise_to(key, level)
+            self._ready.raise_to(key, priority)
             return
         if key not in self._since:
             self.adds += 1
             self._since[key] = asyncio.get_running_loop().time()
         if key not in self._processing:
-            if urgent or not self._space(key, level):
-                self._push(key, level)
+            if urgent or not self._space(key, priority):
+                self._push(key, priority)
             return
-        self._again[key] = max(level, self._again.get(key, level))
+        self._again[key] = max(priority, self._again.get(key, priority))
         if urgent:
             self._urgent.add(key)
 
@@ -169,9 +169,9 @@ class Queue(Generic[K]):
     def done(self, key: K) -> None:
         """The pass is over; if the key was added meanwhile it is ready again."""
         self._processing.pop(key, None)
-        level = self._again.pop(key, None)
-        if level is not None and (key in self._urgent or not self._space(key, level)):
-            self._push(key, level)
+        priority = self._again.pop(key, None)
+        if priority is not None and (key in self._urgent or not self._space(key, priority)):
+            self._push(key, priority)
         self._urgent.discard(key)
 
     def working_seconds(self) -> list[float]:
@@ -192,7 +192,7 @@ class Queue(Generic[K]):
             handle.cancel()
         self._delayed.clear()
         self._barred.clear()
-        self._ready = FairLines[K]()
+        self._ready = FairQueue[K]()
         self._since.clear()
         self._again.clear()
         while self._waiting:
@@ -205,8 +205,8 @@ class Queue(Generic[K]):
         self._until_oldest = OLDEST_EVERY
         return self._ready.pop_oldest()
 
-    def _push(self, key: K, level: Level) -> None:
-        self._ready.push(key, level=level, group=self._group(key))
+    def _push(self, key: K, priority: Priority) -> None:
+        self._ready.push(key, level=priority, group=self._group(key))
         self._wake()
 
     def _wake(self) -> None:
@@ -216,9 +216,9 @@ class Queue(Generic[K]):
                 future.set_result(None)
                 return
 
-    def _space(self, key: K, level: Level) -> bool:
+    def _space(self, key: K, priority: Priority) -> bool:
         """Whether the key waits because its last pass has begun so short a time ago."""
-        if not self._spacing or level is Level.NORMAL:
+        if not self._spacing or priority is Priority.NORMAL:
             return False
         loop = asyncio.get_running_loop()
         due = self._started.get(key, float("-inf")) + self._spacing
@@ -227,7 +227,7 @@ class Queue(Generic[K]):
         planned = self._delayed.get(key)
         if planned is None or planned.when() > due:
             self._undelay(key)
-            self._delayed[key] = loop.call_at(due, self._due, key, level)
+            self._delayed[key] = loop.call_at(due, self._due, key, priority)
         return True
 
     def _remember_start(self, key: K, now: float) -> None:
@@ -243,6 +243,6 @@ class Queue(Generic[K]):
         if handle is not None:
             handle.cancel()
 
-    def _due(self, key: K, level: Level = Level.NORMAL) -> None:
+    def _due(self, key: K, priority: Priority = Priority.NORMAL) -> None:
         self._undelay(key)
-        self.add(key, level=level)
+        self.add(key, priority=priority)

@@ -19,6 +19,7 @@ import structlog
 
 from api.meta import EVENTS
 from controller.kube.client import Client
+from controller.kube.concurrency import PriorityLevel
 from controller.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -28,11 +29,10 @@ from controller.kube.errors import (
     ServerError,
     TooManyRequests,
 )
-from controller.kube.fair import FairLines
-from controller.kube.gate import Lane
+from controller.kube.fair_queue import FairQueue
 from controller.kube.limiter import TokenBucket
 from controller.runtime import clock
-from controller.runtime.recent import Recent
+from controller.runtime.bounded_dict import BoundedDict
 
 LONGEST_MESSAGE = 1024
 """Characters; the API server refuses longer ones."""
@@ -128,7 +128,9 @@ class _Limits:
     """What the reports about one object have used up."""
 
     bucket: TokenBucket = field(default_factory=lambda: TokenBucket(REPORTS_PER_SECOND, REPORTS_AT_ONCE))
-    groups: Recent[tuple[str, str, str], _Group] = field(default_factory=lambda: Recent(GROUPS_OF_REPORTS))
+    groups: BoundedDict[tuple[str, str, str], _Group] = field(
+        default_factory=lambda: BoundedDict(GROUPS_OF_REPORTS)
+    )
 
 
 class Recorder:
@@ -154,9 +156,9 @@ class Recorder:
         self._client = client
         self._senders = senders
         self._enabled = enabled
-        self._urgent = FairLines[_Series]()
+        self._urgent = FairQueue[_Series]()
         """Reports and changes of state, by namespace."""
-        self._children = FairLines[_Series]()
+        self._children = FairQueue[_Series]()
         self._is_taken = False
         """The one place for what tells of children."""
         self._hurries = False
@@ -165,8 +167,8 @@ class Recorder:
         self._idle.set()
         self._busy = 0
         """Series that are being sent, or pause before the next try."""
-        self._series = Recent[tuple[str, str, str, str], _Series](REMEMBERED)
-        self._limits = Recent[str, _Limits](LIMITED_OBJECTS)
+        self._series = BoundedDict[tuple[str, str, str, str], _Series](REMEMBERED)
+        self._limits = BoundedDict[str, _Limits](LIMITED_OBJECTS)
         """By UID."""
         self.dropped = 0
         """Events that nobody will ever read: too many waited, the server did not take them in time, or another process leads by now."""
@@ -349,7 +351,7 @@ class Recorder:
             return
         try:
             body = orjson.dumps(_body(series))
-            await self._client.create(EVENTS, series.subject.namespace, body, lane=Lane.EVENT)
+            await self._client.create(EVENTS, series.subject.namespace, body, level=PriorityLevel.EVENT)
         except AlreadyExists:  # made by a try whose answer was lost; the count may have risen since
             if series.count > 1:
                 await self._patch(series)
@@ -362,7 +364,9 @@ class Recorder:
             change["message"] = series.message
         with contextlib.suppress(NotFound):
             body = orjson.dumps(change)
-            await self._client.patch(EVENTS, series.subject.namespace, series.name, body, lane=Lane.EVENT)
+            await self._client.patch(
+                EVENTS, series.subject.namespace, series.name, body, level=PriorityLevel.EVENT
+            )
             return True
         return False
 

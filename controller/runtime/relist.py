@@ -156,7 +156,7 @@ class Relist(Generic[R]):
         Raises:
             _DoesNotFit: the list cannot come after what the watch has said.
         """
-        known, found, rest = self._store.horizon, _Findings(), ""
+        known, found, rest = self._store.last_synced_resource_version, _Findings(), ""
         while True:
             page = await self._source.page(rest, metadata_only=True)
             if page.resource_version < known:
@@ -190,7 +190,7 @@ class Relist(Generic[R]):
     async def _let_watch_catch_up(self, findings: _Findings) -> None:
         """Wait until events that were on their way have come."""
         for _ in range(int(GRACE_SECONDS / CATCH_UP_SECONDS)):
-            if self._store.horizon >= findings.resource_version:
+            if self._store.last_synced_resource_version >= findings.resource_version:
                 break
             await asyncio.sleep(CATCH_UP_SECONDS)
 

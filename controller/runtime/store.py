@@ -31,7 +31,7 @@ class Store(Generic[R]):
     """Rows by (namespace, name), and by ``index`` of each row if one is given."""
 
     def __init__(self, index: Callable[[R], str] | None = None) -> None:
-        self.horizon = 0
+        self.last_synced_resource_version = 0
         """The resourceVersion up to which the watch has told everything."""
         self.unselected: set[tuple[str, str]] = set()
         """Keys of rows that the watch does not report, because its selector does not match them, or because it lost their events.
@@ -63,7 +63,7 @@ class Store(Generic[R]):
         """
         key = (row.namespace, row.name)
         before = self._rows.get(key)
-        known = self.horizon if before is None else before.resource_version
+        known = self.last_synced_resource_version if before is None else before.resource_version
         if before is not None and row.resource_version == known:
             self.unselected.discard(key)  # the watch has caught up with what was read by its name
         if row.resource_version <= known:
@@ -84,7 +84,7 @@ class Store(Generic[R]):
 
     def advance(self, resource_version: int) -> None:
         """The watch has come so far."""
-        self.horizon = max(self.horizon, resource_version)
+        self.last_synced_resource_version = max(self.last_synced_resource_version, resource_version)
 
     def amend(self, row: R) -> None:
         """Replace a row by a variant of itself that says more than the server has told yet."""
@@ -109,7 +109,7 @@ class Store(Generic[R]):
         that place since, so a row that was amended counts as changed even at its old version: what it says more may never have been.
         """
         listed = {(row.namespace, row.name): row for row in rows}
-        is_set_back = resource_version < self.horizon
+        is_set_back = resource_version < self.last_synced_resource_version
         changes: list[Change[R]] = []
         for key, known in list(self._rows.items()):
             if known.resource_version > resource_version and not is_set_back:
@@ -124,7 +124,7 @@ class Store(Generic[R]):
                 changes.append((before, row))
                 self._set(key, before, row)
         self.unselected -= listed.keys()
-        self.horizon = resource_version
+        self.last_synced_resource_version = resource_version
         return changes
 
     def _set(self, key: tuple[str, str], before: R | None, after: R | None) -> None:

@@ -37,7 +37,7 @@ class Terminal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReconcileResult:
     """How a pass ended. 0 seconds means: again at once.
 
     A ``failure`` is logged and counted, but holds nothing up: the pass has seen to when it is tried again, if it is.
@@ -81,7 +81,7 @@ class Workers(Generic[K]):
     def __init__(
         self,
         queue: Queue[K],
-        work: Callable[[K], Awaitable[Outcome]],
+        work: Callable[[K], Awaitable[ReconcileResult]],
         *,
         count: int,
         name: str,
@@ -126,9 +126,9 @@ class Workers(Generic[K]):
             return self._settle(key, outcome)
         except NotLeading:
             self._log.debug("pass not allowed to write", key=str(key))
-            return self._settle(key, Outcome(NOT_LEADING_SECONDS))
+            return self._settle(key, ReconcileResult(NOT_LEADING_SECONDS))
         except Terminal as error:
-            return self._settle(key, Outcome(failure=error))
+            return self._settle(key, ReconcileResult(failure=error))
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
@@ -139,7 +139,7 @@ class Workers(Generic[K]):
             self._failed(key, error, is_late=limit.expired())
         return Result.ERROR
 
-    def _settle(self, key: K, outcome: Outcome) -> Result:
+    def _settle(self, key: K, outcome: ReconcileResult) -> Result:
         """The pass came to its end."""
         self._queue.forget(key)
         due = outcome.requeue_after_seconds

@@ -22,7 +22,7 @@ from controller.kinds import ALL
 from controller.kube.client import Client
 from controller.kube.connect import SERVICE_ACCOUNT, Connection, NotConfigured, from_kubeconfig, in_cluster
 from controller.kube.errors import ApiError, NotFound
-from controller.kube.plain import plain
+from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.diagnosis.objects import owners_of
 
 DISCOVERY = ",".join(
@@ -189,7 +189,7 @@ async def _connect(kubeconfig: str, context: str) -> Connection:
     named = _kubeconfig(kubeconfig)
     if not named:
         return in_cluster(SERVICE_ACCOUNT)
-    return plain(named, context) or await from_kubeconfig(named, context)
+    return static_kubeconfig(named, context) or await from_kubeconfig(named, context)
 
 
 async def _discover(client: Client) -> list[Named]:

@@ -26,7 +26,7 @@ from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.runtime import clock
-from controller.runtime.replica import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
+from controller.runtime.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, NothingServed
 from controller.settings import Settings
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Drop, Refuse, Reset, Rule

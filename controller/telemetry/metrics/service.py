@@ -60,15 +60,15 @@ class Queue(Protocol):
     def working_seconds(self) -> list[float]: ...
 
 
-class Gate(Protocol):
-    """What the gate tells of itself."""
+class ConcurrencyLimiter(Protocol):
+    """Figures of the concurrency limiter."""
 
     @property
     def width(self) -> int: ...
     @property
     def in_flight(self) -> int: ...
     def waiting(self) -> Mapping[str, int]:
-        """Calls by the lane they wait in."""
+        """Calls by the priority level they wait in."""
         ...
 
 
@@ -157,12 +157,12 @@ class Metrics:
         self._readings.add(families.EVENTS_DROPPED, (), dropped)
         self._readings.add(families.EVENTS_LIMITED, (), limited)
 
-    def gate(self, gate: Gate) -> None:
+    def limiter(self, limiter: ConcurrencyLimiter) -> None:
         read = self._readings.add
-        read(families.GATE_WIDTH, (), lambda: gate.width)
-        read(families.GATE_IN_FLIGHT, (), lambda: gate.in_flight)
-        for lane in families.LANES:
-            read(families.GATE_WAITING, (lane,), partial(_waiting, gate, lane))
+        read(families.GATE_WIDTH, (), lambda: limiter.width)
+        read(families.GATE_IN_FLIGHT, (), lambda: limiter.in_flight)
+        for level in families.LANES:
+            read(families.GATE_WAITING, (level,), partial(_waiting, limiter, level))
 
     def requests(self, host: str) -> Requests:
         """An observer of the clients of one API server."""
@@ -180,5 +180,5 @@ class Metrics:
         return lag
 
 
-def _waiting(gate: Gate, lane: str) -> int:
-    return gate.waiting()[lane]
+def _waiting(limiter: ConcurrencyLimiter, level: str) -> int:
+    return limiter.waiting()[level]

@@ -14,7 +14,7 @@ from controller.kube.errors import Conflict, Invalid, NotFound
 from controller.runtime import clock
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
-from controller.runtime.workers import Outcome, Workers
+from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local.batch.judge import FINALIZER, Step, judge
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.events import Events
@@ -55,7 +55,7 @@ class Jobs:
         if row is not None and (name := (row.manifest["metadata"].get("labels") or {}).get(NAME_LABEL)):
             self._queue.add((row.namespace, name))
 
-    async def look(self, key: Key) -> Outcome:
+    async def look(self, key: Key) -> ReconcileResult:
         """One pass. Job and pods are read from the server, so that a pass sees what the one before it did."""
         namespace, name = key
         selector = f"{NAME_LABEL}={name}"
@@ -69,16 +69,16 @@ class Jobs:
         await self._release([pod for pod in pods if _owner(pod) != uid and _is_kept(pod)])
         if job is None or job["metadata"].get("deletionTimestamp"):
             await self._release([pod for pod in pods if _owner(pod) == uid and _is_kept(pod)])
-            return Outcome()
+            return ReconcileResult()
         if job["spec"].get("completionMode") == "Indexed" or job["spec"].get("managedBy"):
-            return Outcome()
+            return ReconcileResult()
         now = self._now()
         step = judge(job, [pod for pod in pods if _owner(pod) == uid], now)
         try:
             await self._act(job, step)
         except Conflict:
-            return Outcome(0)  # It has changed since it was read.
-        return Outcome(None if step.wake is None else (step.wake - now).total_seconds())
+            return ReconcileResult(0)  # It has changed since it was read.
+        return ReconcileResult(None if step.wake is None else (step.wake - now).total_seconds())
 
     async def _act(self, job: Manifest, step: Step) -> None:
         """

@@ -19,7 +19,7 @@ from controller.kube.client import Client
 from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
-from controller.runtime.workers import Outcome, Workers
+from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local import private
 from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
@@ -147,7 +147,7 @@ class Storage:
             if not binding.is_bound(claim.manifest):
                 self._queue.add((CLAIMS, (claim.namespace, claim.name)))
 
-    async def _look(self, what: tuple[Resource, Key]) -> Outcome:
+    async def _look(self, what: tuple[Resource, Key]) -> ReconcileResult:
         """One pass over a claim or a volume, read anew, so that a pass sees what the one before it did."""
         resource, key = what
         found = await self._read(resource, key)
@@ -161,7 +161,7 @@ class Storage:
                 await self._unprotect(CLAIMS, found, CLAIM_FINALIZER)
         elif not binding.is_bound(found):
             await self._bind(found)
-        return Outcome()
+        return ReconcileResult()
 
     async def _make_ephemeral(self, key: Key) -> None:
         for pod in list(self._users.get(key, {}).values()):

@@ -18,7 +18,7 @@ from controller.kube.client import (
     WARMING_SECONDS,
     Client,
 )
-from controller.kube.gate import Lane
+from controller.kube.concurrency import PriorityLevel
 from controller.kube.limiter import TokenBucket
 from controller.kube.transport import CALL_TIMEOUT_SECONDS
 from rallypoint.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
@@ -213,11 +213,11 @@ async def test_what_goes_first_when_many_wait() -> None:
     async with calling(each_a_second, in_flight=1) as (client, server):
         await asyncio.gather(
             client.create(PODS, "big", b"{}", name="first"),
-            client.create(EVENTS, "big", b"{}", name="event", lane=Lane.EVENT),
+            client.create(EVENTS, "big", b"{}", name="event", level=PriorityLevel.EVENT),
             client.create(PODS, "big", b"{}", name="pod-1"),
             client.create(PODS, "big", b"{}", name="pod-2"),
             client.create(PODS, "small", b"{}", name="pod-3"),
-            client.patch(PODS, "big", "status", b"{}", lane=Lane.STATUS),
+            client.patch(PODS, "big", "status", b"{}", level=PriorityLevel.STATUS),
             client.get(PODS, "big", "read"),
         )
 
@@ -229,7 +229,7 @@ async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
     async with calling(limiter=TokenBucket(2, burst=2)) as (client, server):
         await asyncio.gather(
             *(client.create(PODS, "ns", b"{}", name=str(number)) for number in range(4)),
-            client.patch(PODS, "ns", "status", b"{}", lane=Lane.STATUS),
+            client.patch(PODS, "ns", "status", b"{}", level=PriorityLevel.STATUS),
         )
 
     started = server.seen[0].at

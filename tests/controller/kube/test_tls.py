@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
-from controller.kube.plain import plain
+from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.testing.controlplane.certificates import Authority
 
 Connect = Callable[[Path, str, Authority], Awaitable[Connection]]
@@ -110,7 +110,7 @@ async def by_authority_data(folder: Path, server: str, trusted: Authority) -> Co
 
 
 async def by_static_kubeconfig(folder: Path, server: str, trusted: Authority) -> Connection:
-    connection = plain(inline(folder, server, trusted))
+    connection = static_kubeconfig(inline(folder, server, trusted))
     assert connection is not None
     return connection
 

@@ -19,7 +19,7 @@ from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import (
     MOST_PER_PASS,
-    SLICE_SECONDS,
+    TIME_BUDGET_SECONDS,
     Applier,
     Cache,
 )
@@ -170,7 +170,9 @@ async def test_a_large_job_takes_several_passes() -> None:
 async def test_a_slow_server_ends_a_pass_before_its_last_create() -> None:
     """What the pods that are there have come to is not seen before the next pass; what is summed up waits for the last."""
     names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 5)]
-    async with applying(Rule(Delay(SLICE_SECONDS), verb="create", plural="pods"), width=len(names) - 3) as it:
+    async with applying(
+        Rule(Delay(TIME_BUDGET_SECONDS), verb="create", plural="pods"), width=len(names) - 3
+    ) as it:
         assert await it.create(*names) == 0
         assert len(await it.on.names(PODS)) == len(names) - 3
         assert len(await it.told()) == MOST_CHILD_EVENTS

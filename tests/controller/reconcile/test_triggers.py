@@ -10,7 +10,7 @@ from api.children import Pod, Trouble
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job
-from controller.runtime.queue import Level, Queue
+from controller.runtime.queue import Priority, Queue
 from rallypoint.testing.builders import pod, pod_group, service
 
 TRAIN = Key("ml", "train")
@@ -68,56 +68,56 @@ async def test_a_back_off(before: JobRow | None, after: JobRow | None, urgent: b
     assert await taken(queue) == ([TRAIN] if urgent else [])
 
 
-async def level(queue: Queue[Key]) -> Level:
+async def priority(queue: Queue[Key]) -> Priority:
     """Where the one key that is ready waits, told from what goes before it."""
-    for level in Level:
-        queue.add(Key("other", level.name), level=level)
+    for priority in Priority:
+        queue.add(Key("other", priority.name), priority=priority)
     order = await taken(queue)
     # Each of the others is behind the key if the key came to its level first.
-    return Level(1 - order.index(TRAIN))
+    return Priority(1 - order.index(TRAIN))
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        pytest.param(None, job(), Level.NORMAL, id="a new one"),
-        pytest.param(None, job(status=b"{}"), Level.NORMAL, id="a new one with an empty status"),
-        pytest.param(None, job(status=SEEN_TO), Level.BACKLOG, id="one that a restart finds"),
-        pytest.param(job(), job(version=2, status=SEEN_TO), Level.NORMAL, id="one whose status changed"),
+        pytest.param(None, job(), Priority.NORMAL, id="a new one"),
+        pytest.param(None, job(status=b"{}"), Priority.NORMAL, id="a new one with an empty status"),
+        pytest.param(None, job(status=SEEN_TO), Priority.BACKLOG, id="one that a restart finds"),
+        pytest.param(job(), job(version=2, status=SEEN_TO), Priority.NORMAL, id="one whose status changed"),
         pytest.param(
             job(status=SEEN_TO),
             job(generation=2, version=2, status=SEEN_TO),
-            Level.NORMAL,
+            Priority.NORMAL,
             id="one whose spec changed",
         ),
-        pytest.param(job(status=SEEN_TO), None, Level.NORMAL, id="one that went"),
+        pytest.param(job(status=SEEN_TO), None, Priority.NORMAL, id="one that went"),
     ],
 )
 async def test_how_soon_a_job_has_its_pass(
-    before: JobRow | None, after: JobRow | None, expected: Level
+    before: JobRow | None, after: JobRow | None, expected: Priority
 ) -> None:
     queue = Queue[Key]()
     on_job(queue, before, after)
 
-    assert await level(queue) is expected
+    assert await priority(queue) is expected
 
 
 @pytest.mark.parametrize("child", [pod(), service(), pod_group()], ids=["a pod", "a Service", "a PodGroup"])
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        pytest.param(lambda row: (None, row), Level.BACKLOG, id="was there at the start"),
+        pytest.param(lambda row: (None, row), Priority.BACKLOG, id="was there at the start"),
         pytest.param(
-            lambda row: (row, msgspec.structs.replace(row, deleting=True)), Level.NEWS, id="changed"
+            lambda row: (row, msgspec.structs.replace(row, deleting=True)), Priority.HIGH, id="changed"
         ),
-        pytest.param(lambda row: (row, None), Level.NEWS, id="went"),
+        pytest.param(lambda row: (row, None), Priority.HIGH, id="went"),
     ],
 )
-async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, expected: Level) -> None:
+async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, expected: Priority) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, *change(child))
 
-    assert await level(queue) is expected
+    assert await priority(queue) is expected
 
 
 @pytest.mark.parametrize("child", [pod(), service(), pod_group()], ids=["a pod", "a Service", "a PodGroup"])

@@ -66,7 +66,7 @@ class InformerMachine(RuleBasedStateMachine):
         self.answered: dict[str, int] = {}
         """Versions that we know from answers, of which nothing needs to be told."""
         self.newest: dict[str, int] = {}
-        self.horizon = 0
+        self.last_synced_resource_version = 0
         self.steps = 0
         self.loses_events = False
 
@@ -190,8 +190,8 @@ class InformerMachine(RuleBasedStateMachine):
     def nothing_gets_older(self) -> None:
         if not self.steps:
             return
-        assert self.store.horizon >= self.horizon
-        self.horizon = self.store.horizon
+        assert self.store.last_synced_resource_version >= self.last_synced_resource_version
+        self.last_synced_resource_version = self.store.last_synced_resource_version
         for row in self.store:
             assert row.resource_version >= self.newest.get(row.uid, 0)
             self.newest[row.uid] = row.resource_version

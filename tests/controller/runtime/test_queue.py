@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controller.runtime import queue as module
 from controller.runtime.backoff import PerKey
-from controller.runtime.queue import OLDEST_EVERY, Closed, Level, Queue
+from controller.runtime.queue import OLDEST_EVERY, Closed, Priority, Queue
 
 
 def now() -> float:
@@ -38,9 +38,9 @@ async def test_keys_come_out_in_the_order_they_went_in() -> None:
 
 async def test_what_happened_goes_first_and_a_restarts_backlog_last() -> None:
     queue = Queue[str]()
-    queue.add("old", level=Level.BACKLOG)
+    queue.add("old", priority=Priority.BACKLOG)
     queue.add("new")
-    queue.add("pods changed", level=Level.NEWS)
+    queue.add("pods changed", priority=Priority.HIGH)
 
     assert await drained(queue) == ["pods changed", "new", "old"]
 
@@ -48,10 +48,10 @@ async def test_what_happened_goes_first_and_a_restarts_backlog_last() -> None:
 async def test_of_several_levels_the_highest_counts() -> None:
     queue = Queue[str]()
     for key in ("a", "b", "c"):
-        queue.add(key, level=Level.BACKLOG)
+        queue.add(key, priority=Priority.BACKLOG)
     queue.add("b")
-    queue.add("c", level=Level.NEWS)
-    queue.add("c", level=Level.BACKLOG)
+    queue.add("c", priority=Priority.HIGH)
+    queue.add("c", priority=Priority.BACKLOG)
 
     assert await drained(queue) == ["c", "b", "a"]
 
@@ -60,8 +60,8 @@ async def test_a_key_added_while_it_is_worked_on_keeps_the_highest_level() -> No
     queue = Queue[str]()
     queue.add("a")
     await queue.get()
-    for level in (Level.BACKLOG, Level.NEWS, Level.NORMAL):
-        queue.add("a", level=level)
+    for priority in (Priority.BACKLOG, Priority.HIGH, Priority.NORMAL):
+        queue.add("a", priority=priority)
     queue.add("b")
     queue.done("a")
 
@@ -70,7 +70,7 @@ async def test_a_key_added_while_it_is_worked_on_keeps_the_highest_level() -> No
 
 async def test_a_level_does_not_outlive_its_pass() -> None:
     queue = Queue[str]()
-    queue.add("a", level=Level.NEWS)
+    queue.add("a", priority=Priority.HIGH)
     await queue.get()
     queue.done("a")
     queue.add("b")
@@ -87,13 +87,13 @@ async def test_groups_take_turns() -> None:
     assert await drained(queue) == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-@pytest.mark.parametrize("level", [Level.NORMAL, Level.NEWS])
-async def test_nothing_waits_for_ever_however_much_comes_at_a_higher_level(level: Level) -> None:
+@pytest.mark.parametrize("priority", [Priority.NORMAL, Priority.HIGH])
+async def test_nothing_waits_for_ever_however_much_comes_at_a_higher_level(priority: Priority) -> None:
     queue, order = Queue[str](), list[str]()
     for key in ("old 1", "old 2"):
-        queue.add(key, level=Level.BACKLOG)
+        queue.add(key, priority=Priority.BACKLOG)
     for number in range(2 * OLDEST_EVERY):
-        queue.add(f"new {number}", level=level)
+        queue.add(f"new {number}", priority=priority)
         order.append((await queue.get())[0])
 
     assert [order.index(key) for key in ("old 1", "old 2")] == [OLDEST_EVERY - 1, 2 * OLDEST_EVERY - 1]
@@ -103,9 +103,9 @@ async def test_what_comes_back_is_as_good_as_new() -> None:
     queue = Queue[str](PerKey(first_seconds=1))
     queue.add_after("delayed", 1)
     queue.add_failed("failed")
-    queue.add("backlog", level=Level.BACKLOG)
+    queue.add("backlog", priority=Priority.BACKLOG)
     await asyncio.sleep(2)
-    queue.add("news", level=Level.NEWS)
+    queue.add("news", priority=Priority.HIGH)
 
     assert await drained(queue) == ["news", "delayed", "failed", "backlog"]
 
@@ -114,7 +114,7 @@ async def test_a_delay_that_is_over_raises_what_waits_in_the_backlog() -> None:
     queue = Queue[str]()
     queue.add_after("b", 1)
     for key in ("a", "b"):
-        queue.add(key, level=Level.BACKLOG)
+        queue.add(key, priority=Priority.BACKLOG)
     await asyncio.sleep(2)
 
     assert await drained(queue) == ["b", "a"]
@@ -123,7 +123,7 @@ async def test_a_delay_that_is_over_raises_what_waits_in_the_backlog() -> None:
 async def test_being_handed_out_settles_a_delay() -> None:
     queue = Queue[str]()
     queue.add_after("a", 1)
-    queue.add("a", level=Level.BACKLOG)
+    queue.add("a", priority=Priority.BACKLOG)
     await queue.get()
     queue.done("a")
     await asyncio.sleep(10)
@@ -307,7 +307,7 @@ async def test_closing_wakes_all_takers() -> None:
 
 
 KEYS = st.sampled_from(["a1", "a2", "b1"])
-LEVELS = st.sampled_from(Level)
+LEVELS = st.sampled_from(Priority)
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 3.0, 7.5])
 
 
@@ -318,8 +318,8 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = looptime.new_event_loop(start=0)
         self.queue = self.run(self.make())
-        self.ready: dict[str, Level] = {}
-        self.again: dict[str, Level] = {}
+        self.ready: dict[str, Priority] = {}
+        self.again: dict[str, Priority] = {}
         """Worked on, and owed a pass afterwards."""
         self.hurried: set[str] = set()
         self.working: set[str] = set()
@@ -342,26 +342,26 @@ class QueueMachine(RuleBasedStateMachine):
 
         return self.run(inside())
 
-    def owe(self, key: str, level: Level, at: float | None = None) -> None:
+    def owe(self, key: str, priority: Priority, at: float | None = None) -> None:
         if key in self.working:
-            self.again[key] = max(level, self.again.get(key, level))
+            self.again[key] = max(priority, self.again.get(key, priority))
             return
         self.since.setdefault(key, self.loop.time() if at is None else at)
-        self.ready[key] = max(level, self.ready.get(key, level))
+        self.ready[key] = max(priority, self.ready.get(key, priority))
 
     def settle(self, key: str) -> None:
         self.timers.pop(key, None)
         self.barred.discard(key)
 
-    @rule(key=KEYS, urgent=st.booleans(), level=LEVELS)
-    def add(self, key: str, urgent: bool, level: Level) -> None:
-        self.call(self.queue.add, key, urgent=urgent, level=level)
+    @rule(key=KEYS, urgent=st.booleans(), priority=LEVELS)
+    def add(self, key: str, urgent: bool, priority: Priority) -> None:
+        self.call(self.queue.add, key, urgent=urgent, priority=priority)
         if self.closed or (key in self.barred and not urgent):
             return
         if urgent:
             self.settle(key)
             self.hurried |= {key} & self.working
-        self.owe(key, level)
+        self.owe(key, priority)
 
     @rule(key=KEYS, seconds=SECONDS)
     def add_after(self, key: str, seconds: float) -> None:
@@ -369,7 +369,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.closed or key in self.barred:
             return
         if seconds == 0:
-            self.owe(key, Level.NORMAL)
+            self.owe(key, Priority.NORMAL)
         else:
             at = self.loop.time() + seconds
             self.timers[key] = min(self.timers.get(key, at), at)
@@ -417,7 +417,7 @@ class QueueMachine(RuleBasedStateMachine):
         for key, at in list(self.timers.items()):
             if at <= until:
                 self.settle(key)
-                self.owe(key, Level.NORMAL, at)
+                self.owe(key, Priority.NORMAL, at)
 
     @precondition(lambda self: not self.closed)
     @rule(chance=st.integers(0, 3))
@@ -431,8 +431,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def owes_what_the_model_owes(self) -> None:
-        levels = {key: level for key, (level, _) in self.queue._ready._places.items()}
-        assert levels == self.ready
+        priorities = {key: priority for key, (priority, _) in self.queue._ready._places.items()}
+        assert priorities == self.ready
         assert len(self.queue) == len(self.ready), "no key twice"
         assert self.queue._delayed.keys() == self.timers.keys()
 
@@ -465,15 +465,15 @@ async def test_what_happens_soon_after_a_pass_is_seen_together() -> None:
 
     begin, task = loop.time(), asyncio.create_task(work())
     for _ in range(25):
-        queue.add("a", level=Level.NEWS)
+        queue.add("a", priority=Priority.HIGH)
         await asyncio.sleep(0.1)
     assert [round(at - begin, 1) for at in started] == [0, 1, 2]
 
     await asyncio.sleep(5)
     started.clear()
-    queue.add("a", level=Level.NEWS)
+    queue.add("a", priority=Priority.HIGH)
     await asyncio.sleep(0.1)
-    queue.add("a", level=Level.NEWS)
+    queue.add("a", priority=Priority.HIGH)
     queue.add("a")
     await asyncio.sleep(0)
     assert len(started) == 2
@@ -485,12 +485,12 @@ async def test_news_that_come_during_a_pass_wait_for_the_span_to_end() -> None:
     queue.add("a")
     key, _ = await queue.get()
     begin = loop.time()
-    queue.add(key, level=Level.NEWS)
+    queue.add(key, priority=Priority.HIGH)
     queue.done(key)
     key, _ = await queue.get()
     assert loop.time() - begin == pytest.approx(1)
 
-    queue.add(key, level=Level.NEWS)
+    queue.add(key, priority=Priority.HIGH)
     await asyncio.sleep(3)
     queue.done(key)
     await asyncio.sleep(0)

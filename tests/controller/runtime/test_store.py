@@ -133,7 +133,7 @@ def test_the_horizon_does_not_go_back() -> None:
     store.advance(6)
     store.advance(5)
 
-    assert store.horizon == 6
+    assert store.last_synced_resource_version == 6
 
 
 def test_a_list_replaces_what_is_known_but_not_newer_own_writes() -> None:
@@ -163,7 +163,7 @@ def test_a_list_replaces_what_is_known_but_not_newer_own_writes() -> None:
         "made by us meanwhile": 12,
         "written by us meanwhile": 13,
     }
-    assert (store.horizon, store.indexed("x"), store.indexed("y")) == (10, (), (new,))
+    assert (store.last_synced_resource_version, store.indexed("x"), store.indexed("y")) == (10, (), (new,))
 
 
 def test_a_list_is_right_about_all_that_is_not_newer() -> None:
@@ -183,7 +183,7 @@ def test_after_the_server_was_set_back_nothing_counts_that_was_known() -> None:
     changes = store.replace([other := Thing("b", 4, uid="2"), came := Thing("c", 6)], 7)
 
     assert changes == [(gone, None), (Thing("made by us", 12), None), (again, other), (None, came)]
-    assert (set(store), store.horizon) == ({other, came}, 7)
+    assert (set(store), store.last_synced_resource_version) == ({other, came}, 7)
     assert store.put(later := Thing("a", 8, uid="3")) == (None, later)
 
 

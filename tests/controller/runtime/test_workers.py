@@ -14,7 +14,7 @@ from typing_extensions import override
 from controller.kube import errors
 from controller.runtime.backoff import PerKey
 from controller.runtime.queue import Queue
-from controller.runtime.workers import NOT_LEADING_SECONDS, Outcome, Result, Terminal, Workers
+from controller.runtime.workers import NOT_LEADING_SECONDS, ReconcileResult, Result, Terminal, Workers
 
 
 class Observer:
@@ -43,7 +43,7 @@ class Observer:
 
 @asynccontextmanager
 async def working(
-    work: Callable[[str], Awaitable[Outcome]], count: int = 1, observer: Observer | None = None
+    work: Callable[[str], Awaitable[ReconcileResult]], count: int = 1, observer: Observer | None = None
 ) -> AsyncIterator[tuple[Queue[str], Observer]]:
     queue, observer = Queue[str](PerKey(first_seconds=10)), observer or Observer()
     workers = Workers(queue, work, count=count, name="test", observer=observer, longest_seconds=60)
@@ -55,13 +55,15 @@ async def working(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def failing(*outcomes: BaseException | Outcome) -> tuple[Callable[[str], Awaitable[Outcome]], list[float]]:
+def failing(
+    *outcomes: BaseException | ReconcileResult,
+) -> tuple[Callable[[str], Awaitable[ReconcileResult]], list[float]]:
     """Work with these outcomes one after the other, and the loop times of its passes."""
     coming, times = iter(outcomes), list[float]()
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         times.append(asyncio.get_running_loop().time())
-        outcome = next(coming, Outcome())
+        outcome = next(coming, ReconcileResult())
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -74,7 +76,7 @@ def gaps(times: list[float]) -> list[float]:
 
 
 async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
-    work, times = failing(Outcome(30), Outcome(0), Outcome())
+    work, times = failing(ReconcileResult(30), ReconcileResult(0), ReconcileResult())
     async with working(work) as (queue, observer):
         queue.add("a")
         await asyncio.sleep(100)
@@ -104,7 +106,7 @@ async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
 async def test_a_failed_pass_is_logged_counted_and_tried_again(
     error: BaseException, level: str, panics: int
 ) -> None:
-    work, times = failing(error, error, Outcome())
+    work, times = failing(error, error, ReconcileResult())
     with capture_logs() as logs:
         async with working(work) as (queue, observer):
             queue.add("a")
@@ -120,10 +122,12 @@ async def test_a_failed_pass_is_logged_counted_and_tried_again(
     "outcome",
     [
         pytest.param(Terminal("no such role"), id="raised"),
-        pytest.param(Outcome(failure=Terminal("no such role")), id="as the outcome"),
+        pytest.param(ReconcileResult(failure=Terminal("no such role")), id="as the outcome"),
     ],
 )
-async def test_what_cannot_get_better_is_counted_and_not_tried_again(outcome: Terminal | Outcome) -> None:
+async def test_what_cannot_get_better_is_counted_and_not_tried_again(
+    outcome: Terminal | ReconcileResult,
+) -> None:
     work, times = failing(OSError(), outcome, OSError())
     with capture_logs() as logs:
         async with working(work) as (queue, observer):
@@ -154,11 +158,11 @@ async def test_a_pass_that_may_not_write_is_no_failure() -> None:
 async def test_a_pass_that_hangs_is_cut_off_and_tried_again() -> None:
     times = list[float]()
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         times.append(asyncio.get_running_loop().time())
         if len(times) == 1:
             await asyncio.get_running_loop().create_future()
-        return Outcome()
+        return ReconcileResult()
 
     with capture_logs() as logs:
         async with working(work) as (queue, observer):
@@ -200,7 +204,7 @@ class Broken(Observer):
 
 
 async def test_an_observer_that_fails_stops_nothing() -> None:
-    work, times = failing(ValueError("defect"), Outcome())
+    work, times = failing(ValueError("defect"), ReconcileResult())
     with capture_logs() as logs:
         async with working(work, observer=Broken()) as (queue, observer):
             queue.add("a")
@@ -214,7 +218,7 @@ async def test_an_observer_that_fails_stops_nothing() -> None:
 
 
 async def test_what_a_pass_binds_to_its_lines_is_not_on_those_of_the_next() -> None:
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         if key == "a":
             bind_contextvars(uid="of a")
         raise OSError
@@ -231,12 +235,12 @@ async def test_what_a_pass_binds_to_its_lines_is_not_on_those_of_the_next() -> N
 async def test_a_cancelled_worker_ends() -> None:
     ended = list[str]()
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         try:
             await asyncio.sleep(50)
         finally:
             ended.append(key)
-        return Outcome()
+        return ReconcileResult()
 
     async with working(work) as (queue, observer):
         queue.add("a")
@@ -248,7 +252,7 @@ async def test_a_cancelled_worker_ends() -> None:
 
 
 async def test_a_success_forgets_the_failures() -> None:
-    work, times = failing(OSError(), OSError(), Outcome(1), OSError(), Outcome())
+    work, times = failing(OSError(), OSError(), ReconcileResult(1), OSError(), ReconcileResult())
     async with working(work) as (queue, _):
         queue.add("a")
         await asyncio.sleep(200)
@@ -260,12 +264,12 @@ async def test_one_key_is_in_one_worker_and_others_go_on() -> None:
     running: list[str] = []
     most: dict[str, int] = {}
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         running.append(key)
         most[key] = max(most.get(key, 0), running.count(key))
         await asyncio.sleep(5)
         running.remove(key)
-        return Outcome()
+        return ReconcileResult()
 
     async with working(work, count=4) as (queue, observer):
         for moment in range(20):
@@ -282,10 +286,10 @@ async def test_one_key_is_in_one_worker_and_others_go_on() -> None:
 async def test_a_slow_job_does_not_hold_up_the_others() -> None:
     done: list[str] = []
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         await asyncio.sleep(1000 if key == "slow" else 1)
         done.append(key)
-        return Outcome()
+        return ReconcileResult()
 
     async with working(work, count=2) as (queue, observer):
         for key in ("slow", "a", "b", "c"):
@@ -299,10 +303,10 @@ async def test_a_slow_job_does_not_hold_up_the_others() -> None:
 async def test_when_the_queue_closes_the_workers_end_after_their_pass() -> None:
     done: list[str] = []
 
-    async def work(key: str) -> Outcome:
+    async def work(key: str) -> ReconcileResult:
         await asyncio.sleep(10)
         done.append(key)
-        return Outcome(1)
+        return ReconcileResult(1)
 
     queue = Queue[str]()
     task = asyncio.create_task(Workers(queue, work, count=2, name="test").run())

@@ -14,7 +14,7 @@ from api.meta import Resource
 from controller.kube.client import METADATA_ONLY, METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
-from controller.runtime.workers import Outcome, Workers
+from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.volumes import payload, volumes
 from rallypoint.local.node.volumes.objects import Reference
@@ -76,11 +76,11 @@ class Following:
             for uid in self._users.get((row.namespace, Reference(kind, row.name)), ()):
                 self._queue.add(uid)
 
-    async def _look(self, uid: str) -> Outcome:
+    async def _look(self, uid: str) -> ReconcileResult:
         pod = self._pods.get(uid)
         if pod is None or await self._refill(pod):
-            return Outcome()
-        return Outcome(AGAIN_SECONDS)
+            return ReconcileResult()
+        return ReconcileResult(AGAIN_SECONDS)
 
 
 def _keys(pod: Manifest) -> set[tuple[str, Reference]]:

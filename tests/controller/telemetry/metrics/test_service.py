@@ -59,7 +59,7 @@ def connect_all(metrics: Metrics) -> None:
     metrics.queue(NAME, Queue[str]())
     metrics.watch("pods", Hearing())
     metrics.events(lambda: 0, lambda: 0)
-    metrics.gate(Door())
+    metrics.limiter(Door())
     metrics.requests("10.0.0.1:6443")
     metrics.election().leading(LEASE, False)
     metrics.launchers(lambda: [("pi-launcher", "team")])
@@ -189,7 +189,7 @@ def test_events_that_are_not_written(metrics: Metrics, registry: CollectorRegist
 
 
 def test_the_gate(metrics: Metrics, registry: CollectorRegistry) -> None:
-    metrics.gate(Door())
+    metrics.limiter(Door())
 
     assert registry.get_sample_value("rallypoint_gate_width") == 16
     assert registry.get_sample_value("rallypoint_gate_in_flight") == 16

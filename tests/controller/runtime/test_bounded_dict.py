@@ -1,10 +1,10 @@
 """What is remembered for a while: the newest, however old a key is."""
 
-from controller.runtime.recent import Recent
+from controller.runtime.bounded_dict import BoundedDict
 
 
 def test_what_was_set_longest_ago_is_forgotten() -> None:
-    memory = Recent[str, int](2)
+    memory = BoundedDict[str, int](2)
     for number, key in enumerate("abac"):
         memory[key] = number
 

@@ -44,7 +44,7 @@ class Rows(Protocol):
     def decode(self) -> Callable[[bytes], Owned]: ...
 
 
-class Unwatched:
+class UncachedChildren:
     """The children of all jobs of one kind that decisions do not read. ``JobMemory.uncached_children`` says how they were last left."""
 
     def __init__(self, writer: Writer, caches: Mapping[Resource, Rows] | None = None) -> None:

@@ -13,7 +13,7 @@ from controller.kube.client import Client
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.memory import JobMemory
 from controller.reconcile.parent import Parent
-from controller.reconcile.unwatched import Unwatched
+from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
 from rallypoint.testing.faults import Refuse, Rule
@@ -32,7 +32,7 @@ class Keeping:
         self.on = on
         self.uid = uid
         self.recorder = Recorder(client)
-        self.unwatched = Unwatched(Writer(client, EventRecorder(self.recorder)))
+        self.uncached = UncachedChildren(Writer(client, EventRecorder(self.recorder)))
         self.memory = JobMemory(uid)
 
     def restart(self) -> None:
@@ -58,7 +58,7 @@ class Keeping:
         parent = self.parent(generation, voice=voice)
         self.memory.is_new = self.memory.is_new or is_new
         try:
-            await self.unwatched.keep(parent, child)
+            await self.uncached.keep(parent, child)
         finally:
             verbs = [one.verb for one in self.on.calls]
         return verbs
@@ -203,7 +203,7 @@ async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
         await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
         it.on.faults.calls.clear()
         for generation in (1, 1, 2):
-            await it.unwatched.delete(it.parent(generation), DOOMED)
+            await it.uncached.delete(it.parent(generation), DOOMED)
 
         assert (await it.on.names(CONFIG_MAPS) == []) is owned
         assert [one.verb for one in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
@@ -212,7 +212,7 @@ async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
 async def test_what_was_deleted_can_come_back() -> None:
     async with keeping() as it:
         await it.keep(it.lists(version="1"), is_new=True)
-        await it.unwatched.delete(it.parent(2), DOOMED)
+        await it.uncached.delete(it.parent(2), DOOMED)
         assert await it.keep(it.lists(version="1"), generation=3) == ["get", "create"]
         assert await it.on.names(CONFIG_MAPS) == ["lists"]
 

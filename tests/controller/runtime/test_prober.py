@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from controller.runtime import knocker
-from controller.runtime.knocker import Door, Knocker, until_answered
+from controller.runtime import prober
+from controller.runtime.prober import ProbeTarget, TCPProber, until_answered
 
 pytestmark = pytest.mark.looptime(False)
 HERE = "127.0.0.1"
@@ -41,11 +41,11 @@ async def unused() -> AsyncIterator[int]:
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("TRY_SECONDS", 0.2), ("PAUSE_SECONDS", 0.02), ("LONGEST_SECONDS", 0.5)):
-        monkeypatch.setattr(knocker, name, seconds)
+        monkeypatch.setattr(prober, name, seconds)
 
 
-def door(*ports: int, name: str = "pod") -> Door:
-    return Door(name, HERE, ports, b"SSH-")
+def door(*ports: int, name: str = "pod") -> ProbeTarget:
+    return ProbeTarget(name, HERE, ports, b"SSH-")
 
 
 async def test_a_server_that_greets_is_up() -> None:
@@ -89,13 +89,13 @@ async def test_nobody_is_asked_for_ever(
 
 async def test_an_address_that_leads_nowhere() -> None:
     """Where no route leads, twice is enough."""
-    assert not await until_answered(Door("pod", "192.0.2.1", (22,), b"SSH-"))
+    assert not await until_answered(ProbeTarget("pod", "192.0.2.1", (22,), b"SSH-"))
 
 
 async def test_each_is_asked_once_and_remembered() -> None:
     told: list[str] = []
     async with saying(b"SSH-2.0-x\r\n") as port:
-        asker = Knocker()
+        asker = TCPProber()
         running = asyncio.create_task(asker.run())
         over = asyncio.Event()
 
@@ -116,8 +116,8 @@ async def test_each_is_asked_once_and_remembered() -> None:
 
 
 async def test_no_more_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knocker, "REMEMBERED", 2)
-    asker, over = Knocker(), asyncio.Queue[None]()
+    monkeypatch.setattr(prober, "REMEMBERED", 2)
+    asker, over = TCPProber(), asyncio.Queue[None]()
     async with saying(b"SSH-2.0-x\r\n") as port:
         running = asyncio.create_task(asker.run())
         for name in ("a", "b", "c"):

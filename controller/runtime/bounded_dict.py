@@ -9,7 +9,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(OrderedDict[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A mapping of so many keys at most: beyond it, what was set longest ago is forgotten."""
 
     __slots__ = ("_most",)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.kube.plain import plain
+from controller.kube.static_kubeconfig import static_kubeconfig
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.certificates import identity
 
@@ -34,7 +34,7 @@ async def test_a_file_of_ours(tmp_path: Path) -> None:
     server = ApiServer()
     shown = identity(datetime.now(UTC))
     await server.start(tls=shown.tls, authority=shown.authority)
-    found = plain(written(tmp_path, server.kubeconfig()))
+    found = static_kubeconfig(written(tmp_path, server.kubeconfig()))
     url = server.url
     await server.stop()
 
@@ -47,12 +47,12 @@ def test_another_context(tmp_path: Path) -> None:
     content = config({"server": "http://a"}, {"token": "t"}, namespace="n")
     content["contexts"].append({"name": "y", "context": {"cluster": "c", "user": "u", "namespace": "m"}})
     path = written(tmp_path, content)
-    usual, other = plain(path), plain(path, "y")
+    usual, other = static_kubeconfig(path), static_kubeconfig(path, "y")
 
     assert usual is not None
     assert other is not None
     assert (usual.namespace, other.namespace) == ("n", "m")
-    assert plain(path, "z") is None
+    assert static_kubeconfig(path, "z") is None
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_another_context(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_are_left_to_the_loader(tmp_path: Path, content: Any) -> None:
-    assert plain(written(tmp_path, content)) is None
-    assert plain(str(tmp_path / "missing")) is None
+    assert static_kubeconfig(written(tmp_path, content)) is None
+    assert static_kubeconfig(str(tmp_path / "missing")) is None

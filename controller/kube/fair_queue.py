@@ -1,6 +1,6 @@
 """Who goes next when many wait: higher levels first, groups in turn within a level, first come first served within a group.
 
-Knows neither what waits nor for what. The gate keeps its calls in such lines and the work queue its keys; a group is a namespace, so one
+Knows neither what waits nor for what. The concurrency limiter keeps its calls in such queues and the work queue its keys; a group is a namespace, so one
 that floods the service delays only itself.
 """
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class FairLines(Generic[T]):
+class FairQueue(Generic[T]):
     """What waits, each thing once. Every operation costs the same however many wait; only the number of levels counts."""
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class Controller:
         await _first_of(waiting)
 
 
-class Replica:
+class ControllerProcess:
     """The parts are made by others and begin here. Without an ``election`` it is always this replica's turn."""
 
     def __init__(

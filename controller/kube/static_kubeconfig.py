@@ -19,7 +19,7 @@ CLUSTER = {"server", "certificate-authority-data"}
 USER = {"token"}
 
 
-def plain(path: str, context: str = "") -> Connection | None:
+def static_kubeconfig(path: str, context: str = "") -> Connection | None:
     """The connection that a file describes; None when it says anything else, or nothing that makes sense."""
     try:
         config = yaml.safe_load(Path(path).read_text())

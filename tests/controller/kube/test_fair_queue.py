@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.kube.fair import FairLines
+from controller.kube.fair_queue import FairQueue
 
 LEVELS = st.integers(-1, 2)
 GROUPS = st.sampled_from("abc")
@@ -12,14 +12,14 @@ CROWDS = st.lists(st.tuples(LEVELS, GROUPS), max_size=40)
 """The level and group of each thing; things are numbered as they arrive."""
 
 
-def lines(crowd: list[tuple[int, str]]) -> FairLines[int]:
-    made = FairLines[int]()
+def lines(crowd: list[tuple[int, str]]) -> FairQueue[int]:
+    made = FairQueue[int]()
     for number, (level, group) in enumerate(crowd):
         made.push(number, level=level, group=group)
     return made
 
 
-def drained(waiting: FairLines[int]) -> list[int]:
+def drained(waiting: FairQueue[int]) -> list[int]:
     return [waiting.pop() for _ in range(len(waiting))]
 
 
@@ -120,7 +120,7 @@ ACTIONS = st.one_of(
 
 @given(actions=st.lists(ACTIONS, max_size=60))
 def test_nothing_is_lost_or_kept_whatever_is_done(actions: list[tuple[str, int, str]]) -> None:
-    waiting, model, count = FairLines[int](), dict[int, int](), 0
+    waiting, model, count = FairQueue[int](), dict[int, int](), 0
     for action, number, text in actions:
         if action == "push":
             waiting.push(count, level=number, group=text)

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 import structlog
 
-from controller.runtime.recent import Recent
+from controller.runtime.bounded_dict import BoundedDict
 
 TRY_SECONDS = 2.0
 """For one connection and its first bytes."""
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ProbeTarget:
     """Where to ask, and how an answer begins; ``name`` is what the answer is remembered under."""
 
     name: str
@@ -43,20 +43,20 @@ class _Sign(Enum):
     SILENCE = auto()
 
 
-class Knocker:
+class TCPProber:
     """Asks while ``run`` runs. ``answered`` holds whom it need not ask any more: they have answered, or will not."""
 
     def __init__(self) -> None:
-        self._asked = Recent[str, None](REMEMBERED)
+        self._asked = BoundedDict[str, None](REMEMBERED)
         self._under_way: set[str] = set()
-        self._waiting: asyncio.Queue[tuple[Door, Callable[[], None]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[ProbeTarget, Callable[[], None]]] = asyncio.Queue()
         self._free = asyncio.Semaphore(WIDTH)
 
     @property
     def answered(self) -> Container[str]:
         return self._asked
 
-    def ask(self, door: Door, then: Callable[[], None]) -> None:
+    def ask(self, door: ProbeTarget, then: Callable[[], None]) -> None:
         """Ask, unless that is being done; ``then`` is called when it is over."""
         if door.name not in self._under_way and door.name not in self._asked:
             self._under_way.add(door.name)
@@ -69,7 +69,7 @@ class Knocker:
                 await self._free.acquire()
                 group.create_task(self._one(door, then))
 
-    async def _one(self, door: Door, then: Callable[[], None]) -> None:
+    async def _one(self, door: ProbeTarget, then: Callable[[], None]) -> None:
         try:
             answers = await until_answered(door)
         finally:
@@ -81,7 +81,7 @@ class Knocker:
         then()
 
 
-async def until_answered(door: Door) -> bool:
+async def until_answered(door: ProbeTarget) -> bool:
     """Whether somebody has greeted at one of the ports in time."""
     loop = asyncio.get_running_loop()
     until, vain = loop.time() + LONGEST_SECONDS, 0
@@ -96,7 +96,7 @@ async def until_answered(door: Door) -> bool:
     return False
 
 
-async def _sign(door: Door, port: int) -> _Sign:
+async def _sign(door: ProbeTarget, port: int) -> _Sign:
     try:
         async with asyncio.timeout(TRY_SECONDS):
             reader, writer = await asyncio.open_connection(door.address, port)

@@ -1,6 +1,6 @@
 """Whose call goes to the API server next, and how many are under way at once.
 
-A call passes the gate for as long as its request lasts; one that the server has told to come back later waits outside. What a call
+A call occupies the limiter for as long as its request lasts; one that the server has told to come back later waits outside. What a call
 is for says which goes first, and namespaces take turns: one alone has the whole width, and a flood from one delays only itself.
 
 The width follows what the server bears. Too much (429, 503, 504, no answer in time) halves it, once for all calls that were under way
@@ -13,7 +13,7 @@ from enum import IntEnum
 from types import TracebackType
 
 from controller.kube import errors
-from controller.kube.fair import FairLines
+from controller.kube.fair_queue import FairQueue
 from controller.kube.limiter import TokenBucket
 
 WIDEST = 32
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 10.0
 """How long an event lets others go first; then it waits like the creation of a child, so that it comes at last."""
 
 
-class Lane(IntEnum):
+class PriorityLevel(IntEnum):
     """What a call is for; higher goes first."""
 
     EVENT = 0
@@ -31,14 +31,14 @@ class Lane(IntEnum):
     """Reads, which somebody has stopped for, and whatever must not wait."""
 
 
-class Gate:
+class ConcurrencyLimiter:
     """Lets calls through, as many at once as the server bears."""
 
     def __init__(self, widest: int = WIDEST, limiter: TokenBucket | None = None) -> None:
         self._widest = widest
         self._limiter = limiter
-        self._lines = FairLines[asyncio.Future[None]]()
-        self._waiting = dict.fromkeys(Lane, 0)
+        self._lines = FairQueue[asyncio.Future[None]]()
+        self._waiting = dict.fromkeys(PriorityLevel, 0)
         self._next_token: asyncio.TimerHandle | None = None
         self._round = 0
         """Goes up with each narrowing. Answers to calls of an earlier round say nothing of the width that is now."""
@@ -49,17 +49,17 @@ class Gate:
         """Calls that are under way."""
 
     def waiting(self) -> Mapping[str, int]:
-        """Calls by the name of the lane that they wait in."""
-        return {lane.name.lower(): count for lane, count in self._waiting.items()}
+        """Calls by the name of the priority level that they wait in."""
+        return {level.name.lower(): count for level, count in self._waiting.items()}
 
-    def pass_(self, lane: Lane, group: str) -> "_Pass":
+    def pass_(self, level: PriorityLevel, group: str) -> "_Pass":
         """Waits for its turn on entering. The error that leaves the block tells how the server bears the width."""
-        return _Pass(self, lane, group)
+        return _Pass(self, level, group)
 
-    async def enter(self, lane: Lane, group: str) -> int:
+    async def enter(self, level: PriorityLevel, group: str) -> int:
         """Wait for the turn. The round, which ``leave`` wants back."""
         if len(self._lines) or not self._admit():
-            await self._turn(lane, group)
+            await self._turn(level, group)
         return self._round
 
     def leave(self, round_: int, error: BaseException | None) -> None:
@@ -69,12 +69,14 @@ class Gate:
             self._learn(error)
         self._serve()
 
-    async def _turn(self, lane: Lane, group: str) -> None:
+    async def _turn(self, level: PriorityLevel, group: str) -> None:
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        self._lines.push(turn, level=lane, group=group)
-        self._waiting[lane] += 1
-        patience = loop.call_later(PATIENCE_SECONDS, self._promote, turn) if lane is Lane.EVENT else None
+        self._lines.push(turn, level=level, group=group)
+        self._waiting[level] += 1
+        patience = (
+            loop.call_later(PATIENCE_SECONDS, self._promote, turn) if level is PriorityLevel.EVENT else None
+        )
         try:
             await turn
         except asyncio.CancelledError:
@@ -84,13 +86,13 @@ class Gate:
                 self._serve()
             raise
         finally:
-            self._waiting[lane] -= 1
+            self._waiting[level] -= 1
             if patience:
                 patience.cancel()
 
     def _promote(self, turn: "asyncio.Future[None]") -> None:
         if turn in self._lines:
-            self._lines.raise_to(turn, Lane.CHILD)
+            self._lines.raise_to(turn, PriorityLevel.CHILD)
 
     def _serve(self) -> None:
         """Let through whoever may go now."""
@@ -138,9 +140,9 @@ class _Pass:
 
     __slots__ = ("_gate", "_group", "_lane", "_round")
 
-    def __init__(self, gate: Gate, lane: Lane, group: str) -> None:
-        self._gate = gate
-        self._lane = lane
+    def __init__(self, limiter: ConcurrencyLimiter, level: PriorityLevel, group: str) -> None:
+        self._gate = limiter
+        self._lane = level
         self._group = group
 
     async def __aenter__(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kube import errors
-from controller.kube.gate import PATIENCE_SECONDS, Gate, Lane
+from controller.kube.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, PriorityLevel
 from controller.kube.limiter import TokenBucket
 
 TOO_MANY = errors.from_status(429, "TooManyRequests", "later")
@@ -24,45 +24,49 @@ def now() -> float:
 class Calls:
     """Calls through one gate, each a second long, and the names of those that have passed."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, limiter: ConcurrencyLimiter) -> None:
+        self.limiter = limiter
         self.passed: list[str] = []
         self.most = 0
 
     async def __call__(
-        self, name: str = "", lane: Lane = Lane.CHILD, group: str = "ns", error: Exception | None = None
+        self,
+        name: str = "",
+        level: PriorityLevel = PriorityLevel.CHILD,
+        group: str = "ns",
+        error: Exception | None = None,
     ) -> None:
         with contextlib.suppress(*[type(error)] if error else []):
-            async with self.gate.pass_(lane, group):
+            async with self.limiter.pass_(level, group):
                 self.passed.append(name)
-                self.most = max(self.most, self.gate.in_flight)
+                self.most = max(self.most, self.limiter.in_flight)
                 await asyncio.sleep(1)
                 if error:
                     raise error
 
 
-async def answered(gate: Gate, *outcomes: Exception | None) -> None:
+async def answered(limiter: ConcurrencyLimiter, *outcomes: Exception | None) -> None:
     """One call after the other, with these answers."""
     for outcome in outcomes:
-        await Calls(gate)(error=outcome)
+        await Calls(limiter)(error=outcome)
 
 
 async def test_one_namespace_alone_has_the_whole_width() -> None:
-    calls, started = Calls(Gate(4)), now()
+    calls, started = Calls(ConcurrencyLimiter(4)), now()
     await asyncio.gather(*(calls() for _ in range(8)))
 
     assert (now() - started, calls.most) == (2, 4)
 
 
 async def test_lanes_and_turns() -> None:
-    calls = Calls(Gate(1))
+    calls = Calls(ConcurrencyLimiter(1))
     await asyncio.gather(
         calls("under way"),
-        *(calls(f"event {number}", Lane.EVENT) for number in range(2)),
+        *(calls(f"event {number}", PriorityLevel.EVENT) for number in range(2)),
         *(calls(f"flood {number}", group="flood") for number in range(3)),
         calls("small", group="small"),
-        calls("status", Lane.STATUS),
-        calls("first", Lane.FIRST),
+        calls("status", PriorityLevel.STATUS),
+        calls("first", PriorityLevel.FIRST),
     )
 
     assert calls.passed[:3] == ["under way", "first", "status"]
@@ -71,7 +75,7 @@ async def test_lanes_and_turns() -> None:
 
 async def test_an_event_waits_like_a_child_in_the_end() -> None:
     """While children keep coming, an event goes after those that came within its first seconds."""
-    calls = Calls(Gate(1))
+    calls = Calls(ConcurrencyLimiter(1))
 
     async def keep_coming() -> None:
         for second in range(20):
@@ -79,7 +83,9 @@ async def test_an_event_waits_like_a_child_in_the_end() -> None:
             await asyncio.sleep(1)
 
     coming: list[asyncio.Task[None]] = []
-    await asyncio.gather(calls("backlog"), calls("backlog"), calls("event", Lane.EVENT), keep_coming())
+    await asyncio.gather(
+        calls("backlog"), calls("backlog"), calls("event", PriorityLevel.EVENT), keep_coming()
+    )
     await asyncio.gather(*coming)
 
     at = calls.passed.index("event")
@@ -87,16 +93,17 @@ async def test_an_event_waits_like_a_child_in_the_end() -> None:
 
 
 async def test_what_waits_is_told_by_lane() -> None:
-    calls = Calls(gate := Gate(1))
+    calls = Calls(limiter := ConcurrencyLimiter(1))
     tasks = [
-        asyncio.create_task(calls("", lane)) for lane in (Lane.FIRST, Lane.EVENT, Lane.EVENT, Lane.STATUS)
+        asyncio.create_task(calls("", level))
+        for level in (PriorityLevel.FIRST, PriorityLevel.EVENT, PriorityLevel.EVENT, PriorityLevel.STATUS)
     ]
     await asyncio.sleep(0.5)
 
-    assert gate.waiting() == {"event": 2, "child": 0, "status": 1, "first": 0}
-    assert gate.in_flight == 1
+    assert limiter.waiting() == {"event": 2, "child": 0, "status": 1, "first": 0}
+    assert limiter.in_flight == 1
     await asyncio.gather(*tasks)
-    assert (sum(gate.waiting().values()), gate.in_flight) == (0, 0)
+    assert (sum(limiter.waiting().values()), limiter.in_flight) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -112,53 +119,53 @@ async def test_what_waits_is_told_by_lane() -> None:
     ],
 )
 async def test_what_makes_it_narrower(error: Exception, width: int) -> None:
-    await answered(gate := Gate(8), error)
+    await answered(limiter := ConcurrencyLimiter(8), error)
 
-    assert gate.width == width
+    assert limiter.width == width
 
 
 async def test_one_bad_moment_halves_it_once() -> None:
-    calls = Calls(gate := Gate(8))
+    calls = Calls(limiter := ConcurrencyLimiter(8))
     await asyncio.gather(*(calls(error=TOO_MANY) for _ in range(8)))
-    assert gate.width == 4
+    assert limiter.width == 4
 
     await asyncio.gather(*(calls(error=TOO_MANY) for _ in range(4)))
-    assert gate.width == 2
+    assert limiter.width == 2
 
 
 async def test_it_is_never_shut() -> None:
-    await answered(gate := Gate(8), *[TOO_MANY] * 10)
-    assert gate.width == 1
+    await answered(limiter := ConcurrencyLimiter(8), *[TOO_MANY] * 10)
+    assert limiter.width == 1
 
     started = now()
-    await asyncio.gather(*(Calls(gate)() for _ in range(3)))
+    await asyncio.gather(*(Calls(limiter)() for _ in range(3)))
     assert now() - started == 2, "one, which makes it wider, then two"
 
 
 async def test_good_answers_widen_it_step_by_step() -> None:
     """A full width of them for each step, refusals among them, up to what it was."""
-    await answered(gate := Gate(4), TOO_MANY, TOO_MANY)
+    await answered(limiter := ConcurrencyLimiter(4), TOO_MANY, TOO_MANY)
     widths: list[int] = []
     for _ in range(10):
-        await answered(gate, None if len(widths) % 2 else FORBIDDEN)
-        widths.append(gate.width)
+        await answered(limiter, None if len(widths) % 2 else FORBIDDEN)
+        widths.append(limiter.width)
 
     assert widths == [2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
 
 
 async def test_answers_from_before_it_was_narrowed_do_not_widen_it() -> None:
-    gate = Gate(4)
-    calls = Calls(gate)
+    limiter = ConcurrencyLimiter(4)
+    calls = Calls(limiter)
     await asyncio.gather(calls(error=TOO_MANY), calls(), calls(), calls())
 
-    assert gate.width == 2
+    assert limiter.width == 2
 
 
 async def test_nobody_goes_while_more_are_under_way_than_may_be() -> None:
-    calls, started = Calls(gate := Gate(4)), now()
+    calls, started = Calls(limiter := ConcurrencyLimiter(4)), now()
 
     async def long() -> None:
-        async with gate.pass_(Lane.CHILD, "ns"):
+        async with limiter.pass_(PriorityLevel.CHILD, "ns"):
             await asyncio.sleep(10)
 
     await asyncio.gather(long(), long(), calls(error=TOO_MANY), calls(), calls("last"))
@@ -168,15 +175,16 @@ async def test_nobody_goes_while_more_are_under_way_than_may_be() -> None:
 
 
 async def test_a_limit_per_second_lets_the_highest_lane_go_first() -> None:
-    gate, started = Gate(8, TokenBucket(1, burst=1)), now()
+    limiter, started = ConcurrencyLimiter(8, TokenBucket(1, burst=1)), now()
     passed: list[tuple[str, float]] = []
 
-    async def call(name: str, lane: Lane) -> None:
-        async with gate.pass_(lane, "ns"):
+    async def call(name: str, level: PriorityLevel) -> None:
+        async with limiter.pass_(level, "ns"):
             passed.append((name, now() - started))
 
     await asyncio.gather(
-        *(call(f"child {number}", Lane.CHILD) for number in range(3)), call("status", Lane.STATUS)
+        *(call(f"child {number}", PriorityLevel.CHILD) for number in range(3)),
+        call("status", PriorityLevel.STATUS),
     )
 
     assert passed == [("child 0", 0), ("status", 1), ("child 1", 2), ("child 2", 3)]
@@ -189,26 +197,26 @@ async def cancelled(tasks: "Iterable[asyncio.Task[None]]") -> None:
 
 
 async def test_who_stops_waiting_leaves_no_gap() -> None:
-    calls = Calls(gate := Gate(1))
+    calls = Calls(limiter := ConcurrencyLimiter(1))
     tasks = [asyncio.create_task(calls(str(number))) for number in range(4)]
     await asyncio.sleep(0.5)
     await cancelled(tasks[1:3])
     await asyncio.gather(tasks[0], tasks[3])
 
     assert calls.passed == ["0", "3"]
-    assert (gate.in_flight, sum(gate.waiting().values())) == (0, 0)
+    assert (limiter.in_flight, sum(limiter.waiting().values())) == (0, 0)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before its turn", "in its turn"])
 async def test_who_stops_waiting_at_the_moment_of_its_turn(before: bool) -> None:
-    gate = Gate(1)
+    limiter = ConcurrencyLimiter(1)
     order: list[str] = []
 
     async def call(name: str) -> None:
-        async with gate.pass_(Lane.CHILD, "ns"):
+        async with limiter.pass_(PriorityLevel.CHILD, "ns"):
             order.append(name)
 
-    async with gate.pass_(Lane.CHILD, "ns"):
+    async with limiter.pass_(PriorityLevel.CHILD, "ns"):
         second, third = (asyncio.create_task(call(name)) for name in ("second", "third"))
         await asyncio.sleep(0)
         if before:
@@ -217,25 +225,25 @@ async def test_who_stops_waiting_at_the_moment_of_its_turn(before: bool) -> None
     await asyncio.gather(second, third, return_exceptions=True)
 
     assert order == ["third"]
-    assert gate.in_flight == 0
+    assert limiter.in_flight == 0
 
 
 OUTCOMES = st.sampled_from([None, FORBIDDEN, TOO_MANY, ConnectionResetError(), "cancel"])
-CALLS = st.lists(st.tuples(st.sampled_from(Lane), st.sampled_from("abc"), OUTCOMES), max_size=40)
+CALLS = st.lists(st.tuples(st.sampled_from(PriorityLevel), st.sampled_from("abc"), OUTCOMES), max_size=40)
 
 
 @given(widest=st.integers(1, 5), crowd=CALLS)
 def test_all_come_through_and_never_too_many(
-    widest: int, crowd: list[tuple[Lane, str, Exception | str | None]]
+    widest: int, crowd: list[tuple[PriorityLevel, str, Exception | str | None]]
 ) -> None:
     async def play() -> None:
-        gate = Gate(widest)
-        calls = Calls(gate)
+        limiter = ConcurrencyLimiter(widest)
+        calls = Calls(limiter)
         tasks: list[asyncio.Task[None]] = []
         doomed: list[asyncio.Task[None]] = []
-        for lane, group, outcome in crowd:
+        for level, group, outcome in crowd:
             error = None if isinstance(outcome, str) else outcome
-            task = asyncio.create_task(calls("", lane, group, error))
+            task = asyncio.create_task(calls("", level, group, error))
             (doomed if outcome == "cancel" else tasks).append(task)
         await asyncio.sleep(0)
         await cancelled(doomed)
@@ -243,8 +251,8 @@ def test_all_come_through_and_never_too_many(
             await asyncio.gather(*tasks)
 
         assert calls.most <= widest
-        assert 1 <= gate.width <= widest
-        assert (gate.in_flight, sum(gate.waiting().values())) == (0, 0)
+        assert 1 <= limiter.width <= widest
+        assert (limiter.in_flight, sum(limiter.waiting().values())) == (0, 0)
 
     with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(start=0)) as runner:
         runner.run(play())
