@@ -9,7 +9,7 @@ from controller.kube.client import Client
 from controller.runtime.informer import Informer
 from rallypoint.local.lines import Lines
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.pods import waiting
+from rallypoint.local.node.pods import dns_wait
 from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.progress import News, Progress, short_name
 from rallypoint.local.screen import Screen
@@ -81,7 +81,7 @@ class Follow:
             return
         spec = pod["spec"]
         init = next((one for one in spec.get("initContainers") or () if one["name"] == container), None)
-        if init is not None and waiting.of(init) is not None:
+        if init is not None and dns_wait.of(init) is not None:
             return  # The node's own words; the table says that the replica waits.
         prefix = self._progress.prefix(job, short_name(job, pod))
         alone = init is None and len(spec["containers"]) == 1

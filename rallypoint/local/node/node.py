@@ -29,9 +29,9 @@ from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.devices.allotment import Allotment
 from rallypoint.local.node.events import Events
 from rallypoint.local.node.machine import Machine, node
-from rallypoint.local.node.pods.pace import Pace
-from rallypoint.local.node.pods.pod import PodTask
-from rallypoint.local.node.pods.workplace import Workplace
+from rallypoint.local.node.pods.local_runtime import LocalPodRuntime
+from rallypoint.local.node.pods.start_backoff import StartBackoff
+from rallypoint.local.node.pods.worker import PodWorker
 from rallypoint.local.node.remote.service import Service
 from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.sandbox.isolation import Isolation
@@ -89,12 +89,12 @@ class Node:
             gang_scheduler=gang_scheduler,
             now=now,
         )
-        self._running: dict[str, tuple[PodTask, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
         self._seen: set[str] = set()
-        self._pace = Pace()
+        self._start_backoff = StartBackoff()
         self._access = access
         self._tasks: asyncio.TaskGroup | None = None
-        self._workplace: Workplace | None = None
+        self._runtime: LocalPodRuntime | None = None
         self._stopping = False
         self.ready = asyncio.Event()
         """Set once the node is registered and watches."""
@@ -103,7 +103,7 @@ class Node:
         """Run pods until cancelled or stopped. When this returns, no process of any pod is left."""
         tools = Tools(self.isolation.folder / ".remote", real_ssh=self._real_ssh)
         remote = Service(tools.folder, self.network, partial(self.enter, verbatim=True))
-        self._workplace = self._make_workplace(tools)
+        self._runtime = self._make_runtime(tools)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await self._register()
@@ -113,7 +113,7 @@ class Node:
             tasks.create_task(self._storage.run())
             await services.synced.wait()
             await self._storage.synced()
-            tasks.create_task(self._workplace.run())
+            tasks.create_task(self._runtime.run())
             tasks.create_task(pods.run())
             tasks.create_task(remote.run())
             tasks.create_task(self._scheduler.run())
@@ -127,8 +127,8 @@ class Node:
         """
         self._stopping = True
         self._scheduler.rest()
-        if silently and self._workplace is not None:
-            self._workplace.fall_silent()
+        if silently and self._runtime is not None:
+            self._runtime.stop_reporting()
         deadline = self._now() + timedelta(seconds=grace_seconds)
         running = list(self._running.values())
         for pod, _ in running:
@@ -144,18 +144,18 @@ class Node:
         *,
         verbatim: bool = False,
     ) -> Process:
-        """Start a command in a container of a pod; ``verbatim`` as in ``Workplace.enter``.
+        """Start a command in a container of a pod; ``verbatim`` as in ``LocalPodRuntime.enter``.
 
         Raises:
             NotRunning: the container does not run.
             CannotStart: the command does not begin.
         """
         task, _ = self._running.get(_uid(pod), (None, None))
-        if task is None or not task.runs(container) or self._workplace is None:
+        if task is None or not task.runs(container) or self._runtime is None:
             raise NotRunning
         spec = next(one for one in containers(pod) if one["name"] == container)
         try:
-            return await self._workplace.enter(pod, spec, command, streams, verbatim=verbatim)
+            return await self._runtime.enter(pod, spec, command, streams, verbatim=verbatim)
         except Unresolved as error:
             raise CannotStart(str(error)) from error
 
@@ -172,8 +172,8 @@ class Node:
             self._gone(before.manifest)
         if after is not None:
             self.network.put_pod(after.manifest)
-            if self._workplace is not None:
-                self._workplace.see_pod(after.manifest)
+            if self._runtime is not None:
+                self._runtime.see_pod(after.manifest)
             self._present(after.manifest)
         self._scheduler.wake()
 
@@ -205,22 +205,22 @@ class Node:
             else:
                 self._tasks.create_task(self._finish_deletion(pod))
         elif uid in self._running:
-            self._running[uid][0].see(pod)
+            self._running[uid][0].update(pod)
         elif uid not in self._seen and takes_room(pod) and not self._stopping:
-            assert self._workplace is not None
+            assert self._runtime is not None
             refused = None if self._scheduler.has_bound(pod) else self._rejection(pod)
             self._seen.add(uid)
             if refused is not None:
                 self._tasks.create_task(self._reject(pod, refused))
                 return
-            task = PodTask(pod, self._workplace)
+            task = PodWorker(pod, self._runtime)
             self._running[uid] = task, self._tasks.create_task(self._run_pod(task, pod))
 
-    async def _run_pod(self, task: PodTask, pod: Manifest) -> None:
+    async def _run_pod(self, task: PodWorker, pod: Manifest) -> None:
         meta = pod["metadata"]
         key = meta["namespace"], meta["name"]
         try:
-            await asyncio.sleep(self._pace.pause_seconds(*key, self._now()))
+            await asyncio.sleep(self._start_backoff.next_delay_seconds(*key, self._now()))
             await self._gpus.take(pod)
             await task.run()
         finally:
@@ -240,8 +240,8 @@ class Node:
         await self._report(pod, refused.status)
 
     async def _report(self, pod: Manifest, status: dict[str, Any]) -> None:
-        assert self._workplace is not None
-        await self._workplace.report(pod, status)
+        assert self._runtime is not None
+        await self._runtime.report(pod, status)
 
     async def _register(self) -> None:
         manifest = node(self.name, self.isolation.node_address, self.machine, self._now())
@@ -253,8 +253,8 @@ class Node:
         status_alone = orjson.dumps({"status": manifest["status"]})
         await self._client.patch(NODES, "", self.name, status_alone, subresource="status")
 
-    def _make_workplace(self, tools: Tools) -> Workplace:
-        return Workplace(
+    def _make_runtime(self, tools: Tools) -> LocalPodRuntime:
+        return LocalPodRuntime(
             self._client,
             name=self.name,
             folder=self.isolation.folder,
@@ -272,8 +272,8 @@ class Node:
         )
 
     async def _finish_deletion(self, pod: Manifest) -> None:
-        assert self._workplace is not None
-        await self._workplace.finish_deletion(pod)
+        assert self._runtime is not None
+        await self._runtime.finish_deletion(pod)
 
 
 def _uid(pod: Manifest) -> str:

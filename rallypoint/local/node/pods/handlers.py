@@ -1,6 +1,6 @@
-"""What probes and lifecycle hooks do: run a command, ask over HTTP, open a connection, sleep.
+"""The handlers of probes and lifecycle hooks: exec, httpGet, tcpSocket, sleep.
 
-Who decides when, and what comes of the answer, is ``attending`` and ``ending``.
+``prober`` and ``termination`` call them.
 """
 
 import asyncio
@@ -12,33 +12,33 @@ from typing import Any, Protocol
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Captured, Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.pods import asking
-from rallypoint.local.node.pods.asking import Silence, Target
+from rallypoint.local.node.pods import probe_client
+from rallypoint.local.node.pods.probe_client import ProbeError, Target
 from rallypoint.local.node.pods.probes import Probe
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.volumes.objects import Unresolved
 
-MOST_BYTES = 10 * 1024
-"""Of the output of a command that are kept. Source: Kubernetes, pkg/probe/exec/exec.go, maxReadLength."""
+MAX_OUTPUT_BYTES = 10 * 1024
+"""The part of a command's output that is kept. Source: Kubernetes, pkg/probe/exec/exec.go, maxReadLength."""
 
 
 class Outcome(Enum):
     SUCCESS = "success"
     WARNING = "warning"
-    """A success that people should look at."""
+    """A success that is worth an event."""
     FAILURE = "failure"
     ERROR = "error"
-    """It could not be asked; nothing follows from that."""
+    """The probe could not run. It counts neither as success nor as failure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProbeResult:
     outcome: Outcome
     text: str = ""
 
 
-class Means(Protocol):
-    """What handlers need of the node."""
+class ExecRuntime(Protocol):
+    """The part of the runtime that handlers use."""
 
     isolation: Isolation
 
@@ -48,14 +48,14 @@ class Means(Protocol):
 
 
 class Handlers:
-    """Acts in and on one pod."""
+    """The handlers of one pod."""
 
-    def __init__(self, pod: Manifest, means: Means) -> None:
+    def __init__(self, pod: Manifest, runtime: ExecRuntime) -> None:
         self._pod = pod
-        self._means = means
+        self._runtime = runtime
 
-    async def probe(self, container: Manifest, probe: Probe) -> Answer:
-        """Look once.
+    async def probe(self, container: Manifest, probe: Probe) -> ProbeResult:
+        """Run a probe once.
 
         Source: Kubernetes, pkg/probe/exec/exec.go, pkg/probe/http/http.go, pkg/probe/tcp/tcp.go.
         """
@@ -64,69 +64,71 @@ class Handlers:
                 return await self._command(container, action.get("command") or (), probe.timeout_seconds)
             target = self._target(container, probe.spec.get("httpGet") or probe.spec["tcpSocket"])
         except (CannotStart, Unresolved, ValueError) as error:
-            return Answer(Outcome.ERROR, str(error))
+            return ProbeResult(Outcome.ERROR, str(error))
         try:
             if "httpGet" not in probe.spec:
-                await asking.connect(self._means.isolation, target, probe.timeout_seconds)
-                return Answer(Outcome.SUCCESS)
-            reply = await asking.get(self._means.isolation, target, probe.timeout_seconds)
-        except Silence as error:
-            return Answer(Outcome.FAILURE, str(error))
+                await probe_client.dial_tcp(self._runtime.isolation, target, probe.timeout_seconds)
+                return ProbeResult(Outcome.SUCCESS)
+            reply = await probe_client.http_get(self._runtime.isolation, target, probe.timeout_seconds)
+        except ProbeError as error:
+            return ProbeResult(Outcome.FAILURE, str(error))
         if reply.status >= 400 or reply.status < 200:
-            return Answer(Outcome.FAILURE, f"HTTP probe failed with statuscode: {reply.status}")
+            return ProbeResult(Outcome.FAILURE, f"HTTP probe failed with statuscode: {reply.status}")
         if reply.status >= 300:
-            return Answer(Outcome.WARNING, f"Probe terminated redirects, Response body: {reply.body}")
-        return Answer(Outcome.SUCCESS)
+            return ProbeResult(Outcome.WARNING, f"Probe terminated redirects, Response body: {reply.body}")
+        return ProbeResult(Outcome.SUCCESS)
 
     async def hook(self, container: Manifest, hook: Mapping[str, Any]) -> str:
-        """Run a lifecycle hook to its end; what went wrong, empty when nothing did. No answer over HTTP is wrong.
+        """Run a lifecycle hook; return its error, or an empty string. Every HTTP response is a success.
 
         Source: Kubernetes, pkg/kubelet/lifecycle/handlers.go, Run.
         """
         try:
             if action := hook.get("exec"):
-                code, said = await self._run(container, action.get("command") or ())
-                return f"command exited with {code}: {said}" if code else ""
+                code, output = await self._run(container, action.get("command") or ())
+                return f"command exited with {code}: {output}" if code else ""
             if action := hook.get("httpGet"):
-                await asking.get(self._means.isolation, self._target(container, action), None)
+                await probe_client.http_get(self._runtime.isolation, self._target(container, action), None)
                 return ""
             if action := hook.get("sleep"):
                 await asyncio.sleep(action["seconds"])
                 return ""
-        except (CannotStart, Unresolved, ValueError, Silence) as error:
+        except (CannotStart, Unresolved, ValueError, ProbeError) as error:
             return str(error)
         return f"invalid handler: {', '.join(hook)}"
 
-    async def _command(self, container: Manifest, command: Sequence[str], timeout_seconds: float) -> Answer:
+    async def _command(
+        self, container: Manifest, command: Sequence[str], timeout_seconds: float
+    ) -> ProbeResult:
         try:
             async with asyncio.timeout(timeout_seconds):
-                code, said = await self._run(container, command)
+                code, output = await self._run(container, command)
         except TimeoutError:
-            return Answer(Outcome.FAILURE, f'command "{" ".join(command)}" timed out')
-        return Answer(Outcome.SUCCESS if code == 0 else Outcome.FAILURE, said)
+            return ProbeResult(Outcome.FAILURE, f'command "{" ".join(command)}" timed out')
+        return ProbeResult(Outcome.SUCCESS if code == 0 else Outcome.FAILURE, output)
 
     async def _run(self, container: Manifest, command: Sequence[str]) -> tuple[int, str]:
-        """Run a command in a container: its exit code and the beginning of what it said.
+        """Run a command in a container; return its exit code and the beginning of its output.
 
         Raises:
-            CannotStart, Unresolved: it does not begin.
+            CannotStart, Unresolved: the command cannot start.
         """
-        said = bytearray()
+        output = bytearray()
 
-        def hear(data: bytes) -> None:
-            said.extend(data[: MOST_BYTES - len(said)])
+        def append(data: bytes) -> None:
+            output.extend(data[: MAX_OUTPUT_BYTES - len(output)])
 
         process = await Captured.start(
-            lambda streams: self._means.enter(self._pod, container, command, streams), hear
+            lambda streams: self._runtime.enter(self._pod, container, command, streams), append
         )
-        return await process.wait(), said.decode(errors="replace")
+        return await process.wait(), output.decode(errors="replace")
 
     def _target(self, container: Manifest, action: Mapping[str, Any]) -> Target:
         """Raises:
         ValueError: the container has no such port.
         """
         port = _port(container, action.get("port"))
-        isolation = self._means.isolation
+        isolation = self._runtime.isolation
         own = isolation.pod_address(self._pod)
         host = action.get("host") or own
         return Target(
@@ -134,19 +136,19 @@ class Handlers:
             isolation.port(self._pod, port) if host == own else port,
             str(action.get("scheme") or "HTTP").lower(),
             action.get("path") or "/",
-            [(one["name"], one.get("value") or "") for one in action.get("httpHeaders") or ()],
+            [(header["name"], header.get("value") or "") for header in action.get("httpHeaders") or ()],
         )
 
 
-def _port(container: Manifest, wanted: Any) -> int:
-    """A port by number or by name; a name may also be a number.
+def _port(container: Manifest, port: Any) -> int:
+    """Return a port given by number or by name; a name may also be a number.
 
     Source: Kubernetes, pkg/probe/util.go, ResolveContainerPort.
     """
-    named = {one.get("name"): one["containerPort"] for one in container.get("ports") or ()}
-    text = str(named.get(wanted, wanted))
+    ports_by_name = {entry.get("name"): entry["containerPort"] for entry in container.get("ports") or ()}
+    text = str(ports_by_name.get(port, port))
     if not text.isdigit():
-        raise ValueError(f"couldn't find port: {wanted}")
+        raise ValueError(f"couldn't find port: {port}")
     if not 0 < int(text) < 65536:
         raise ValueError(f"invalid port number: {text}")
     return int(text)

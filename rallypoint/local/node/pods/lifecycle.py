@@ -1,6 +1,6 @@
-"""What to do next with a pod: what to start and to kill, when to look again, whether it is over. Pure.
+"""Decides the next step of a pod: which containers to start or kill, and whether the pod is finished. Pure.
 
-``status`` tells the same facts to the API server; ``pod`` acts.
+``worker`` executes it; ``status`` builds the status from the same state.
 
 Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_manager.go, computePodActions and, of init containers and
 sidecars, kuberuntime_container.go, computeInitContainerActions.
@@ -11,76 +11,76 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from rallypoint.local.node.pods.containers import (
+from rallypoint.local.node.pods.container_state import (
     Container,
     Running,
     Terminated,
     Waiting,
     is_final,
-    ready_again,
+    next_start,
 )
-from rallypoint.local.node.pods.probes import Doom
+from rallypoint.local.node.pods.probes import KillCause
 
 DEFAULT_GRACE_SECONDS = 30.0
-_PROBES = {Doom.STARTUP: "startup probe", Doom.LIVENESS: "liveness probe"}
+_PROBES = {KillCause.STARTUP: "startup probe", KillCause.LIVENESS: "liveness probe"}
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A container to stop although the pod is wanted."""
+    """A container to kill while the pod goes on."""
 
     name: str
     message: str
-    """What is told of it."""
+    """The message of the event."""
     grace_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     containers: tuple[Container, ...]
-    """The containers, those that are held back or killed marked as such."""
+    """The containers, updated for back-offs and kills."""
     start: tuple[str, ...] = ()
     """Containers to start now."""
     kill: tuple[Kill, ...] = ()
-    wake: datetime | None = None
-    """When something changes by itself: a back-off or the pod's deadline ends."""
-    over: bool = False
-    """No container runs or will run again. Sidecars may still be up; they are stopped then."""
-    expired: bool = False
+    wake_at: datetime | None = None
+    """When the next back-off or the pod's deadline ends."""
+    is_finished: bool = False
+    """No main container runs or will restart. Sidecars may still run; they are stopped then."""
+    has_expired: bool = False
     """The pod was active for longer than ``activeDeadlineSeconds``."""
 
 
 def next_step(
     pod: Mapping[str, Any], containers: Sequence[Container], started: datetime, now: datetime
 ) -> Step:
-    """Decide for a pod that is wanted (not being deleted)."""
+    """Return the next step of a pod that is not being deleted."""
     deadline = _deadline(pod, started)
     if deadline is not None and now >= deadline:
-        return Step(tuple(containers), over=True, expired=True)
+        return Step(tuple(containers), is_finished=True, has_expired=True)
     policy = pod["spec"].get("restartPolicy") or "Always"
     inits = [c for c in containers if c.is_init]
     mains = [c for c in containers if not c.is_init]
     sidecars = [c for c in inits if c.is_sidecar]
     if mains and all(is_final(c, policy) for c in mains):
-        return Step(tuple(containers), over=True)
-    # Once the mains have begun, a sidecar that starts again holds up nobody.
+        return Step(tuple(containers), is_finished=True)
+    # After initialization, a restarting sidecar blocks no other container.
     blocking = None if has_initialized(containers) else next((c for c in inits if not is_passed(c)), None)
     if blocking is None:
         candidates = [*sidecars, *mains]
     elif is_final(blocking, policy):
-        return Step(tuple(containers), over=True)
+        return Step(tuple(containers), is_finished=True)
     else:
         candidates = [*(c for c in sidecars if c.has_begun), blocking]
     return _act(pod, containers, candidates, now, deadline)
 
 
 def has_initialized(containers: Sequence[Container]) -> bool:
-    """Whether the pod is past its init containers: a main one has been started."""
+    """Return whether a main container has been started."""
     return any(c.has_begun for c in containers if not c.is_init)
 
 
 def is_passed(init: Container) -> bool:
-    """Whether an init container lets the next one start: a sidecar that has started, another that has succeeded."""
+    """Return whether the next init container may start: a sidecar has started, another one has succeeded."""
     return init.has_started if init.is_sidecar else init.is_ready
 
 
@@ -92,20 +92,20 @@ def _act(
     deadline: datetime | None,
 ) -> Step:
     policy = pod["spec"].get("restartPolicy") or "Always"
-    kill = {c.name: _kill(pod, c, policy) for c in containers if _is_doomed(c)}
+    kill = {c.name: _kill(pod, c, policy) for c in containers if _needs_kill(c)}
     start: list[str] = []
     wakes = [] if deadline is None else [deadline]
     changed = {c.name: _stopping(c) for c in containers if c.name in kill}
-    is_free = all(c.health is None or c.health.is_set_up for c in containers)
+    is_free = all(c.health is None or c.health.has_post_start_finished for c in containers)
     for container in candidates:
         if isinstance(container.state, Running) or is_final(container, policy):
             continue
-        if ready_again(container, now) > now:
-            changed[container.name] = _held_back(pod, container)
-            wakes.append(ready_again(changed[container.name], now))
+        if next_start(container, now) > now:
+            changed[container.name] = _in_backoff(pod, container)
+            wakes.append(next_start(changed[container.name], now))
         elif is_free and container.name not in start:
             start.append(container.name)
-            is_free = not _has_post_start(container)  # The next one starts when the hook is over.
+            is_free = not _has_post_start(container)  # The next one starts after the hook.
     return Step(
         tuple(changed.get(c.name, c) for c in containers),
         tuple(start),
@@ -114,9 +114,9 @@ def _act(
     )
 
 
-def _is_doomed(container: Container) -> bool:
+def _needs_kill(container: Container) -> bool:
     state = container.state
-    return isinstance(state, Running) and state.health.doom is not None and not state.is_stopping
+    return isinstance(state, Running) and state.health.kill_cause is not None and not state.is_stopping
 
 
 def _stopping(container: Container) -> Container:
@@ -127,20 +127,20 @@ def _stopping(container: Container) -> Container:
 def _kill(pod: Mapping[str, Any], container: Container, policy: str) -> Kill:
     """Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container.go, setTerminationGracePeriod."""
     assert container.health is not None
-    doom = container.health.doom
+    kill_cause = container.health.kill_cause
     seconds = grace_seconds(pod)
-    if doom is None or doom is Doom.POST_START:
+    if kill_cause is None or kill_cause is KillCause.POST_START:
         return Kill(container.name, "FailedPostStartHook", seconds)
-    own = container.spec[doom].get("terminationGracePeriodSeconds")
+    own = container.spec[kill_cause].get("terminationGracePeriodSeconds")
     kind = "Init container" if container.is_init else "Container"
-    message = f"{kind} {container.name} failed {_PROBES[doom]}"
+    message = f"{kind} {container.name} failed {_PROBES[kill_cause]}"
     if policy != "Never" and not container.is_init:
         message += ", will be restarted"
     return Kill(container.name, message, seconds if own is None else float(own))
 
 
 def grace_seconds(pod: Mapping[str, Any]) -> float:
-    """How long a pod's processes have to end when they are asked to."""
+    """Return the grace period of a pod in seconds."""
     seconds = pod["spec"].get("terminationGracePeriodSeconds")
     return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
 
@@ -149,18 +149,18 @@ def _has_post_start(container: Container) -> bool:
     return bool((container.spec.get("lifecycle") or {}).get("postStart"))
 
 
-def _held_back(pod: Mapping[str, Any], container: Container) -> Container:
+def _in_backoff(pod: Mapping[str, Any], container: Container) -> Container:
     if not isinstance(container.state, Terminated):
         return container
     message = (
-        f"back-off {spell_duration(container.backoff_seconds)} restarting failed container={container.name} "
-        f"pod={spell(pod)}"
+        f"back-off {go_duration(container.backoff_seconds)} restarting failed container={container.name} "
+        f"pod={pod_ref(pod)}"
     )
     return replace(container, state=Waiting("CrashLoopBackOff", message), last=container.state)
 
 
-def spell(pod: Mapping[str, Any]) -> str:
-    """A pod as a kubelet's messages name it."""
+def pod_ref(pod: Mapping[str, Any]) -> str:
+    """Return the name of a pod in a kubelet's messages."""
     meta = pod["metadata"]
     return f"{meta['name']}_{meta['namespace']}({meta['uid']})"
 
@@ -170,7 +170,7 @@ def _deadline(pod: Mapping[str, Any], started: datetime) -> datetime | None:
     return None if seconds is None else started + timedelta(seconds=seconds)
 
 
-def spell_duration(seconds: float) -> str:
-    """As Go prints it: ``10s``, ``1m20s``, ``5m0s``."""
+def go_duration(seconds: float) -> str:
+    """Format a duration as Go does: ``10s``, ``1m20s``, ``5m0s``."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,8 +1,8 @@
-"""What a container's probes say of it, look by look. Pure; ``attending`` probes.
+"""The probes of a container and the health that follows from their results. Pure; ``prober`` runs them.
 
 Source: Kubernetes, pkg/kubelet/prober/worker.go (doProbe) and prober_manager.go (UpdatePodStatus).
-Differs: a worker there ticks from when the kubelet first sees the pod, so that a first look comes up to a period late,
-and its count goes on from one run of a container to the next; here both begin with the run.
+Differs: a kubelet's prober ticks from when it first sees the pod, so the first probe is up to a period late, and it
+counts results across runs of a container; here both start with the run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,15 @@ DEFAULT_FAILURES = 3
 
 
 class Kind(StrEnum):
-    """The values are the fields of a container; the names are what a kubelet calls them."""
+    """The kind of a probe; the value is its field in the container."""
 
     STARTUP = "startupProbe"
     READINESS = "readinessProbe"
     LIVENESS = "livenessProbe"
 
 
-class Doom(StrEnum):
-    """What has a run killed although its pod is wanted; the value is the field that says so."""
+class KillCause(StrEnum):
+    """Why a container is killed while its pod goes on; the value is the field of the container."""
 
     STARTUP = "startupProbe"
     LIVENESS = "livenessProbe"
@@ -39,7 +39,7 @@ class Probe:
     period_seconds: float
     timeout_seconds: float
     successes: int
-    """How many looks in a row change the answer to yes, and ``failures`` to no."""
+    """successThreshold; ``failures`` is failureThreshold."""
     failures: int
 
     @classmethod
@@ -56,36 +56,36 @@ class Probe:
 
 
 def of(container: Mapping[str, Any]) -> Iterator[Probe]:
-    """The probes that a container's spec has."""
+    """Yield the probes of a container."""
     return (Probe.of(kind, container[kind]) for kind in Kind if container.get(kind))
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """The latest looks of one probe that said the same."""
+    """The latest equal results of one probe."""
 
     succeeded: bool = False
     length: int = 0
 
-    def and_then(self, *, succeeded: bool) -> "Streak":
+    def extended(self, *, succeeded: bool) -> "Streak":
         return Streak(succeeded, self.length + 1 if succeeded is self.succeeded else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of one run of a container. Without a probe, a process that runs is started and ready."""
+    """The health of one run of a container. Without probes, a running process is started and ready."""
 
-    is_set_up: bool = True
-    """Whether the postStart hook is over. Until then nobody is told of the run, and nobody probes it."""
+    has_post_start_finished: bool = True
+    """Before that, the run is neither reported nor probed."""
     started: bool = True
     """Whether the startup probe has succeeded once."""
     ready: bool = True
-    """What the readiness probe says."""
-    doom: Doom | None = None
+    """The result of the readiness probe."""
+    kill_cause: KillCause | None = None
 
     @property
     def has_started(self) -> bool:
-        return self.is_set_up and self.started
+        return self.has_post_start_finished and self.started
 
     @property
     def is_ready(self) -> bool:
@@ -96,16 +96,16 @@ HEALTHY = Health()
 
 
 def at_start(container: Mapping[str, Any]) -> Health:
-    """The health of a run that has just begun."""
+    """Return the health of a new run."""
     return Health(
-        is_set_up=not (container.get("lifecycle") or {}).get("postStart"),
+        has_post_start_finished=not (container.get("lifecycle") or {}).get("postStart"),
         started=not container.get(Kind.STARTUP),
         ready=not container.get(Kind.READINESS),
     )
 
 
 def after(health: Health, probe: Probe, streak: Streak) -> Health:
-    """``health`` once ``probe`` has said the same so many times in a row."""
+    """Return the health after ``streak`` equal results of ``probe``."""
     if streak.length < (probe.successes if streak.succeeded else probe.failures):
         return health
     match probe.kind:
@@ -116,11 +116,11 @@ def after(health: Health, probe: Probe, streak: Streak) -> Health:
         case Kind.LIVENESS if streak.succeeded:
             return health
         case kind:
-            return replace(health, doom=Doom(kind))
+            return replace(health, kill_cause=KillCause(kind))
 
 
 def refusal(pod: Mapping[str, Any]) -> str:
-    """Why a probe or a rule of this pod cannot be kept here; empty when all can. Names the field."""
+    """Return the first probe or restart rule that local mode does not support, with its field; empty if none."""
     for field in ("initContainers", "containers"):
         for i, container in enumerate(pod["spec"].get(field) or ()):
             if problem := _problem(container):
@@ -133,7 +133,7 @@ def _problem(container: Mapping[str, Any]) -> str:
         probe = container.get(kind)
         if probe and "grpc" in probe:
             return f"{kind}.grpc: local mode probes by exec, httpGet and tcpSocket"
-        if probe is not None and not any(probe.get(one) for one in ("exec", "httpGet", "tcpSocket")):
+        if probe is not None and not any(probe.get(handler) for handler in ("exec", "httpGet", "tcpSocket")):
             return f"{kind}: must specify a handler type"
     for j, rule in enumerate(container.get("restartPolicyRules") or ()):
         if rule.get("action") != "Restart":

@@ -1,4 +1,4 @@
-"""The status of a pod as a kubelet reports it, from what the node knows. Pure.
+"""Builds the status of a pod as a kubelet reports it. Pure.
 
 Source: Kubernetes, pkg/kubelet/kubelet_pods.go (getPhase, generateAPIPodStatus) and pkg/kubelet/status/generate.go.
 """
@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rallypoint.local.node.pods.containers import Container, Running, State, Terminated, Waiting, is_final
+from rallypoint.local.node.pods.container_state import (
+    Container,
+    Running,
+    State,
+    Terminated,
+    Waiting,
+    is_final,
+)
 from rallypoint.local.node.pods.lifecycle import has_initialized, is_passed
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -16,7 +23,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a pod has got from the node."""
+    """Addresses and start time of a pod."""
 
     host_ip: str
     pod_ip: str
@@ -33,17 +40,17 @@ def pod_status(
     facts: Facts,
     now: datetime,
     *,
-    told: Mapping[str, Any] | None = None,
+    previous: Mapping[str, Any] | None = None,
     final_phase: str = "",
     reason: str = "",
     message: str = "",
 ) -> dict[str, Any]:
-    """The whole status, as far as it is the node's.
+    """Return the fields of the status that a kubelet owns.
 
-    ``told`` is what was reported before; ``final_phase`` is given where the node has ended the pod itself.
+    ``previous`` is the status reported before; ``final_phase`` overrides the phase of a pod that the node has stopped.
     """
     pod_phase = final_phase or phase(pod["spec"].get("restartPolicy") or "Always", containers)
-    before = {"status": told or pod.get("status")}
+    before = {"status": previous or pod.get("status")}
     status: dict[str, Any] = {
         "phase": pod_phase,
         "conditions": [
@@ -63,7 +70,7 @@ def pod_status(
 
 
 def phase(policy: str, containers: Sequence[Container]) -> str:
-    """Pending, Running, Succeeded or Failed. Sidecars count as long as they run; how they end does not.
+    """Return the phase. Sidecars count while they run; their exit codes do not.
 
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, getPhase.
     """
@@ -71,7 +78,7 @@ def phase(policy: str, containers: Sequence[Container]) -> str:
     if any(is_final(c, policy) and not c.is_ready for c in inits):
         return "Failed"
     sidecars, mains = [c for c in containers if c.is_sidecar], [c for c in containers if not c.is_init]
-    if any(not c.is_ready for c in inits) or any(_is_new(c) for c in (*sidecars, *mains)):
+    if any(not c.is_ready for c in inits) or any(_has_never_run(c) for c in (*sidecars, *mains)):
         return "Pending"
     if not has_initialized(containers) and any(
         isinstance(c.state, Running) and not is_passed(c) for c in sidecars
@@ -85,13 +92,13 @@ def phase(policy: str, containers: Sequence[Container]) -> str:
 
 
 def phase_when_stopped(containers: Iterable[Container]) -> str:
-    """The phase of a pod that is being deleted, once its processes are gone: it is always a final one."""
+    """Return the final phase of a deleted pod whose processes have exited."""
     ends = [c.ended for c in containers if not c.is_init]
     return "Succeeded" if ends and all(end is not None and end.succeeded for end in ends) else "Failed"
 
 
 def with_condition(pod: Mapping[str, Any], condition: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """``condition`` with the time of its last transition, which is now unless the pod has it with this status."""
+    """Return the condition with lastTransitionTime: now, unless the pod has it with the same status."""
     for old in (pod.get("status") or {}).get("conditions") or ():
         if old["type"] == condition["type"] and old["status"] == condition["status"]:
             return {**condition, "lastTransitionTime": old.get("lastTransitionTime") or timestamp(now)}
@@ -104,13 +111,15 @@ def _conditions(
     """Source: Kubernetes, pkg/kubelet/status/generate.go."""
     lasting = [c for c in containers if c.is_sidecar or not c.is_init]
     unready = [c.name for c in lasting if not c.is_ready]
-    containers_ready = _answer(unready, pod_phase, "ContainersNotReady", "containers with unready status")
+    containers_ready = _condition(unready, pod_phase, "ContainersNotReady", "containers with unready status")
     yield {
         "type": "PodReadyToStartContainers",
         "status": "False" if pod_phase in ("Succeeded", "Failed") else "True",
     }
     yield {"type": "Initialized"} | _initialized(containers, pod_phase)
-    yield {"type": "Ready"} | (_gated(pod) if containers_ready["status"] == "True" else containers_ready)
+    yield {"type": "Ready"} | (
+        _readiness_gates(pod) if containers_ready["status"] == "True" else containers_ready
+    )
     yield {"type": "ContainersReady"} | containers_ready
     yield {"type": "PodScheduled", "status": "True"}
 
@@ -120,37 +129,39 @@ def _initialized(containers: Sequence[Container], pod_phase: str) -> dict[str, A
         return {"status": "True", "reason": "PodCompleted"}
     waiting = [c.name for c in containers if c.is_init and not is_passed(c)]
     if any(isinstance(c.state, Running) or c.ended is not None for c in containers if not c.is_init):
-        waiting = []  # A sidecar that starts again does not undo it.
-    return _answer(waiting, pod_phase, "ContainersNotInitialized", "containers with incomplete status")
+        waiting = []  # A restarting sidecar does not undo initialization.
+    return _condition(waiting, pod_phase, "ContainersNotInitialized", "containers with incomplete status")
 
 
-def _gated(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """What the pod's readiness gates say: conditions that others write."""
-    there = {c["type"]: c["status"] for c in (pod.get("status") or {}).get("conditions") or ()}
+def _readiness_gates(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the Ready condition by the pod's readiness gates."""
+    conditions = {c["type"]: c["status"] for c in (pod.get("status") or {}).get("conditions") or ()}
     problems: list[str] = []
     for gate in pod["spec"].get("readinessGates") or ():
         name = gate["conditionType"]
-        if name not in there:
+        if name not in conditions:
             problems.append(f'corresponding condition of pod readiness gate "{name}" does not exist.')
-        elif there[name] != "True":
-            problems.append(f'the status of pod readiness gate "{name}" is not "True", but {there[name]}')
+        elif conditions[name] != "True":
+            problems.append(
+                f'the status of pod readiness gate "{name}" is not "True", but {conditions[name]}'
+            )
     if not problems:
         return {"status": "True"}
     return {"status": "False", "reason": "ReadinessGatesNotReady", "message": ", ".join(problems)}
 
 
-def _answer(missing: list[str], pod_phase: str, reason: str, words: str) -> dict[str, Any]:
+def _condition(failing: list[str], pod_phase: str, reason: str, message_text: str) -> dict[str, Any]:
     if pod_phase == "Failed" and reason == "ContainersNotReady":
         return {"status": "False", "reason": "PodFailed"}
-    if not missing:
+    if not failing:
         return {"status": "True"}
     if pod_phase == "Succeeded":
         return {"status": "False", "reason": "PodCompleted"}
-    return {"status": "False", "reason": reason, "message": f"{words}: [{' '.join(missing)}]"}
+    return {"status": "False", "reason": reason, "message": f"{message_text}: [{' '.join(failing)}]"}
 
 
-def _is_new(container: Container) -> bool:
-    """Whether it has never run, as others are told."""
+def _has_never_run(container: Container) -> bool:
+    """Return whether its reported state shows no run."""
     return isinstance(container.shown, Waiting) and container.ended is None and container.last is None
 
 

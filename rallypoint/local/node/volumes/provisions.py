@@ -10,7 +10,7 @@ from controller.kube.client import Client
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.pods import lastwords
+from rallypoint.local.node.pods import termination_message
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.volumes import access, subpath, volumes
 from rallypoint.local.node.volumes.access import Access
@@ -92,7 +92,7 @@ class Provisions:
         if self._access.is_given(pod):
             container = access.with_mount(container)
         mounts = subpath.mounts(container, places, values, own / PINNED / container["name"])
-        return [*mounts, lastwords.mount(container, own)]
+        return [*mounts, termination_message.mount(container, own)]
 
     def forget(self, pod: Manifest) -> None:
         """Nothing of the pod runs any more."""

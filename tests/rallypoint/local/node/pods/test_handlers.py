@@ -12,7 +12,7 @@ from aiohttp import web
 
 from rallypoint.local.node.containers.process import Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.pods.handlers import Answer, Handlers, Outcome
+from rallypoint.local.node.pods.handlers import Handlers, Outcome, ProbeResult
 from rallypoint.local.node.pods.probes import Kind, Probe
 from rallypoint.local.node.volumes.objects import Unresolved
 
@@ -86,7 +86,9 @@ def free_port() -> int:
         return int(held.getsockname()[1])
 
 
-async def look(means: Means, timeout_seconds: float = 20, ports: Sequence[Any] = (), **spec: Any) -> Answer:
+async def look(
+    means: Means, timeout_seconds: float = 20, ports: Sequence[Any] = (), **spec: Any
+) -> ProbeResult:
     probe = Probe.of(Kind.READINESS, {"timeoutSeconds": timeout_seconds, **spec})
     return await Handlers(POD, means).probe({"name": "main", "ports": list(ports)}, probe)
 
@@ -94,25 +96,25 @@ async def look(means: Means, timeout_seconds: float = 20, ports: Sequence[Any] =
 @pytest.mark.parametrize(
     ("script", "answer"),
     [
-        pytest.param("echo fine", Answer(Outcome.SUCCESS, "fine\n"), id="success"),
+        pytest.param("echo fine", ProbeResult(Outcome.SUCCESS, "fine\n"), id="success"),
         pytest.param(
-            "echo bad; echo worse >&2; exit 3", Answer(Outcome.FAILURE, "bad\nworse\n"), id="failure"
+            "echo bad; echo worse >&2; exit 3", ProbeResult(Outcome.FAILURE, "bad\nworse\n"), id="failure"
         ),
         pytest.param(
             "head -c 100000 /dev/zero | tr '\\0' x; exit 1",
-            Answer(Outcome.FAILURE, "x" * 10240),
+            ProbeResult(Outcome.FAILURE, "x" * 10240),
             id="much output",
         ),
     ],
 )
-async def test_a_command(means: Means, script: str, answer: Answer) -> None:
+async def test_a_command(means: Means, script: str, answer: ProbeResult) -> None:
     assert await look(means, exec={"command": ["sh", "-c", script]}) == answer
 
 
 async def test_a_command_that_takes_too_long_is_a_failure(means: Means) -> None:
     answer = await look(means, 0.1, exec={"command": ["sleep", "1000"]})
 
-    assert answer == Answer(Outcome.FAILURE, 'command "sleep 1000" timed out')
+    assert answer == ProbeResult(Outcome.FAILURE, 'command "sleep 1000" timed out')
 
 
 @pytest.mark.parametrize("problem", [CannotStart("no such program"), Unresolved("no such ConfigMap")])
@@ -121,17 +123,17 @@ async def test_a_command_that_does_not_begin_says_nothing_of_the_container(
 ) -> None:
     means.problem = problem
 
-    assert await look(means, exec={"command": ["x"]}) == Answer(Outcome.ERROR, str(problem))
+    assert await look(means, exec={"command": ["x"]}) == ProbeResult(Outcome.ERROR, str(problem))
 
 
 async def test_a_connection(means: Means) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert await look(means, tcpSocket={"port": port}) == Answer(Outcome.SUCCESS)
+        assert await look(means, tcpSocket={"port": port}) == ProbeResult(Outcome.SUCCESS)
         means.moved[1] = port
-        assert await look(means, tcpSocket={"port": 1}) == Answer(Outcome.SUCCESS)
+        assert await look(means, tcpSocket={"port": 1}) == ProbeResult(Outcome.SUCCESS)
     refused = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
-    assert await look(means, tcpSocket={"port": port}) == Answer(Outcome.FAILURE, refused)
+    assert await look(means, tcpSocket={"port": port}) == ProbeResult(Outcome.FAILURE, refused)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ async def test_a_connection(means: Means) -> None:
     ],
 )
 async def test_a_port_that_the_container_does_not_have(means: Means, port: Any, words: str) -> None:
-    assert await look(means, httpGet={"port": port}) == Answer(Outcome.ERROR, words)
+    assert await look(means, httpGet={"port": port}) == ProbeResult(Outcome.ERROR, words)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ async def test_answers_over_http(means: Means, status: int, outcome: Outcome, wo
         return web.Response(status=status)
 
     async with serving(answer) as port:
-        assert await look(means, httpGet={"port": port}) == Answer(outcome, words)
+        assert await look(means, httpGet={"port": port}) == ProbeResult(outcome, words)
 
 
 async def test_a_request_is_as_the_manifest_wants_it(means: Means) -> None:
@@ -177,7 +179,7 @@ async def test_a_request_is_as_the_manifest_wants_it(means: Means) -> None:
         plain = await look(means, ports=ports, httpGet={"port": "web"})
         rich = await look(means, httpGet={"port": port, "path": "ready?a=%20b", "httpHeaders": named})
 
-    assert (plain, rich) == (Answer(Outcome.SUCCESS),) * 2
+    assert (plain, rich) == (ProbeResult(Outcome.SUCCESS),) * 2
     assert (heard[0].raw_path, heard[0].headers["Host"]) == ("/", f"127.0.0.1:{port}")
     assert heard[0].headers["User-Agent"].startswith("kube-probe/")
     assert heard[1].raw_path == "/ready?a=%20b"
@@ -195,7 +197,7 @@ async def test_redirects_are_followed_on_the_same_host(means: Means) -> None:
     async with serving(answer) as port:
         found = await look(means, httpGet={"port": port})
 
-    assert found == Answer(Outcome.FAILURE, "HTTP probe failed with statuscode: 418")
+    assert found == ProbeResult(Outcome.FAILURE, "HTTP probe failed with statuscode: 418")
 
 
 async def test_a_redirect_to_elsewhere_is_not_followed(means: Means) -> None:
@@ -205,7 +207,7 @@ async def test_a_redirect_to_elsewhere_is_not_followed(means: Means) -> None:
     async with serving(answer) as port:
         found = await look(means, httpGet={"port": port})
 
-    assert found == Answer(Outcome.WARNING, "Probe terminated redirects, Response body: moved")
+    assert found == ProbeResult(Outcome.WARNING, "Probe terminated redirects, Response body: moved")
 
 
 async def test_redirects_in_a_circle_fail(means: Means) -> None:
@@ -215,7 +217,9 @@ async def test_redirects_in_a_circle_fail(means: Means) -> None:
     async with serving(answer) as port:
         found = await look(means, httpGet={"port": port})
 
-    assert found == Answer(Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": stopped after 10 redirects')
+    assert found == ProbeResult(
+        Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": stopped after 10 redirects'
+    )
 
 
 async def test_nobody_answers_over_http(means: Means) -> None:
@@ -223,7 +227,7 @@ async def test_nobody_answers_over_http(means: Means) -> None:
     found = await look(means, httpGet={"port": port, "path": "/a"})
     url = f"http://127.0.0.1:{port}/a"
 
-    assert found == Answer(
+    assert found == ProbeResult(
         Outcome.FAILURE, f'Get "{url}": dial tcp 127.0.0.1:{port}: connect: connection refused'
     )
 
@@ -245,7 +249,7 @@ async def test_who_hangs_up_fails(means: Means) -> None:
     async with server:
         found = await look(means, httpGet={"port": port})
 
-    assert found == Answer(Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": EOF')
+    assert found == ProbeResult(Outcome.FAILURE, f'Get "http://127.0.0.1:{port}/": EOF')
 
 
 async def hooked(means: Means, **hook: Any) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.pods import containers as records
+from rallypoint.local.node.pods import container_state as records
 from rallypoint.local.node.pods import lifecycle, status
-from rallypoint.local.node.pods.containers import Container, Running, Terminated, Waiting
+from rallypoint.local.node.pods.container_state import Container, Running, Terminated, Waiting
 from rallypoint.local.node.pods.lifecycle import Kill
-from rallypoint.local.node.pods.probes import Doom
+from rallypoint.local.node.pods.probes import KillCause
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 FACTS = status.Facts("127.9.0.1", "127.9.1.3", NOW)
@@ -63,7 +63,7 @@ def test_a_failed_init_container_ends_a_pod_that_never_restarts() -> None:
     manifest = pod(inits=[{"name": "a"}])
     a, main = records.of_pod(manifest)
 
-    assert step(manifest, (end(begin(a), 1), main)).over
+    assert step(manifest, (end(begin(a), 1), main)).is_finished
 
 
 def test_a_sidecar_starts_first_and_does_not_keep_the_pod_alive() -> None:
@@ -72,7 +72,7 @@ def test_a_sidecar_starts_first_and_does_not_keep_the_pod_alive() -> None:
 
     assert step(manifest, (side, main)).start == ("side",)
     assert step(manifest, (begin(side), main)).start == ("main",)
-    assert step(manifest, (begin(side), end(begin(main), 0))).over
+    assert step(manifest, (begin(side), end(begin(main), 0))).is_finished
 
 
 def test_a_sidecar_that_ends_is_started_again() -> None:
@@ -146,34 +146,36 @@ def test_a_post_start_hook_is_over_before_the_next_container_starts() -> None:
     assert step(manifest, (first, second, third)).start == ()
     written = status.pod_status(manifest, (first, second, third), FACTS, NOW)
     assert written["containerStatuses"][1]["state"] == {"waiting": {"reason": "ContainerCreating"}}
-    assert step(manifest, (first, healthy(second, is_set_up=True), third)).start == ("main-2",)
+    assert step(manifest, (first, healthy(second, has_post_start_finished=True), third)).start == ("main-2",)
 
 
 @pytest.mark.parametrize(
-    ("doom", "policy", "probe", "kill"),
+    ("kill_cause", "policy", "probe", "kill"),
     [
         pytest.param(
-            *(Doom.LIVENESS, "OnFailure", {}),
+            *(KillCause.LIVENESS, "OnFailure", {}),
             Kill("main", "Container main failed liveness probe, will be restarted", 30),
             id="liveness",
         ),
         pytest.param(
-            *(Doom.STARTUP, "Never", {"terminationGracePeriodSeconds": 3}),
+            *(KillCause.STARTUP, "Never", {"terminationGracePeriodSeconds": 3}),
             Kill("main", "Container main failed startup probe", 3),
             id="startup, with a grace of its own",
         ),
-        pytest.param(Doom.POST_START, "Always", {}, Kill("main", "FailedPostStartHook", 30), id="the hook"),
+        pytest.param(
+            KillCause.POST_START, "Always", {}, Kill("main", "FailedPostStartHook", 30), id="the hook"
+        ),
     ],
 )
 def test_a_condemned_container_is_killed_once(
-    doom: Doom, policy: str, probe: dict[str, Any], kill: Kill
+    kill_cause: KillCause, policy: str, probe: dict[str, Any], kill: Kill
 ) -> None:
     manifest = pod(policy=policy)
     manifest["spec"]["containers"][0] |= {"livenessProbe": {**probe}, "startupProbe": {**probe}}
     (main,) = records.of_pod(manifest)
-    taken = step(manifest, (healthy(begin(main), doom=doom),))
+    taken = step(manifest, (healthy(begin(main), kill_cause=kill_cause),))
 
-    assert (taken.kill, taken.start, taken.over) == ((kill,), (), False)
+    assert (taken.kill, taken.start, taken.is_finished) == ((kill,), (), False)
     assert step(manifest, taken.containers).kill == ()
 
 
@@ -181,9 +183,9 @@ def test_a_condemned_container_is_killed_once(
 def test_what_a_probe_has_killed_is_started_again_whatever_its_exit_code(policy: str, again: bool) -> None:
     manifest = pod(policy=policy)
     (main,) = records.of_pod(manifest)
-    killed = end(healthy(begin(main), doom=Doom.LIVENESS), 0)
+    killed = end(healthy(begin(main), kill_cause=KillCause.LIVENESS), 0)
 
-    assert step(manifest, (killed,)).over is not again
+    assert step(manifest, (killed,)).is_finished is not again
     assert bool(step(manifest, (killed,)).start) is again
 
 
@@ -194,11 +196,11 @@ def test_what_probes_kill_is_held_back_by_the_time_since_the_run_before() -> Non
     clock, pauses = 0.0, []
     for _ in range(6):
         clock += 30
-        main = end(healthy(begin(main, clock - 30), doom=Doom.LIVENESS), 137, clock)
+        main = end(healthy(begin(main, clock - 30), kill_cause=KillCause.LIVENESS), 137, clock)
         pause = 0.0
         while not (taken := step(manifest, (main,), clock + pause)).start:
             main = taken.containers[0]
-            pause = ((taken.wake or NOW) - at(clock)).total_seconds()
+            pause = ((taken.wake_at or NOW) - at(clock)).total_seconds()
         pauses.append(pause)
         clock += pause
 
@@ -230,7 +232,7 @@ def test_a_containers_own_restart_policy(spec: dict[str, Any], code: int, over: 
     manifest["spec"]["containers"][0] |= {**spec, "restartPolicyRules": rules}
     (main,) = records.of_pod(manifest)
 
-    assert step(manifest, (end(begin(main), code),)).over is over
+    assert step(manifest, (end(begin(main), code),)).is_finished is over
     assert (status.phase("Never", (end(begin(main), code),)) == "Running") is not over
 
 
@@ -250,7 +252,7 @@ def test_restart_policies(policy: str, code: int, over: bool, again: tuple[str, 
     (main,) = records.of_pod(manifest)
     taken = step(manifest, (end(begin(main), code),))
 
-    assert (taken.over, taken.start) == (over, again)
+    assert (taken.is_finished, taken.start) == (over, again)
 
 
 def test_restarts_are_held_back_longer_each_time() -> None:
@@ -261,7 +263,7 @@ def test_restarts_are_held_back_longer_each_time() -> None:
     for _ in range(9):
         main = end(begin(main, clock), 1, clock)
         taken = step(manifest, (main,), clock)
-        pause = 0.0 if taken.start else ((taken.wake or NOW) - at(clock)).total_seconds()
+        pause = 0.0 if taken.start else ((taken.wake_at or NOW) - at(clock)).total_seconds()
         pauses.append(pause)
         clock += pause
         assert step(manifest, taken.containers, clock).start == ("main",)
@@ -294,23 +296,23 @@ def test_a_container_that_is_held_back_says_so() -> None:
 
 @pytest.mark.parametrize(("seconds", "text"), [(10, "10s"), (80, "1m20s"), (300, "5m0s")])
 def test_durations_are_spelled_as_go_does(seconds: float, text: str) -> None:
-    assert lifecycle.spell_duration(seconds) == text
+    assert lifecycle.go_duration(seconds) == text
 
 
 def test_the_deadline_ends_a_pod() -> None:
     manifest = pod(activeDeadlineSeconds=60)
     (main,) = records.of_pod(manifest)
 
-    assert step(manifest, (begin(main),), 59).wake == at(60)
-    assert step(manifest, (begin(main),), 60).expired
+    assert step(manifest, (begin(main),), 59).wake_at == at(60)
+    assert step(manifest, (begin(main),), 60).has_expired
 
 
 def test_what_could_not_start_is_tried_again_later() -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
-    main = records.put_off(main, "CreateContainerConfigError", "no", at(5))
+    main = records.postponed(main, "CreateContainerConfigError", "no", at(5))
 
-    assert step(manifest, (main,)).wake == at(5)
+    assert step(manifest, (main,)).wake_at == at(5)
     assert step(manifest, (main,), 5).start == ("main",)
 
 
@@ -407,7 +409,7 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     manifest = pod()
     (main,) = records.of_pod(manifest)
     first = status.pod_status(manifest, [begin(main)], FACTS, NOW)
-    later = status.pod_status(manifest, [end(begin(main), 0, 9)], FACTS, at(9), told=first)
+    later = status.pod_status(manifest, [end(begin(main), 0, 9)], FACTS, at(9), previous=first)
     times = {c["type"]: c["lastTransitionTime"] for c in later["conditions"]}
 
     assert times["Initialized"] == "2026-01-01T12:00:00Z"

@@ -8,10 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rallypoint.local.node.pods import containers as records
+from rallypoint.local.node.pods import container_state as records
 from rallypoint.local.node.pods import lifecycle, probes, status
-from rallypoint.local.node.pods.containers import Container, Running
-from rallypoint.local.node.pods.probes import Doom, Kind, Probe, Streak
+from rallypoint.local.node.pods.container_state import Container, Running
+from rallypoint.local.node.pods.probes import KillCause, Kind, Probe, Streak
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 FACTS = status.Facts("10.244.0.1", "10.244.1.3", NOW)
@@ -63,10 +63,10 @@ class Life(RuleBasedStateMachine):
             return
         step = lifecycle.next_step(self.pod, list(self.containers.values()), NOW, self.now)
         self.containers = {c.name: c for c in step.containers}
-        if step.over:
+        if step.is_finished:
             self.end()
             return
-        assert self.running or step.start or step.wake, "nothing will ever happen"
+        assert self.running or step.start or step.wake_at, "nothing will ever happen"
         for kill in step.kill:
             run = kill.name, self.starts[kill.name]
             assert run not in self.killed, "killed twice"
@@ -80,7 +80,7 @@ class Life(RuleBasedStateMachine):
         self.require_what_comes_before(container)
         if how == "later":
             until = self.now + timedelta(seconds=5)
-            self.containers[name] = records.put_off(container, "CreateContainerConfigError", "no", until)
+            self.containers[name] = records.postponed(container, "CreateContainerConfigError", "no", until)
             return
         self.containers[name] = records.started(container, self.now)
         self.starts[name] += 1
@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
         """A probe has said the same long enough."""
         container = data.draw(st.sampled_from(self.running))
         kinds = [kind for kind in Kind if container.spec.get(kind)]
-        if not kinds or container.health is None or not container.health.is_set_up:
+        if not kinds or container.health is None or not container.health.has_post_start_finished:
             return
         kind = data.draw(st.sampled_from(kinds))
         if kind is not Kind.STARTUP and not container.has_started:
@@ -137,9 +137,11 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data(), succeeded=st.booleans())
     def finish_hook(self, data: st.DataObject, succeeded: bool) -> None:
         container = data.draw(st.sampled_from(self.running))
-        if container.health is None or container.health.is_set_up:
+        if container.health is None or container.health.has_post_start_finished:
             return
-        change: dict[str, Any] = {"is_set_up": True} if succeeded else {"doom": Doom.POST_START}
+        change: dict[str, Any] = (
+            {"has_post_start_finished": True} if succeeded else {"kill_cause": KillCause.POST_START}
+        )
         self.containers[container.name] = records.with_health(container, replace(container.health, **change))
 
     @invariant()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.pods import probes
-from rallypoint.local.node.pods.probes import Doom, Health, Kind, Probe, Streak
+from rallypoint.local.node.pods.probes import Health, KillCause, Kind, Probe, Streak
 
 
 def health(container: Mapping[Any, Any], looks: list[tuple[Kind, bool]]) -> Health:
@@ -14,7 +14,7 @@ def health(container: Mapping[Any, Any], looks: list[tuple[Kind, bool]]) -> Heal
     found = probes.at_start(container)
     streaks = dict.fromkeys(Kind, Streak())
     for kind, succeeded in looks:
-        streaks[kind] = streaks[kind].and_then(succeeded=succeeded)
+        streaks[kind] = streaks[kind].extended(succeeded=succeeded)
         found = probes.after(found, Probe.of(kind, container[kind]), streaks[kind])
     return found
 
@@ -37,7 +37,7 @@ def test_without_probes_a_process_that_runs_is_ready() -> None:
 def test_readiness(looks: str, ready: bool) -> None:
     found = health({Kind.READINESS: {"exec": {}}}, [(Kind.READINESS, look == "1") for look in looks])
 
-    assert (found.is_ready, found.has_started, found.doom) == (ready, True, None)
+    assert (found.is_ready, found.has_started, found.kill_cause) == (ready, True, None)
 
 
 def test_readiness_can_ask_for_several_successes() -> None:
@@ -48,11 +48,11 @@ def test_readiness_can_ask_for_several_successes() -> None:
     assert not health(container, [(Kind.READINESS, True)] * 2 + [(Kind.READINESS, False)]).is_ready
 
 
-@pytest.mark.parametrize(("failures", "doom"), [(2, None), (3, Doom.LIVENESS)])
-def test_liveness(failures: int, doom: Doom | None) -> None:
+@pytest.mark.parametrize(("failures", "kill_cause"), [(2, None), (3, KillCause.LIVENESS)])
+def test_liveness(failures: int, kill_cause: KillCause | None) -> None:
     looks = [(Kind.LIVENESS, True)] * 5 + [(Kind.LIVENESS, False)] * failures
 
-    assert health({Kind.LIVENESS: {"exec": {}}}, looks) == Health(doom=doom)
+    assert health({Kind.LIVENESS: {"exec": {}}}, looks) == Health(kill_cause=kill_cause)
 
 
 def test_startup() -> None:
@@ -61,13 +61,13 @@ def test_startup() -> None:
     assert not health(container, []).has_started
     assert not health(container, [(Kind.STARTUP, False)]).has_started
     assert health(container, [(Kind.STARTUP, False), (Kind.STARTUP, True)]).is_ready
-    assert health(container, [(Kind.STARTUP, False)] * 2).doom is Doom.STARTUP
+    assert health(container, [(Kind.STARTUP, False)] * 2).kill_cause is KillCause.STARTUP
 
 
 def test_nobody_is_told_of_a_run_whose_hook_is_under_way() -> None:
     found = probes.at_start({"lifecycle": {"postStart": {"sleep": {"seconds": 1}}}})
 
-    assert (found.is_set_up, found.has_started, found.is_ready) == (False, False, False)
+    assert (found.has_post_start_finished, found.has_started, found.is_ready) == (False, False, False)
 
 
 def test_defaults_are_the_api_servers() -> None:

@@ -1,4 +1,4 @@
-"""What a pod needs of its node."""
+"""The runtime that a pod worker uses."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -6,56 +6,56 @@ from typing import Any, Protocol
 
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
-from rallypoint.local.node.pods.containers import Container
+from rallypoint.local.node.pods.container_state import Container
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.streams.logs import Logs
 
 
-class Surroundings(Protocol):
+class PodRuntime(Protocol):
     isolation: Isolation
     logs: Logs
 
     def now(self) -> datetime: ...
 
     def refusal(self, pod: Manifest) -> str:
-        """Why the pod can never run here; empty when it can."""
+        """Return why the pod can never run here; empty if it can."""
         ...
 
     async def prepare(self, pod: Manifest) -> None:
-        """Make the pod's volumes.
+        """Set up the pod's volumes.
 
         Raises:
-            Unresolved: something that they need does not exist.
+            Unresolved: a required object does not exist.
         """
         ...
 
     async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
-        """Start what runs in a container.
+        """Start a container.
 
         Raises:
-            Unresolved: something that it needs does not exist.
-            CannotStart: it can never start.
+            Unresolved: a required object does not exist.
+            CannotStart: the container can never start.
         """
         ...
 
     async def enter(
         self, pod: Manifest, container: Manifest, command: Sequence[str], streams: Streams
     ) -> Process:
-        """Start one more process in a container that runs. Raises as ``start`` does."""
+        """Start another process in a running container. Raises as ``start`` does."""
         ...
 
-    def last_words(self, pod: Manifest, container: Manifest) -> str:
-        """What a run that has ended has left in the file for it."""
+    def read_termination_message(self, pod: Manifest, container: Manifest) -> str:
+        """Return what a terminated container wrote to its termination log."""
         ...
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
-        """Write the pod's status, without what others have written there; a pod that is gone is no error."""
+        """Patch the fields of the pod's status that a kubelet owns. A deleted pod is no error."""
         ...
 
     def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
-        """Emit an event about the pod."""
+        """Record an event about the pod."""
         ...
 
     def forget(self, pod: Manifest) -> None:
-        """The pod's volumes are no longer needed."""
+        """Release everything of a finished pod."""
         ...

@@ -1,4 +1,4 @@
-"""What the node knows of a container: its states, how often it was started, and when it may start again. Pure."""
+"""The state of a container: waiting, running or terminated, its restarts and its back-off. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,20 +6,20 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from api.times import parse_time
-from rallypoint.local.node.pods.probes import HEALTHY, Doom, Health, at_start
+from rallypoint.local.node.pods.probes import HEALTHY, Health, KillCause, at_start
 
 LOST = "ContainerStatusUnknown"
 LOST_MESSAGE = "The container could not be located when the pod was terminated"
 LOST_EXIT_CODE = 137
-"""What is told of a container that ran when its node went down.
+"""The reported termination of a container that ran when its node went down.
 
 Source: Kubernetes, pkg/kubelet/kubelet_pods.go (convertToAPIContainerStatuses).
 """
 
 FIRST_BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 300.0
-CALM_SECONDS = 600.0
-"""A container that ran for longer than this starts over with the shortest back-off."""
+RESET_SECONDS = 600.0
+"""A container that ran for longer than this restarts with the shortest back-off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Running:
     since: datetime
     health: Health = HEALTHY
     is_stopping: bool = False
-    """Whether it has been told to end although the pod is wanted."""
+    """Whether it is being killed although the pod goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Terminated:
     finished: datetime
     message: str = ""
     attempt: int = 0
-    """The number of the run that ended, from 0; it names its log."""
-    was_unhealthy: bool = False
-    """Whether a probe had it killed: it is started again whatever its exit code, unless nothing ever is."""
+    """The number of the run, from 0; part of the name of its log."""
+    was_killed_by_probe: bool = False
+    """A container that a probe killed is restarted whatever its exit code, unless the policy is Never."""
 
     @property
     def succeeded(self) -> bool:
@@ -67,29 +67,29 @@ class Container:
     last: Terminated | None = None
     restarts: int = 0
     backoff_seconds: float = 0.0
-    """How long the next restart is held back; 0 before the first one, which is at once."""
-    backed_off: datetime | None = None
-    """When ``backoff_seconds`` was last made longer."""
+    """The delay of the next restart; 0 before the first one."""
+    backoff_since: datetime | None = None
+    """When ``backoff_seconds`` was last increased."""
     not_before: datetime | None = None
-    """When a start that was not possible is tried again."""
+    """When a failed start is retried."""
     has_begun: bool = False
-    """Whether it has been started since this node took up the pod."""
+    """Whether this node process has started it."""
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether this init container keeps running beside the main ones."""
+        """Whether it is an init container that keeps running beside the main containers."""
         return self.is_init and self.spec.get("restartPolicy") == "Always"
 
     @property
     def ended(self) -> Terminated | None:
-        """How the last run ended, unless the container runs again."""
+        """The last termination, unless the container runs again."""
         if isinstance(self.state, Running):
             return None
         return self.state if isinstance(self.state, Terminated) else self.last
 
     @property
     def health(self) -> Health | None:
-        """Of the run that is under way; None when nothing runs."""
+        """The health of the current run; None if the container does not run."""
         return self.state.health if isinstance(self.state, Running) else None
 
     @property
@@ -98,21 +98,21 @@ class Container:
 
     @property
     def is_ready(self) -> bool:
-        """An init container that is to end is ready when it has succeeded."""
+        """An init container that is no sidecar is ready when it has succeeded."""
         if self.is_init and not self.is_sidecar:
             return isinstance(self.state, Terminated) and self.state.succeeded
         return self.health is not None and self.health.is_ready
 
     @property
     def shown(self) -> State:
-        """What others are told: of a run only when its postStart hook is over."""
-        if self.health is None or self.health.is_set_up:
+        """The reported state: not Running before the postStart hook has finished."""
+        if self.health is None or self.health.has_post_start_finished:
             return self.state
         return Waiting("ContainerCreating")
 
 
 def of_pod(pod: Mapping[str, Any]) -> tuple[Container, ...]:
-    """The containers of a pod that has not started, the init containers first."""
+    """Return the containers of a pod that has not started, init containers first."""
     spec = pod["spec"]
     waits = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
     first = [
@@ -122,30 +122,30 @@ def of_pod(pod: Mapping[str, Any]) -> tuple[Container, ...]:
     return (*first, *(Container(c["name"], c, state=Waiting(waits)) for c in spec["containers"]))
 
 
-def left_by_another(pod: Mapping[str, Any], now: datetime) -> tuple[Container, ...]:
-    """The containers of a pod that another life of this node has begun, as after a reboot; none of them runs.
+def restore(pod: Mapping[str, Any], now: datetime) -> tuple[Container, ...]:
+    """Return the containers of a pod that an earlier process of this node started, as after a reboot.
 
-    What ran is lost. Whether it starts again is the restart policy's matter; if anything does, the init containers
-    run again before it.
+    None of them runs any more. The restart policy decides whether they restart; if so, the init containers run again
+    first.
     """
     status = pod.get("status") or {}
-    told = {one["name"]: one for one in status.get("containerStatuses") or ()}
-    inits = {one["name"]: one for one in status.get("initContainerStatuses") or ()}
-    found = tuple(_to_run_again(c, inits[c.name], now) if c.name in inits else c for c in of_pod(pod))
-    mains = {c.name: _as_left(c, told[c.name], now) for c in found if not c.is_init and c.name in told}
+    told = {entry["name"]: entry for entry in status.get("containerStatuses") or ()}
+    inits = {entry["name"]: entry for entry in status.get("initContainerStatuses") or ()}
+    found = tuple(_restored_init(c, inits[c.name], now) if c.name in inits else c for c in of_pod(pod))
+    mains = {c.name: _restored(c, told[c.name], now) for c in found if not c.is_init and c.name in told}
     begun = any(isinstance(c.state, Terminated) for c in mains.values())
     if begun and pod["spec"].get("restartPolicy") == "Never":
-        through = Terminated(0, "Completed", None, now)
-        mains |= {c.name: replace(c, state=through) for c in found if c.is_init and not c.is_sidecar}
+        completed = Terminated(0, "Completed", None, now)
+        mains |= {c.name: replace(c, state=completed) for c in found if c.is_init and not c.is_sidecar}
     return tuple(mains.get(c.name, c) for c in found)
 
 
-def _to_run_again(init: Container, told: Mapping[str, Any], now: datetime) -> Container:
-    left = _as_left(init, told, now)
+def _restored_init(init: Container, told: Mapping[str, Any], now: datetime) -> Container:
+    left = _restored(init, told, now)
     return replace(left, state=init.state, last=left.ended)
 
 
-def _as_left(container: Container, told: Mapping[str, Any], now: datetime) -> Container:
+def _restored(container: Container, told: Mapping[str, Any], now: datetime) -> Container:
     attempt = told.get("restartCount", 0)
     state, last = told.get("state") or {}, told.get("lastState") or {}
     if "running" in state:
@@ -160,36 +160,38 @@ def _as_left(container: Container, told: Mapping[str, Any], now: datetime) -> Co
 
 
 def started(container: Container, now: datetime) -> Container:
-    """``container`` as it is once its process runs; a restart counts, and lengthens the next back-off."""
+    """Return the container after its process has started; a restart increases the next back-off."""
     ended = container.ended
     running = Running(now, at_start(container.spec))
     if ended is None:
         return replace(container, state=running, not_before=None, has_begun=True)
-    calm = container.backed_off is None or ended.finished - container.backed_off > timedelta(
-        seconds=CALM_SECONDS
+    is_reset = container.backoff_since is None or ended.finished - container.backoff_since > timedelta(
+        seconds=RESET_SECONDS
     )
-    backoff = FIRST_BACKOFF_SECONDS if calm else min(container.backoff_seconds * 2, LONGEST_BACKOFF_SECONDS)
+    backoff = (
+        FIRST_BACKOFF_SECONDS if is_reset else min(container.backoff_seconds * 2, LONGEST_BACKOFF_SECONDS)
+    )
     return replace(
         container,
         state=running,
         last=ended,
         restarts=container.restarts + 1,
         backoff_seconds=backoff,
-        backed_off=now,
+        backoff_since=now,
         not_before=None,
         has_begun=True,
     )
 
 
-def put_off(container: Container, reason: str, message: str, until: datetime) -> Container:
-    """``container`` when it could not be started for a reason that may pass."""
+def postponed(container: Container, reason: str, message: str, until: datetime) -> Container:
+    """Return the container after a start failed for a reason that may pass."""
     return replace(container, state=Waiting(reason, message), last=container.ended, not_before=until)
 
 
 def terminated(
     container: Container, exit_code: int, now: datetime, *, reason: str = "", message: str = ""
 ) -> Container:
-    """``container`` after its process has ended; ``reason`` is given where the exit code does not tell."""
+    """Return the container after its process has exited; ``reason`` overrides the one by exit code."""
     run = container.state if isinstance(container.state, Running) else None
     reason = reason or ("Completed" if exit_code == 0 else "Error")
     ended = Terminated(
@@ -199,22 +201,23 @@ def terminated(
         now,
         message,
         container.restarts,
-        was_unhealthy=run is not None and run.health.doom in (Doom.STARTUP, Doom.LIVENESS),
+        was_killed_by_probe=run is not None
+        and run.health.kill_cause in (KillCause.STARTUP, KillCause.LIVENESS),
     )
     return replace(container, state=ended)
 
 
 def with_health(container: Container, health: Health) -> Container:
-    """``container`` with the health of its run; unchanged when the run is over."""
+    """Return the container with the health of its run; unchanged if it does not run."""
     if not isinstance(container.state, Running):
         return container
     return replace(container, state=replace(container.state, health=health))
 
 
 def is_final(container: Container, policy: str) -> bool:
-    """Whether a container has ended and is not started again; ``policy`` is the pod's.
+    """Return whether a container has terminated and will not restart; ``policy`` is the pod's.
 
-    An init container that has succeeded is done, whatever they say.
+    An init container that has succeeded never restarts.
 
     Source: Kubernetes, pkg/kubelet/container/helpers.go, ShouldContainerBeRestarted; of what a probe had killed,
     kuberuntime_manager.go, computePodActions.
@@ -225,31 +228,31 @@ def is_final(container: Container, policy: str) -> bool:
     policy = container.spec.get("restartPolicy") or policy
     if container.is_init and end.succeeded:
         return True
-    if any(_applies(rule, end.exit_code) for rule in container.spec.get("restartPolicyRules") or ()):
+    if any(_matches_rule(rule, end.exit_code) for rule in container.spec.get("restartPolicyRules") or ()):
         return False
-    return policy == "Never" or (policy == "OnFailure" and end.succeeded and not end.was_unhealthy)
+    return policy == "Never" or (policy == "OnFailure" and end.succeeded and not end.was_killed_by_probe)
 
 
-def _applies(rule: Mapping[str, Any], exit_code: int) -> bool:
-    """Whether a rule of ``restartPolicyRules`` has this exit restarted."""
-    asked = rule.get("exitCodes") or {}
-    is_listed = exit_code in (asked.get("values") or ())
-    return is_listed is (asked.get("operator") == "In")
+def _matches_rule(rule: Mapping[str, Any], exit_code: int) -> bool:
+    """Return whether a rule of ``restartPolicyRules`` matches the exit code."""
+    exit_codes = rule.get("exitCodes") or {}
+    is_listed = exit_code in (exit_codes.get("values") or ())
+    return is_listed is (exit_codes.get("operator") == "In")
 
 
-def ready_again(container: Container, now: datetime) -> datetime:
-    """When a container that has ended may start again: at once the first time, then held back.
+def next_start(container: Container, now: datetime) -> datetime:
+    """Return when a terminated container may restart: at once the first time, then after its back-off.
 
     Source: Kubernetes, client-go/util/flowcontrol/backoff.go, IsInBackOffSince: counted from the end of the last run.
     """
     if container.not_before is not None:
         return container.not_before
     ended = container.ended
-    if ended is None or container.backed_off is None:
+    if ended is None or container.backoff_since is None:
         return now
-    if ended.finished - container.backed_off > timedelta(seconds=CALM_SECONDS):
+    if ended.finished - container.backoff_since > timedelta(seconds=RESET_SECONDS):
         return now
-    if ended.was_unhealthy and ended is container.state and container.last is not None:
-        # Killed and started again in one go, as long as the run before has ended long enough ago.
+    if ended.was_killed_by_probe and ended is container.state and container.last is not None:
+        # A probe killed it: the back-off counts from the end of the run before.
         return max(ended.finished, container.last.finished + timedelta(seconds=container.backoff_seconds))
     return ended.finished + timedelta(seconds=container.backoff_seconds)

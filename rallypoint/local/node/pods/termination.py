@@ -1,4 +1,4 @@
-"""How what runs in containers is brought to its end: preStop hooks, TERM, KILL, within a time that they share.
+"""Termination of containers: preStop hook, SIGTERM, SIGKILL, within one grace period.
 
 Source: Kubernetes, pkg/kubelet/kuberuntime/kuberuntime_container.go (killContainer) and
 kuberuntime_termination_order.go.
@@ -10,20 +10,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeAlias
 
 from rallypoint.local.node.containers.process import Process
-from rallypoint.local.node.pods.attending import Attendant
-from rallypoint.local.node.pods.containers import Container
+from rallypoint.local.node.pods.container_state import Container
+from rallypoint.local.node.pods.prober import Prober
 
-SHORTEST_SECONDS = 2.0
-"""What a process has after TERM at least, when its hook, or the others before it, have used up the time."""
+MINIMUM_SECONDS = 2.0
+"""The minimum time after SIGTERM when the hook or earlier containers have used up the grace period."""
 
 
 class Grace:
-    """The time that is left to end. It can be made shorter while somebody waits in it."""
+    """A grace period. It can be shortened while a wait in it is pending."""
 
     def __init__(self, seconds: float) -> None:
         self._end = asyncio.get_running_loop().time() + seconds
         self._limits: set[asyncio.Timeout] = set()
-        self.is_none = seconds <= 0
+        self.is_immediate = seconds <= 0
 
     @property
     def left_seconds(self) -> float:
@@ -31,18 +31,18 @@ class Grace:
 
     def shorten(self, seconds: float) -> None:
         self._end = min(self._end, asyncio.get_running_loop().time() + seconds)
-        self.is_none = self.is_none or seconds <= 0
+        self.is_immediate = self.is_immediate or seconds <= 0
         for limit in self._limits:
             if not limit.expired():
                 limit.reschedule(self._end)
 
-    def leave_shortest(self) -> None:
-        """Have as much left as there must be after TERM, unless there is to be none at all."""
-        if not self.is_none:
-            self._end = max(self._end, asyncio.get_running_loop().time() + SHORTEST_SECONDS)
+    def extend_to_minimum(self) -> None:
+        """Extend the period to the minimum after SIGTERM, unless it is zero."""
+        if not self.is_immediate:
+            self._end = max(self._end, asyncio.get_running_loop().time() + MINIMUM_SECONDS)
 
-    async def spend(self, work: Awaitable[object]) -> None:
-        """Wait for ``work``, which is cancelled when the time is over."""
+    async def wait_for(self, work: Awaitable[object]) -> None:
+        """Wait for ``work``; cancel it at the end of the period."""
         limit = asyncio.timeout_at(self._end)
         try:
             async with limit:
@@ -56,46 +56,46 @@ class Grace:
 
 
 class Run:
-    """One process in a container, from its start until nothing of it runs."""
+    """One run of a container."""
 
-    def __init__(self, container: Container, process: Process, attendant: Attendant) -> None:
+    def __init__(self, container: Container, process: Process, prober: Prober) -> None:
         self.container = container
-        """As it was when the run began."""
+        """Its state when the run started."""
         self.process = process
-        self.attendant = attendant
+        self.prober = prober
         self.ended = asyncio.Event()
         self.grace: Grace | None = None
-        """Set once it has been asked to end."""
+        """Set once its termination has started."""
 
 
 Hook: TypeAlias = Callable[[], Awaitable[object]]
 
 
-async def end(run: Run, grace: Grace, hook: Hook | None = None, later: Sequence[Run] = ()) -> None:
-    """End a run, whatever it takes; ``later`` must have ended before it is sent TERM.
+async def terminate(run: Run, grace: Grace, hook: Hook | None = None, later: Sequence[Run] = ()) -> None:
+    """Terminate a run; wait for the end of ``later`` before SIGTERM.
 
-    Asked again, it is only given less time.
+    A second call only shortens the grace period.
     """
     if run.grace is not None:
         run.grace.shorten(grace.left_seconds)
         await run.ended.wait()
         return
     run.grace = grace
-    run.attendant.leave()
-    if not grace.is_none:
-        await grace.spend(_either(run.ended.wait(), _prepare(hook, later)))
-        grace.leave_shortest()
+    run.prober.stop()
+    if not grace.is_immediate:
+        await grace.wait_for(_first_of(run.ended.wait(), _prepare(hook, later)))
+        grace.extend_to_minimum()
     if run.ended.is_set():
         return
     run.process.send(signal.SIGTERM)
-    await grace.spend(run.ended.wait())
+    await grace.wait_for(run.ended.wait())
     if not run.ended.is_set():
         run.process.send(signal.SIGKILL)
         await run.ended.wait()
 
 
-def before(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """Which of ``runs``, in the order of the manifest, end before this one: a sidecar outlives what came after it."""
+def predecessors(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that terminate before this one: a sidecar terminates after later containers."""
     if not run.container.is_sidecar:
         return []
     mains = [other for other in runs if not other.container.is_sidecar]
@@ -109,9 +109,9 @@ async def _prepare(hook: Hook | None, later: Sequence[Run]) -> None:
         await other.ended.wait()
 
 
-async def _either(*works: Coroutine[object, object, object]) -> None:
-    """Wait for the first; the other is cancelled."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _first_of(*coroutines: Coroutine[object, object, object]) -> None:
+    """Wait for the first; cancel the other."""
+    tasks = [asyncio.ensure_future(work) for work in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

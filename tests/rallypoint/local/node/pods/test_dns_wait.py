@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from rallypoint.local.node.pods.waiting import NameWait, Wait, of
+from rallypoint.local.node.pods.dns_wait import DNSWait, Wait, of
 
 ORIGINAL = (
     "err=1;for i in $(seq 100); do if nslookup job-master-0; then err=0 && break; fi;"
@@ -39,7 +39,7 @@ def test_of(container: dict[str, list[str]], wait: Wait | None) -> None:
 async def test_done_when_the_name_resolves() -> None:
     known: set[str] = set()
     output: list[bytes] = []
-    waiting = asyncio.create_task(NameWait(Wait("a", None), known.__contains__, output.append).wait())
+    waiting = asyncio.create_task(DNSWait(Wait("a", None), known.__contains__, output.append).wait())
     await asyncio.sleep(60)
     assert not waiting.done()
     known.add("a")
@@ -52,12 +52,12 @@ async def test_gives_up_when_the_container_would() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
 
-    assert await NameWait(Wait("a", 200.0), lambda _: False, lambda _: None).wait() == 1
+    assert await DNSWait(Wait("a", 200.0), lambda _: False, lambda _: None).wait() == 1
     assert loop.time() - began == 200.0
 
 
 async def test_ends_by_a_signal() -> None:
-    wait = NameWait(Wait("a", None), lambda _: False, lambda _: None)
+    wait = DNSWait(Wait("a", None), lambda _: False, lambda _: None)
     waiting = asyncio.create_task(wait.wait())
     await asyncio.sleep(1)
     wait.send(signal.SIGTERM)

@@ -1,7 +1,7 @@
-"""The init container that waits for the master's name, answered by the node.
+"""Replaces the init container that waits until the master's name resolves.
 
-training-operator puts into each worker a container that runs ``nslookup`` in a loop until the master's name resolves.
-A machine without cluster DNS (and mostly without nslookup) would never say yes; the node knows the answer itself.
+training-operator adds to each worker a container that runs ``nslookup`` in a loop. Without cluster DNS it would wait
+forever, so the node resolves the name itself.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ _LOOP = re.compile(r"\b(?:for|while|until)\b.*?\bnslookup\s+(?P<name>[A-Za-z0-9.
 _TRIES = re.compile(r"\bseq\s+(?:1\s+)?(\d+)")
 _PAUSE = re.compile(r"\bsleep\s+(\d+(?:\.\d+)?)")
 DEFAULT_PAUSE_SECONDS = 2.0
-LOOK_SECONDS = 0.2
-"""How often the node looks; it need not wait as long as a container that asks a DNS server."""
+POLL_SECONDS = 0.2
+"""The interval of the node's own lookups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a wait container waits for."""
+    """The name that a wait container waits for."""
 
     name: str
     limit_seconds: float | None
-    """When it gives up; None is never."""
+    """The timeout; None for no timeout."""
 
 
 def of(container: Mapping[str, Any]) -> Wait | None:
-    """What ``container`` waits for; None when it is not a wait container."""
+    """Return the wait of a container; None if it is no wait container."""
     text = " ".join([*(container.get("command") or ()), *(container.get("args") or ())])
     found = _LOOP.search(text)
     if found is None:
@@ -40,8 +40,8 @@ def of(container: Mapping[str, Any]) -> Wait | None:
     return Wait(found.group("name"), int(tries.group(1)) * seconds if tries else None)
 
 
-class NameWait:
-    """Runs in the place of a wait container; a ``Process``."""
+class DNSWait:
+    """Stands for a wait container; implements ``Process``."""
 
     def __init__(self, wait: Wait, resolves: Callable[[str], bool], output: Callable[[bytes], None]) -> None:
         self._wait = wait
@@ -52,18 +52,18 @@ class NameWait:
     async def wait(self) -> int:
         try:
             async with asyncio.timeout(self._wait.limit_seconds):
-                return await self._look()
+                return await self._poll()
         except TimeoutError:
             self._output(f"{self._wait.name} does not resolve\n".encode())
             return 1
 
-    async def _look(self) -> int:
-        told = False
+    async def _poll(self) -> int:
+        has_reported = False
         while not self._resolves(self._wait.name):
-            if not told:
+            if not has_reported:
                 self._output(f"waiting until {self._wait.name} resolves\n".encode())
-                told = True
-            done, _ = await asyncio.wait([self._stopped], timeout=LOOK_SECONDS)
+                has_reported = True
+            done, _ = await asyncio.wait([self._stopped], timeout=POLL_SECONDS)
             if done:
                 return 128 + int(self._stopped.result())
         self._output(f"{self._wait.name} resolves\n".encode())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.pods import lastwords
+from rallypoint.local.node.pods import termination_message
 from rallypoint.local.node.streams.logs import Log
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,21 +30,28 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 def test_the_file_is_each_containers_own_and_empty_at_first(tmp_path: Path) -> None:
-    file = lastwords.mount(container(terminationMessagePath="/words"), tmp_path)
-    lastwords.clear(container(), tmp_path)
+    file = termination_message.mount(container(terminationMessagePath="/words"), tmp_path)
+    termination_message.clear(container(), tmp_path)
     file.place.write_text("last words")
-    assert lastwords.read(container(), tmp_path) == "last words"
-    lastwords.clear(container(), tmp_path)
+    assert termination_message.read(container(), tmp_path) == "last words"
+    termination_message.clear(container(), tmp_path)
 
-    assert (file.path, lastwords.mount(container(), tmp_path).path) == ("/words", "/dev/termination-log")
-    assert lastwords.read(container(), tmp_path) == lastwords.read(container(name="other"), tmp_path) == ""
+    assert (file.path, termination_message.mount(container(), tmp_path).path) == (
+        "/words",
+        "/dev/termination-log",
+    )
+    assert (
+        termination_message.read(container(), tmp_path)
+        == termination_message.read(container(name="other"), tmp_path)
+        == ""
+    )
 
 
 def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
-    lastwords.clear(container(), tmp_path)
-    lastwords.mount(container(), tmp_path).place.write_text("a" * 10 + "b" * 4096)
+    termination_message.clear(container(), tmp_path)
+    termination_message.mount(container(), tmp_path).place.write_text("a" * 10 + "b" * 4096)
 
-    assert lastwords.read(container(), tmp_path) == "b" * 4096
+    assert termination_message.read(container(), tmp_path) == "b" * 4096
 
 
 @pytest.mark.parametrize(
@@ -59,17 +66,17 @@ def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
 def test_where_it_comes_from(log: Log, policy: str, written: str, code: int, says: str) -> None:
     asked = container(terminationMessagePolicy=policy)
 
-    assert lastwords.message(pod(), asked, written, code, log) == says
+    assert termination_message.message(pod(), asked, written, code, log) == says
 
 
 def test_the_end_of_the_log(log: Log) -> None:
     asked = container(terminationMessagePolicy="FallbackToLogsOnError")
-    lines = lastwords.message(pod(), asked, "", 1, log).splitlines()
+    lines = termination_message.message(pod(), asked, "", 1, log).splitlines()
     assert (len(lines), lines[-1]) == (80, "line 99")
     log.write(b"x" * 5000, NOW)
 
-    assert lastwords.message(pod(), asked, "", 1, log) == "x" * 2048
+    assert termination_message.message(pod(), asked, "", 1, log) == "x" * 2048
 
 
 def test_many_containers_share_what_a_pod_may_say(log: Log) -> None:
-    assert len(lastwords.message(pod(6), container(), "a" * 4096, 0, log)) == 2048
+    assert len(termination_message.message(pod(6), container(), "a" * 4096, 0, log)) == 2048

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.pods.containers import Container
-from rallypoint.local.node.pods.pod import PodTask
+from rallypoint.local.node.pods.container_state import Container
+from rallypoint.local.node.pods.worker import PodWorker
 from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.node.volumes.objects import Unresolved
 
@@ -41,7 +41,7 @@ class Pretended:
             self.exit.set_result(128 + number)
 
 
-class Workplace:
+class LocalPodRuntime:
     """Surroundings that keep what a pod does."""
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ class Workplace:
     async def report(self, pod: Any, pod_status: dict[str, Any]) -> None:
         self.statuses.append(pod_status)
 
-    def last_words(self, pod: Any, container: Any) -> str:
+    def read_termination_message(self, pod: Any, container: Any) -> str:
         return self.words
 
     def tell(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
@@ -113,8 +113,8 @@ class Workplace:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
-    return Workplace(tmp_path)
+def place(tmp_path: Path) -> LocalPodRuntime:
+    return LocalPodRuntime(tmp_path)
 
 
 def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(
-    place: Workplace, manifest: dict[str, Any]
-) -> AsyncGenerator[tuple[PodTask, asyncio.Task[None]]]:
-    task = PodTask(manifest, place)
+    place: LocalPodRuntime, manifest: dict[str, Any]
+) -> AsyncGenerator[tuple[PodWorker, asyncio.Task[None]]]:
+    task = PodWorker(manifest, place)
     work = asyncio.create_task(task.run())
     await asyncio.sleep(0.1)
     yield task, work
@@ -138,7 +138,7 @@ async def running(
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
-async def test_from_start_to_end(place: Workplace, code: int, phase: str) -> None:
+async def test_from_start_to_end(place: LocalPodRuntime, code: int, phase: str) -> None:
     async with running(place, pod()) as (_, work):
         place.processes[0].exit.set_result(code)
         await work
@@ -148,7 +148,7 @@ async def test_from_start_to_end(place: Workplace, code: int, phase: str) -> Non
     assert place.forgotten
 
 
-async def test_init_containers_run_before_the_others(place: Workplace) -> None:
+async def test_init_containers_run_before_the_others(place: LocalPodRuntime) -> None:
     async with running(place, pod(initContainers=[{"name": "first", "image": "x"}])) as (_, work):
         assert place.started == [("first", 0.0)]
         place.processes[0].exit.set_result(0)
@@ -160,7 +160,7 @@ async def test_init_containers_run_before_the_others(place: Workplace) -> None:
     assert place.phases[-1] == "Succeeded"
 
 
-async def test_restarts_are_held_back(place: Workplace) -> None:
+async def test_restarts_are_held_back(place: LocalPodRuntime) -> None:
     async with running(place, pod("OnFailure")):
         for _ in range(3):
             place.processes[-1].exit.set_result(1)
@@ -172,7 +172,7 @@ async def test_restarts_are_held_back(place: Workplace) -> None:
     assert [reason for reason, _ in place.events] == ["BackOff", "BackOff"]
 
 
-async def test_a_program_that_does_not_exist_ends_the_container(place: Workplace) -> None:
+async def test_a_program_that_does_not_exist_ends_the_container(place: LocalPodRuntime) -> None:
     place.unstartable = 'exec: "nosuch": executable file not found in $PATH'
     async with running(place, pod()) as (_, work):
         await work
@@ -182,7 +182,7 @@ async def test_a_program_that_does_not_exist_ends_the_container(place: Workplace
     assert place.phases[-1] == "Failed"
 
 
-async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(place: Workplace) -> None:
+async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(place: LocalPodRuntime) -> None:
     place.unstartable = "no"
     async with running(place, pod("OnFailure")):
         await asyncio.sleep(29)
@@ -191,7 +191,7 @@ async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(place: Wo
     assert place.state["waiting"]["reason"] == "CrashLoopBackOff"
 
 
-async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
+async def test_a_missing_config_map_is_waited_for(place: LocalPodRuntime) -> None:
     place.missing = 'configmap "c" not found'
     async with running(place, pod()) as (_, work):
         assert place.state["waiting"] == {"reason": "ContainerCreating", "message": place.missing}
@@ -204,7 +204,7 @@ async def test_a_missing_config_map_is_waited_for(place: Workplace) -> None:
     assert place.events == [("FailedMount", 'configmap "c" not found')]
 
 
-async def test_a_pod_that_can_never_run_fails_and_says_why(place: Workplace) -> None:
+async def test_a_pod_that_can_never_run_fails_and_says_why(place: LocalPodRuntime) -> None:
     place.refused = "volume v"
     async with running(place, pod()) as (_, work):
         await work
@@ -216,7 +216,7 @@ async def test_a_pod_that_can_never_run_fails_and_says_why(place: Workplace) -> 
     assert place.started == []
 
 
-async def test_a_fault_of_the_node_is_told_in_the_pod(place: Workplace) -> None:
+async def test_a_fault_of_the_node_is_told_in_the_pod(place: LocalPodRuntime) -> None:
     place.fault = ValueError("broken")
     async with running(place, pod()):
         waiting = place.state["waiting"]
@@ -225,7 +225,7 @@ async def test_a_fault_of_the_node_is_told_in_the_pod(place: Workplace) -> None:
     assert "ValueError('broken')" in waiting["message"]
 
 
-async def test_deletion_asks_first(place: Workplace) -> None:
+async def test_deletion_asks_first(place: LocalPodRuntime) -> None:
     async with running(place, pod("Always")) as (task, work):
         task.delete(place.now() + timedelta(seconds=30))
         await work
@@ -235,7 +235,7 @@ async def test_deletion_asks_first(place: Workplace) -> None:
     assert place.state["terminated"]["exitCode"] == 143
 
 
-async def test_deletion_kills_what_does_not_listen(place: Workplace) -> None:
+async def test_deletion_kills_what_does_not_listen(place: LocalPodRuntime) -> None:
     place.stubborn = True
     async with running(place, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
@@ -247,7 +247,7 @@ async def test_deletion_kills_what_does_not_listen(place: Workplace) -> None:
     assert place.state["terminated"]["exitCode"] == 137
 
 
-async def test_a_second_deletion_can_only_shorten_the_grace(place: Workplace) -> None:
+async def test_a_second_deletion_can_only_shorten_the_grace(place: LocalPodRuntime) -> None:
     place.stubborn = True
     async with running(place, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
@@ -258,7 +258,7 @@ async def test_a_second_deletion_can_only_shorten_the_grace(place: Workplace) ->
         assert asyncio.get_running_loop().time() - began == pytest.approx(2)
 
 
-async def test_the_deadline_ends_the_pod(place: Workplace) -> None:
+async def test_the_deadline_ends_the_pod(place: LocalPodRuntime) -> None:
     async with running(
         place, pod("OnFailure", activeDeadlineSeconds=60, terminationGracePeriodSeconds=5)
     ) as (_, work):
@@ -269,7 +269,7 @@ async def test_the_deadline_ends_the_pod(place: Workplace) -> None:
     assert (last["phase"], last["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-async def test_nothing_runs_once_the_task_is_cancelled(place: Workplace) -> None:
+async def test_nothing_runs_once_the_task_is_cancelled(place: LocalPodRuntime) -> None:
     async with running(place, pod()) as (_, work):
         work.cancel()
         await asyncio.wait([work])
@@ -278,7 +278,7 @@ async def test_nothing_runs_once_the_task_is_cancelled(place: Workplace) -> None
     assert place.forgotten
 
 
-async def test_a_sidecar_is_stopped_when_the_others_are_done(place: Workplace) -> None:
+async def test_a_sidecar_is_stopped_when_the_others_are_done(place: LocalPodRuntime) -> None:
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     async with running(place, pod(initContainers=[side])) as (_, work):
         await asyncio.sleep(0.1)
@@ -300,12 +300,12 @@ def with_main(policy: str = "Never", **fields: Any) -> dict[str, Any]:
     return manifest
 
 
-def is_ready(place: Workplace) -> bool:
+def is_ready(place: LocalPodRuntime) -> bool:
     conditions = {c["type"]: c["status"] for c in place.statuses[-1]["conditions"]}
     return bool(conditions["Ready"] == "True")
 
 
-async def test_a_pod_is_ready_as_its_probe_says(place: Workplace) -> None:
+async def test_a_pod_is_ready_as_its_probe_says(place: LocalPodRuntime) -> None:
     place.answers["ready"] = 1
     async with running(place, with_main(readinessProbe=ask("ready"))) as (_, work):
         await asyncio.sleep(5)
@@ -319,7 +319,7 @@ async def test_a_pod_is_ready_as_its_probe_says(place: Workplace) -> None:
     assert place.phases == ["Pending", "Running", "Running", "Succeeded"]
 
 
-async def test_a_container_that_does_not_live_is_killed_and_started_again(place: Workplace) -> None:
+async def test_a_container_that_does_not_live_is_killed_and_started_again(place: LocalPodRuntime) -> None:
     place.stubborn = True
     place.answers["alive"] = 1
     probe = ask("alive", initialDelaySeconds=10, terminationGracePeriodSeconds=5)
@@ -336,7 +336,7 @@ async def test_a_container_that_does_not_live_is_killed_and_started_again(place:
     assert place.events[-1][1] == "Container main failed liveness probe, will be restarted"
 
 
-async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(place: Workplace) -> None:
+async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(place: LocalPodRuntime) -> None:
     place.stubborn = True
     place.answers["alive"] = 1
     probe = ask("alive", failureThreshold=1, terminationGracePeriodSeconds=500)
@@ -350,7 +350,7 @@ async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(pl
     assert [reason for reason, _ in place.events] == ["Unhealthy", "Killing"]
 
 
-async def test_hooks_go_before_anybody_is_told_and_before_the_end(place: Workplace) -> None:
+async def test_hooks_go_before_anybody_is_told_and_before_the_end(place: LocalPodRuntime) -> None:
     hooks = {"postStart": {"sleep": {"seconds": 7}}, "preStop": {"exec": {"command": ["leave"]}}}
     async with running(place, with_main(lifecycle=hooks)) as (task, work):
         await asyncio.sleep(6)
@@ -364,7 +364,7 @@ async def test_hooks_go_before_anybody_is_told_and_before_the_end(place: Workpla
     assert place.processes[0].signals == [signal.SIGTERM]
 
 
-async def test_a_hook_before_the_end_that_fails_is_told(place: Workplace) -> None:
+async def test_a_hook_before_the_end_that_fails_is_told(place: LocalPodRuntime) -> None:
     place.answers["leave"] = 1
     hooks = {"preStop": {"exec": {"command": ["leave"]}}}
     async with running(place, with_main(lifecycle=hooks)) as (task, work):
@@ -374,7 +374,7 @@ async def test_a_hook_before_the_end_that_fails_is_told(place: Workplace) -> Non
     assert ("FailedPreStopHook", "PreStopHook failed") in place.events
 
 
-async def test_last_words_are_kept(place: Workplace) -> None:
+async def test_last_words_are_kept(place: LocalPodRuntime) -> None:
     place.words = "out of data"
     async with running(place, pod()) as (_, work):
         place.processes[0].exit.set_result(1)
@@ -383,16 +383,16 @@ async def test_last_words_are_kept(place: Workplace) -> None:
     assert place.state["terminated"]["message"] == "out of data"
 
 
-async def test_a_gate_is_seen_when_others_open_it(place: Workplace) -> None:
+async def test_a_gate_is_seen_when_others_open_it(place: LocalPodRuntime) -> None:
     manifest = pod(readinessGates=[{"conditionType": "g"}])
     async with running(place, manifest) as (task, _):
         assert not is_ready(place)
-        task.see({**manifest, "status": {"conditions": [{"type": "g", "status": "True"}]}})
+        task.update({**manifest, "status": {"conditions": [{"type": "g", "status": "True"}]}})
         await asyncio.sleep(0.1)
         assert is_ready(place)
 
 
-async def test_what_cannot_be_kept_is_refused(place: Workplace) -> None:
+async def test_what_cannot_be_kept_is_refused(place: LocalPodRuntime) -> None:
     async with running(place, with_main(livenessProbe={"grpc": {"port": 1}})):
         waiting = place.state["waiting"]
 
@@ -400,7 +400,7 @@ async def test_what_cannot_be_kept_is_refused(place: Workplace) -> None:
     assert place.started == []
 
 
-async def test_the_phase_is_told_when_the_last_sidecar_has_ended(place: Workplace) -> None:
+async def test_the_phase_is_told_when_the_last_sidecar_has_ended(place: LocalPodRuntime) -> None:
     """The end of the main container is told before that."""
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
     place.stubborn = True

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.pods import lifecycle
-from rallypoint.local.node.pods.containers import Container, Terminated, Waiting, left_by_another, started
+from rallypoint.local.node.pods.container_state import Container, Terminated, Waiting, restore, started
 
 BEFORE = "2026-01-01T00:00:00Z"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -29,14 +29,14 @@ def names_to_start(pod: dict[str, Any], containers: tuple[Container, ...]) -> tu
 
 
 def test_a_new_pod_has_no_past() -> None:
-    first, main = left_by_another(pod("Always"), NOW)
+    first, main = restore(pod("Always"), NOW)
 
     assert (first.state, main.state) == (Waiting("PodInitializing"),) * 2
 
 
 def test_what_ran_is_lost_and_starts_again_after_the_init_containers() -> None:
     begun = pod("OnFailure", state=RUNNING)
-    found = left_by_another(begun, NOW)
+    found = restore(begun, NOW)
     lost = found[1].state
 
     assert isinstance(lost, Terminated)
@@ -47,13 +47,13 @@ def test_what_ran_is_lost_and_starts_again_after_the_init_containers() -> None:
 
 def test_a_pod_that_never_restarts_is_over() -> None:
     begun = pod("Never", state=RUNNING)
-    step = lifecycle.next_step(begun, left_by_another(begun, NOW), NOW, NOW)
+    step = lifecycle.next_step(begun, restore(begun, NOW), NOW, NOW)
 
-    assert step.over
+    assert step.is_finished
 
 
 def test_what_had_ended_stays_ended() -> None:
-    _, main = left_by_another(pod("OnFailure", state=terminated(0)), NOW)
+    _, main = restore(pod("OnFailure", state=terminated(0)), NOW)
 
     assert isinstance(main.state, Terminated)
     assert main.state.exit_code == 0
@@ -65,7 +65,7 @@ def test_what_had_ended_stays_ended() -> None:
 )
 def test_what_waited(last: dict[str, Any], code: int | None) -> None:
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
-    _, main = left_by_another(pod("OnFailure", state=waits, lastState=last), NOW)
+    _, main = restore(pod("OnFailure", state=waits, lastState=last), NOW)
 
     assert (main.state.exit_code if isinstance(main.state, Terminated) else None) == code
     assert main.restarts == 2
@@ -76,8 +76,8 @@ def test_what_ran_before_the_mains_counts_on() -> None:
     begun = pod("OnFailure", state=RUNNING)
     begun["spec"]["initContainers"][0]["restartPolicy"] = "Always"
     begun["status"]["initContainerStatuses"] = [{"name": "first", "restartCount": 4, "state": RUNNING}]
-    first, _ = left_by_another(begun, NOW)
+    first, _ = restore(begun, NOW)
 
     assert (first.state, first.restarts) == (Waiting("PodInitializing"), 4)
     assert started(first, NOW).restarts == 5
-    assert names_to_start(begun, left_by_another(begun, NOW)) == ("first",)
+    assert names_to_start(begun, restore(begun, NOW)) == ("first",)

@@ -1,6 +1,6 @@
-"""Connections and HTTP requests from the node to a pod, as the probes of a kubelet make them.
+"""TCP connections and HTTP requests of probes and lifecycle hooks.
 
-They go through the pods' network: the isolation gives the sockets.
+They use sockets of the pod network, which the isolation provides.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from yarl import URL
 
 from rallypoint.local.node.sandbox.isolation import Isolation
 
-MOST_BYTES = 10 * 1024
-"""Of an answer's body that are read."""
-MOST_REDIRECTS = 10
-AGENT = "kube-probe/1.36"
-"""What programs know probes by, to leave them out of their logs."""
+MAX_BODY_BYTES = 10 * 1024
+"""The part of a response body that is read."""
+MAX_REDIRECTS = 10
+USER_AGENT = "kube-probe/1.36"
+"""Programs filter their logs by it."""
 REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class Silence(Exception):
-    """Nobody answers, or not in HTTP. The text is what a kubelet says."""
+class ProbeError(Exception):
+    """The probe got no valid response. The text is the kubelet's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Reply:
     location: str = ""
 
 
-async def connect(isolation: Isolation, target: Target, timeout_seconds: float | None) -> None:
+async def dial_tcp(isolation: Isolation, target: Target, timeout_seconds: float | None) -> None:
     """Open a connection and close it.
 
     Raises:
-        Silence: nobody takes it in time.
+        Silence: the connection fails or times out.
     """
     place = f"{target.host}:{target.port}"
     try:
@@ -62,62 +62,64 @@ async def connect(isolation: Isolation, target: Target, timeout_seconds: float |
             with await isolation.socket() as own:
                 await asyncio.get_running_loop().sock_connect(own, (address, target.port))
     except TimeoutError as error:
-        raise Silence(f"dial tcp {place}: i/o timeout") from error
+        raise ProbeError(f"dial tcp {place}: i/o timeout") from error
     except OSError as error:
-        raise Silence(_dialled(place, error)) from error
+        raise ProbeError(_dial_error(place, error)) from error
 
 
-async def get(isolation: Isolation, target: Target, timeout_seconds: float | None) -> Reply:
-    """Ask; redirects on the same host are followed, one to elsewhere is the answer.
+async def http_get(isolation: Isolation, target: Target, timeout_seconds: float | None) -> Reply:
+    """Send a GET request; follow redirects to the same host, return a redirect to another host as the response.
 
     Raises:
-        Silence: there is no answer in time.
+        Silence: no valid response arrives in time.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
-            for _ in range(MOST_REDIRECTS):
-                reply = await _ask(isolation, target)
-                onward = urljoin(target.url, reply.location)
-                if reply.status not in REDIRECTS or not reply.location or _host(onward) != target.host:
+            for _ in range(MAX_REDIRECTS):
+                reply = await _request(isolation, target)
+                location = urljoin(target.url, reply.location)
+                if reply.status not in REDIRECTS or not reply.location or _host(location) != target.host:
                     return reply
-                target = _redirected(target, onward)
+                target = _redirected(target, location)
     except TimeoutError as error:
         reason = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-        raise Silence(f'Get "{target.url}": {reason}') from error
+        raise ProbeError(f'Get "{target.url}": {reason}') from error
     except aiohttp.ClientConnectorError as error:
-        raise Silence(f'Get "{target.url}": {_dialled(f"{target.host}:{target.port}", error)}') from error
+        raise ProbeError(
+            f'Get "{target.url}": {_dial_error(f"{target.host}:{target.port}", error)}'
+        ) from error
     except aiohttp.ServerDisconnectedError as error:
-        raise Silence(f'Get "{target.url}": EOF') from error
+        raise ProbeError(f'Get "{target.url}": EOF') from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise Silence(f'Get "{target.url}": {error}') from error
-    raise Silence(f'Get "{target.url}": stopped after {MOST_REDIRECTS} redirects')
+        raise ProbeError(f'Get "{target.url}": {error}') from error
+    raise ProbeError(f'Get "{target.url}": stopped after {MAX_REDIRECTS} redirects')
 
 
-async def _ask(isolation: Isolation, target: Target) -> Reply:
+async def _request(isolation: Isolation, target: Target) -> Reply:
     address = await _resolve(target.host)
     headers = list(target.headers)
-    given = {name.lower() for name, _ in headers}
-    usual = (("Host", f"{target.host}:{target.port}"), ("User-Agent", AGENT), ("Accept", "*/*"))
-    headers += [(name, value) for name, value in usual if name.lower() not in given]
+    names = {name.lower() for name, _ in headers}
+    defaults = (("Host", f"{target.host}:{target.port}"), ("User-Agent", USER_AGENT), ("Accept", "*/*"))
+    headers += [(name, value) for name, value in defaults if name.lower() not in names]
     async with _session(isolation) as session:
         url = URL(replace(target, host=address).url, encoded=True)
         async with session.get(url, headers=headers, allow_redirects=False, ssl=False) as response:
-            body = await response.content.read(MOST_BYTES)
+            body = await response.content.read(MAX_BODY_BYTES)
             return Reply(response.status, body.decode(errors="replace"), response.headers.get("Location", ""))
 
 
 @asynccontextmanager
 async def _session(isolation: Isolation) -> AsyncGenerator[aiohttp.ClientSession]:
-    """A session for one request, over a socket of the pods' network."""
+    """Open a session for one request, over a socket of the pod network."""
     own = await isolation.socket()
     unused = [own]
 
-    def give(_: object) -> socket.socket:
-        if not unused:  # A second try, which aiohttp makes of itself when the server hangs up.
+    def take(_: object) -> socket.socket:
+        if not unused:  # aiohttp retries when the server closes the connection.
             raise aiohttp.ServerDisconnectedError
         return unused.pop()
 
-    connector = aiohttp.TCPConnector(force_close=True, socket_factory=give)
+    connector = aiohttp.TCPConnector(force_close=True, socket_factory=take)
     try:
         async with aiohttp.ClientSession(
             connector=connector,
@@ -132,7 +134,7 @@ async def _session(isolation: Isolation) -> AsyncGenerator[aiohttp.ClientSession
 
 async def _resolve(host: str) -> str:
     """Raises:
-    OSError: the machine does not know the name.
+    OSError: the name does not resolve on this machine.
     """
     try:
         return str(ipaddress.ip_address(host))
@@ -152,6 +154,6 @@ def _redirected(target: Target, url: str) -> Target:
     return replace(target, port=port, scheme=parts.scheme, path=path)
 
 
-def _dialled(place: str, error: OSError) -> str:
+def _dial_error(place: str, error: OSError) -> str:
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     return f"dial tcp {place}: connect: {reason}"

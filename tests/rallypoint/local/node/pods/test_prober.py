@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from rallypoint.local.node.pods.attending import Attendant
-from rallypoint.local.node.pods.handlers import Answer, Handlers, Outcome
-from rallypoint.local.node.pods.probes import Doom, Health, Kind, Probe
+from rallypoint.local.node.pods.handlers import Handlers, Outcome, ProbeResult
+from rallypoint.local.node.pods.prober import Prober
+from rallypoint.local.node.pods.probes import Health, KillCause, Kind, Probe
 
-YES, NO = Answer(Outcome.SUCCESS), Answer(Outcome.FAILURE, "no")
+YES, NO = ProbeResult(Outcome.SUCCESS), ProbeResult(Outcome.FAILURE, "no")
 EXEC: dict[str, Any] = {"exec": {"command": ["ask"]}}
 
 
@@ -19,12 +19,12 @@ class Scripted:
     """Handlers that answer what they are told to, and note when they were asked."""
 
     def __init__(self) -> None:
-        self.answers: dict[Kind, list[Answer]] = {}
+        self.answers: dict[Kind, list[ProbeResult]] = {}
         self.asked: list[tuple[str, float]] = []
         self.takes_seconds = 0.0
         self.problem = ""
 
-    async def probe(self, container: Any, probe: Probe) -> Answer:
+    async def probe(self, container: Any, probe: Probe) -> ProbeResult:
         self.asked.append((probe.kind.name, asyncio.get_running_loop().time()))
         await asyncio.sleep(self.takes_seconds)
         answers = self.answers.get(probe.kind) or [YES]
@@ -57,11 +57,11 @@ class Seen:
 
 
 @asynccontextmanager
-async def attending(handlers: Scripted, **container: Any) -> AsyncGenerator[tuple[Attendant, Seen]]:
+async def attending(handlers: Scripted, **container: Any) -> AsyncGenerator[tuple[Prober, Seen]]:
     seen = Seen()
-    attendant = Attendant(container, cast("Handlers", handlers), seen.see, seen.tell)
-    task = asyncio.create_task(attendant.attend())
-    yield attendant, seen
+    prober = Prober(container, cast("Handlers", handlers), seen.see, seen.tell)
+    task = asyncio.create_task(prober.run())
+    yield prober, seen
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled() or task.exception() is None
@@ -104,11 +104,11 @@ async def test_a_condemned_container_is_left_alone(handlers: Scripted) -> None:
         await asyncio.sleep(10)
 
     assert handlers.times(Kind.LIVENESS) == [0, 1, 2]
-    assert seen.health == [(2, Health(doom=Doom.LIVENESS))]
+    assert seen.health == [(2, Health(kill_cause=KillCause.LIVENESS))]
 
 
 async def test_a_look_that_could_not_be_made_counts_for_nothing(handlers: Scripted) -> None:
-    error = Answer(Outcome.ERROR, "no such program")
+    error = ProbeResult(Outcome.ERROR, "no such program")
     handlers.answers[Kind.LIVENESS] = [NO, NO, error, error, YES]
     async with attending(handlers, livenessProbe={**EXEC, "periodSeconds": 1}) as (_, seen):
         await asyncio.sleep(10)
@@ -118,7 +118,7 @@ async def test_a_look_that_could_not_be_made_counts_for_nothing(handlers: Script
 
 
 async def test_a_redirect_to_elsewhere_is_a_success_to_look_at(handlers: Scripted) -> None:
-    handlers.answers[Kind.READINESS] = [Answer(Outcome.WARNING, "gone")]
+    handlers.answers[Kind.READINESS] = [ProbeResult(Outcome.WARNING, "gone")]
     async with attending(handlers, readinessProbe=EXEC) as (_, seen):
         await asyncio.sleep(1)
 
@@ -129,9 +129,9 @@ async def test_a_redirect_to_elsewhere_is_a_success_to_look_at(handlers: Scripte
 async def test_only_readiness_is_of_interest_when_a_container_is_to_end(handlers: Scripted) -> None:
     handlers.answers = {Kind.READINESS: [YES, NO], Kind.LIVENESS: [YES, NO]}
     probe = {**EXEC, "periodSeconds": 1, "failureThreshold": 1}
-    async with attending(handlers, readinessProbe=probe, livenessProbe=probe) as (attendant, seen):
+    async with attending(handlers, readinessProbe=probe, livenessProbe=probe) as (prober, seen):
         await asyncio.sleep(0.5)
-        attendant.leave()
+        prober.stop()
         await asyncio.sleep(3)
 
     assert handlers.times(Kind.LIVENESS) == [0]
@@ -154,5 +154,5 @@ async def test_a_hook_that_fails_condemns_the_container(handlers: Scripted) -> N
         await asyncio.sleep(30)
 
     assert [name for name, _ in handlers.asked] == ["hook"]
-    assert seen.health == [(1, Health(is_set_up=False, doom=Doom.POST_START))]
+    assert seen.health == [(1, Health(has_post_start_finished=False, kill_cause=KillCause.POST_START))]
     assert seen.events == [("FailedPostStartHook", "PostStartHook failed")]

@@ -1,4 +1,4 @@
-"""What the node gives to each pod: volumes, processes, reports to the API server. The ``Surroundings`` of ``pod``."""
+"""The ``PodRuntime`` of the local node: volumes, processes, status and events of its pods."""
 
 import asyncio
 import os
@@ -26,9 +26,9 @@ from rallypoint.local.node.containers.program import CannotStart, is_about_folde
 from rallypoint.local.node.containers.servicelinks import service_links
 from rallypoint.local.node.devices.allotment import Allotment
 from rallypoint.local.node.events import Events
-from rallypoint.local.node.pods import lastwords, waiting
-from rallypoint.local.node.pods.containers import Container
-from rallypoint.local.node.pods.waiting import NameWait
+from rallypoint.local.node.pods import dns_wait, termination_message
+from rallypoint.local.node.pods.container_state import Container
+from rallypoint.local.node.pods.dns_wait import DNSWait
 from rallypoint.local.node.remote.reach import is_equipped
 from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.sandbox.isolation import Isolation
@@ -42,15 +42,15 @@ from rallypoint.local.node.volumes.provisions import Provisions
 from rallypoint.local.node.volumes.volumes import Mount
 from rallypoint.local.storage.storage import Storage
 
-BY_SCHEMA = "application/strategic-merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 RETRY_SECONDS = 1.0
-"""Between two tries of a write that must arrive."""
+"""The interval between retries of a write."""
 
 log = structlog.get_logger()
 
 
-class Workplace:
-    """One node's means, shared by its pods."""
+class LocalPodRuntime:
+    """Runs the pods of one node."""
 
     def __init__(
         self,
@@ -93,19 +93,19 @@ class Workplace:
         self._gpus = gpus
         self._machine = Ground(person, str(Path.cwd()))
         self._launches: dict[tuple[str, str], Launch] = {}
-        """What each container that was started runs with: what enters it gets the same."""
-        self._silent = False
+        """The launch of each started container; ``enter`` reuses its environment."""
+        self._is_reporting_stopped = False
 
-    def fall_silent(self) -> None:
-        """Report nothing of pods any more: they end because the node does."""
-        self._silent = True
+    def stop_reporting(self) -> None:
+        """Write no status and no events any more, because the node is shutting down."""
+        self._is_reporting_stopped = True
 
     async def run(self) -> None:
-        """Keep up to date what pods have mounted, until cancelled."""
+        """Update mounted volumes until cancelled."""
         await self._provisions.run()
 
     def see_pod(self, pod: Manifest) -> None:
-        """A pod has changed."""
+        """Handle a changed pod."""
         self._provisions.see_pod(pod)
 
     def refusal(self, pod: Manifest) -> str:
@@ -117,11 +117,11 @@ class Workplace:
         self._tools.protect(pod, self._provisions.folder(pod))
 
     async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
-        wait = waiting.of(container.spec) if container.is_init else None
+        wait = dns_wait.of(container.spec) if container.is_init else None
         if wait is not None:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
-            return NameWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
-        lastwords.clear(container.spec, self._provisions.folder(pod))
+            return DNSWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
+        termination_message.clear(container.spec, self._provisions.folder(pod))
         launch = await self._launch(pod, self._tools.in_place_of(pod, container.spec))
         self._launches[pod["metadata"]["uid"], container.name] = launch
         try:
@@ -142,52 +142,59 @@ class Workplace:
         *,
         verbatim: bool = False,
     ) -> Process:
-        """Run ``command`` in a container that runs, with its environment.
+        """Run ``command`` in a running container, with its environment.
 
-        ``verbatim``: the command comes from another pod's program, which knows names and paths as they are here; a
-        person's has those of the manifest.
+        ``verbatim``: do not rewrite names and paths, because the command comes from a program in another pod, which
+        sees them as they are here.
 
         Raises:
-            CannotStart: it does not begin.
+            CannotStart: the command cannot start.
         """
-        begun = self._launches.get((pod["metadata"]["uid"], container["name"]))
-        if begun is None:
+        started = self._launches.get((pod["metadata"]["uid"], container["name"]))
+        if started is None:
             raise CannotStart(
                 f"container {container['name']} is answered for by the node: nothing runs in it"
             )
-        launch = beside(pod, begun, command, self.isolation)
+        launch = beside(pod, started, command, self.isolation)
         if verbatim:
             launch = replace(launch, argv=list(command))
         return await self.isolation.enter(pod, container["name"], launch, streams)
 
-    def last_words(self, pod: Manifest, container: Manifest) -> str:
-        return lastwords.read(container, self._provisions.folder(pod))
+    def read_termination_message(self, pod: Manifest, container: Manifest) -> str:
+        return termination_message.read(container, self._provisions.folder(pod))
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
-        if self._silent:
+        if self._is_reporting_stopped:
             return
         meta = pod["metadata"]
-        # Conditions are merged one by one: others write theirs, and those stay.
-        conditions = [{"reason": None, "message": None, **one} for one in pod_status.get("conditions") or ()]
+        # A strategic merge patch keeps conditions of other writers.
+        conditions = [
+            {"reason": None, "message": None, **condition} for condition in pod_status.get("conditions") or ()
+        ]
         status = {**pod_status, "conditions": conditions}
         body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
-        await self._until_answered(
+        await self._retry_until_answered(
             lambda: self._client.patch(
-                PODS, meta["namespace"], meta["name"], body, content_type=BY_SCHEMA, subresource="status"
+                PODS,
+                meta["namespace"],
+                meta["name"],
+                body,
+                content_type=STRATEGIC_MERGE_PATCH,
+                subresource="status",
             )
         )
 
     async def finish_deletion(self, pod: Manifest) -> None:
-        """The last step of a pod's deletion, the node's to take: nothing of it runs any more."""
+        """Delete the object of a pod that no longer runs."""
         meta = pod["metadata"]
-        await self._until_answered(
+        await self._retry_until_answered(
             lambda: self._client.delete(
                 PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_period_seconds=0
             )
         )
 
     def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
-        if not self._silent:
+        if not self._is_reporting_stopped:
             self._events.tell(pod, reason, message, warning=warning)
 
     def forget(self, pod: Manifest) -> None:
@@ -198,15 +205,15 @@ class Workplace:
         self._tools.release(pod)
         self._provisions.forget(pod)
 
-    async def _until_answered(self, call: Callable[[], Any]) -> None:
-        """Make a call until the API server has answered it; that the pod is gone or another one is an answer."""
+    async def _retry_until_answered(self, call: Callable[[], Any]) -> None:
+        """Retry a call until the API server answers; NotFound and Conflict are answers."""
         while True:
             try:
                 await call()
             except (NotFound, Conflict):
                 return
             except (aiohttp.ClientError, TimeoutError, ServerError, TooManyRequests) as error:
-                log.warning("the API server did not take a write of the node", error=str(error))
+                log.warning("write to the API server failed; retrying", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return
@@ -219,7 +226,7 @@ class Workplace:
             self.tell(pod, "InvalidEnvironmentVariableNames", message, warning=True)
         links = service_links(pod, self.isolation.network.services.values()) | self._access.variables()
         found = environment.variables(latest, container, self._place(pod), sources, links)
-        launched = launch(
+        launch_with_tools = launch(
             pod,
             container,
             found,
@@ -228,7 +235,7 @@ class Workplace:
             gpus=self._gpus.of(pod, container["name"]),
             isolation=self.isolation,
         )
-        return replace(launched, env=self._tools.on_path(pod, launched.env))
+        return replace(launch_with_tools, env=self._tools.on_path(pod, launch_with_tools.env))
 
     def _ground(self, container: Manifest) -> Ground:
         image = self._images.get(container.get("image", ""))
@@ -246,7 +253,7 @@ class Workplace:
         return Place(self._name, self.isolation.node_address, address, self._allocatable)
 
     def _latest(self, pod: Manifest) -> Manifest:
-        """The pod as it is now: its labels and annotations may have changed."""
+        """Return the latest version of the pod, whose labels and annotations may have changed."""
         meta = pod["metadata"]
         now = self.isolation.network.pods.get((meta["namespace"], meta["name"]))
         return now if now is not None and now["metadata"]["uid"] == meta["uid"] else pod

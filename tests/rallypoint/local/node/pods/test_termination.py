@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from rallypoint.local.node.pods import ending
-from rallypoint.local.node.pods.attending import Attendant
-from rallypoint.local.node.pods.containers import Container
-from rallypoint.local.node.pods.ending import Grace, Run
+from rallypoint.local.node.pods import termination
+from rallypoint.local.node.pods.container_state import Container
+from rallypoint.local.node.pods.prober import Prober
+from rallypoint.local.node.pods.termination import Grace, Run
 
 
 class Attended:
@@ -19,7 +19,7 @@ class Attended:
     def __init__(self) -> None:
         self.left = False
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         self.left = True
 
 
@@ -43,7 +43,7 @@ class Pretended:
 def run(name: str = "main", takes: float = 0.0, **spec: Any) -> Run:
     process = Pretended(takes)
     container = Container(name, spec, is_init="restartPolicy" in spec)
-    made = Run(container, process, cast("Attendant", Attended()))
+    made = Run(container, process, cast("Prober", Attended()))
     made.ended = process.ended
     return made
 
@@ -77,17 +77,17 @@ async def test_the_end_of_one(
     grace: float, takes: float, hook: float | None, expected: list[tuple[str, float]]
 ) -> None:
     made = run(takes=takes)
-    await ending.end(made, Grace(grace), None if hook is None else sleeping(hook))
+    await termination.terminate(made, Grace(grace), None if hook is None else sleeping(hook))
 
     assert signals(made) == expected
-    assert cast("Any", made.attendant).left
+    assert cast("Any", made.prober).left
 
 
 async def test_less_time_can_be_given_while_the_hook_runs() -> None:
     made, log = run(takes=100), list[str]()
     grace = Grace(60)
     asyncio.get_running_loop().call_later(10, grace.shorten, 5)
-    await ending.end(made, grace, sleeping(50, log))
+    await termination.terminate(made, grace, sleeping(50, log))
 
     assert (signals(made), log) == ([("SIGTERM", 15), ("SIGKILL", 17)], [])
 
@@ -96,7 +96,7 @@ async def test_no_more_time_ends_it_now() -> None:
     made = run(takes=100)
     grace = Grace(60)
     asyncio.get_running_loop().call_later(10, grace.shorten, 0)
-    await ending.end(made, grace, sleeping(50))
+    await termination.terminate(made, grace, sleeping(50))
 
     assert signals(made) == [("SIGTERM", 10), ("SIGKILL", 10)]
 
@@ -104,7 +104,7 @@ async def test_no_more_time_ends_it_now() -> None:
 async def test_a_process_that_ends_during_its_hook_gets_no_signal() -> None:
     made, log = run(), list[str]()
     asyncio.get_running_loop().call_later(3, made.ended.set)
-    await ending.end(made, Grace(60), sleeping(50, log))
+    await termination.terminate(made, Grace(60), sleeping(50, log))
 
     assert (signals(made), log, asyncio.get_running_loop().time()) == ([], [], 3)
 
@@ -112,9 +112,9 @@ async def test_a_process_that_ends_during_its_hook_gets_no_signal() -> None:
 async def test_asked_twice_it_only_has_less_time() -> None:
     made = run(takes=100)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(ending.end(made, Grace(60)))
+        tasks.create_task(termination.terminate(made, Grace(60)))
         await asyncio.sleep(1)
-        tasks.create_task(ending.end(made, Grace(10), sleeping(1)))
+        tasks.create_task(termination.terminate(made, Grace(10), sleeping(1)))
 
     assert signals(made) == [("SIGTERM", 0), ("SIGKILL", 11)]
 
@@ -124,7 +124,7 @@ async def test_a_hook_that_breaks_is_heard_of() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await ending.end(run(), Grace(60), broken)
+        await termination.terminate(run(), Grace(60), broken)
 
 
 async def test_sidecars_end_after_the_others_the_last_one_first() -> None:
@@ -132,7 +132,9 @@ async def test_sidecars_end_after_the_others_the_last_one_first() -> None:
     runs = [first, second, run("a", takes=2), run("b", takes=5)]
     async with asyncio.TaskGroup() as tasks:
         for made in runs:
-            tasks.create_task(ending.end(made, Grace(30), sleeping(1), ending.before(made, runs)))
+            tasks.create_task(
+                termination.terminate(made, Grace(30), sleeping(1), termination.predecessors(made, runs))
+            )
 
     assert [signals(made) for made in runs] == [[("SIGTERM", at)] for at in (7, 6, 1, 1)]
 
@@ -142,7 +144,9 @@ async def test_sidecars_do_not_outlive_the_grace() -> None:
     runs = [side, main]
     async with asyncio.TaskGroup() as tasks:
         for made in runs:
-            tasks.create_task(ending.end(made, Grace(30), None, ending.before(made, runs)))
+            tasks.create_task(
+                termination.terminate(made, Grace(30), None, termination.predecessors(made, runs))
+            )
 
     assert signals(main) == [("SIGTERM", 0), ("SIGKILL", 30)]
     assert signals(side) == [("SIGTERM", 30), ("SIGKILL", 32)]
