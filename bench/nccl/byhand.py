@@ -14,7 +14,7 @@ from typing import Any
 from bench.nccl import manifest, ship
 from bench.nccl.gathering import Gathering
 from bench.nccl.schema import Asked
-from rallypoint.local.node.containers.launch import of_person
+from rallypoint.local.node.containers.launch import user_environment
 
 
 async def measure(
@@ -31,7 +31,7 @@ async def measure(
             stdout=PIPE,
             stderr=STDOUT,
             start_new_session=True,
-            env=of_person(os.environ, sys.executable, is_root=os.geteuid() == 0),
+            env=user_environment(os.environ, sys.executable, is_root=os.geteuid() == 0),
         )
         reading = asyncio.create_task(_read(started, gathering))
         stopping = asyncio.create_task(stop.wait())

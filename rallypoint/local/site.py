@@ -16,16 +16,16 @@ from controller.runtime import clock
 from rallypoint.local.apiserver.server import ApiServer
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
-from rallypoint.local.node.devices.gpus import CUDA, found, nvml, usable
+from rallypoint.local.node.devices.gpus import CUDA, list_gpus, nvml, usable
 from rallypoint.local.node.machine import Machine, this_machine
 from rallypoint.local.node.network.addresses import PRIVATE, Addresses
 from rallypoint.local.node.node import Node
 from rallypoint.local.node.sandbox.choice import Chosen, Wanted, choose
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.scheduler import podgroups
-from rallypoint.local.node.streams import podexec, podlog
-from rallypoint.local.node.volumes import access
-from rallypoint.local.node.volumes.access import Access
+from rallypoint.local.node.streams import exec_endpoint, log_endpoint
+from rallypoint.local.node.volumes import service_account
+from rallypoint.local.node.volumes.service_account import ApiServerAccess
 
 if TYPE_CHECKING:
     from rallypoint.local.apiserver.serving.certificates import Identity
@@ -121,8 +121,8 @@ async def site(
                 gang_scheduler=offer.gang_scheduler,
                 real_ssh=real_ssh,
             )
-            server.answer_for_pods("log", partial(podlog.answer, node.logs))
-            server.answer_for_pods("exec", partial(podexec.answer, node.enter))
+            server.answer_for_pods("log", partial(log_endpoint.answer, node.logs))
+            server.answer_for_pods("exec", partial(exec_endpoint.answer, node.enter))
             running = tasks.create_task(node.run())
             jobs = tasks.create_task(Jobs(client).run())
             ready = tasks.create_task(node.ready.wait())
@@ -139,7 +139,7 @@ async def site(
 
 def _machine(folder: Path, offer: Offer) -> Machine:
     folder.mkdir(parents=True, exist_ok=True)
-    there = found(nvml())
+    there = list_gpus(nvml())
     gpus = usable(there, os.environ.get(CUDA), offer.gpus)
     return replace(this_machine(folder, gpus, offer.labels), hides_gpus=bool(there))
 
@@ -169,20 +169,20 @@ async def _open(server: ApiServer, door: Door) -> "tuple[Connection, Identity | 
     return connection, shown
 
 
-async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> Access:
+async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:
     """Serve in the network of the pods, too, if they have one; what they have to know."""
     if not isolation.has_network:
-        return Access(server.pod_token, b"" if shown is None else shown.authority, "")
+        return ApiServerAccess(server.pod_token, b"" if shown is None else shown.authority, "")
     if shown is None:
         shown = await asyncio.to_thread(_identity)
     listener = await isolation.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((isolation.node_address, access.PORT))
+    listener.bind((isolation.node_address, service_account.PORT))
     await server.listen_on(listener, shown.tls)
-    return Access(server.pod_token, shown.authority, isolation.node_address)
+    return ApiServerAccess(server.pod_token, shown.authority, isolation.node_address)
 
 
 def _identity() -> "Identity":
     from rallypoint.local.apiserver.serving.certificates import identity
 
-    return identity(clock.now(), Addresses(PRIVATE).node, access.NAMES)
+    return identity(clock.now(), Addresses(PRIVATE).node, service_account.NAMES)

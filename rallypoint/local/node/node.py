@@ -23,10 +23,10 @@ from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, containers, decode
 from rallypoint.local.node.admission import Rejection, rejection
 from rallypoint.local.node.containers.images import NO_IMAGES, Images
-from rallypoint.local.node.containers.launch import of_person
+from rallypoint.local.node.containers.launch import user_environment
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.devices.allotment import Allotment
+from rallypoint.local.node.devices.manager import DeviceManager
 from rallypoint.local.node.events import Events
 from rallypoint.local.node.machine import Machine, node
 from rallypoint.local.node.pods.local_runtime import LocalPodRuntime
@@ -37,10 +37,10 @@ from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.scheduler.scheduler import NODES, Scheduler
 from rallypoint.local.node.scheduler.scheduling import takes_room
+from rallypoint.local.node.streams.exec_endpoint import NotRunning
 from rallypoint.local.node.streams.logs import Logs
-from rallypoint.local.node.streams.podexec import NotRunning
-from rallypoint.local.node.volumes.access import Access
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
+from rallypoint.local.node.volumes.service_account import ApiServerAccess
 from rallypoint.local.storage.storage import Storage
 
 STOP_GRACE_SECONDS = 5.0
@@ -57,7 +57,7 @@ class Node:
         *,
         isolation: Isolation,
         images: Images = NO_IMAGES,
-        access: Access,
+        access: ApiServerAccess,
         claims: Path | None = None,
         machine: Machine,
         gang_scheduler: str = "",
@@ -73,7 +73,7 @@ class Node:
         self.network = self.isolation.network
         self._client = client
         self.machine = machine
-        self._gpus = Allotment(machine.gpus, hides=machine.hides_gpus)
+        self._gpus = DeviceManager(machine.gpus, hides=machine.hides_gpus)
         self._real_ssh = real_ssh
         self._now = now
         self._kubelet = Events(client, "kubelet", name, now)
@@ -221,10 +221,10 @@ class Node:
         key = meta["namespace"], meta["name"]
         try:
             await asyncio.sleep(self._start_backoff.next_delay_seconds(*key, self._now()))
-            await self._gpus.take(pod)
+            await self._gpus.allocate(pod)
             await task.run()
         finally:
-            self._gpus.give_back(pod)
+            self._gpus.release(pod)
             self._running.pop(meta["uid"], None)
             self._scheduler.wake()
         latest = self.network.pods.get(key)
@@ -267,7 +267,7 @@ class Node:
             events=self._kubelet,
             allocatable=self.machine.capacity,
             gpus=self._gpus,
-            person=of_person(os.environ, sys.executable, is_root=os.geteuid() == 0),
+            person=user_environment(os.environ, sys.executable, is_root=os.geteuid() == 0),
             now=self._now,
         )
 

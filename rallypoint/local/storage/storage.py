@@ -24,10 +24,10 @@ from rallypoint.local import private
 from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.events import Events
-from rallypoint.local.node.volumes.clearing import clear
-from rallypoint.local.node.volumes.hostpath import host_path
-from rallypoint.local.node.volumes.objects import Unresolved
-from rallypoint.local.node.volumes.volumes import Volume
+from rallypoint.local.node.volumes.host_path import host_path
+from rallypoint.local.node.volumes.references import Unresolved
+from rallypoint.local.node.volumes.removal import remove_tree
+from rallypoint.local.node.volumes.setup import Volume
 from rallypoint.local.storage import binding, using
 from rallypoint.local.storage.using import Key
 
@@ -225,7 +225,7 @@ class Storage:
     async def _remove(self, volume: Manifest) -> None:
         """The folder first: what is left when this is cut off is removed by the next pass."""
         if binding.is_provisioned(volume):
-            await asyncio.to_thread(clear, self._folder / volume["metadata"]["name"])
+            await asyncio.to_thread(remove_tree, self._folder / volume["metadata"]["name"])
         await self._unprotect(VOLUMES, volume, VOLUME_FINALIZER)
         name, uid = volume["metadata"]["name"], volume["metadata"]["uid"]
         await self._quietly(functools.partial(self._client.delete, VOLUMES, "", name, uid=uid))

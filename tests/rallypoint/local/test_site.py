@@ -15,7 +15,7 @@ from controller.kube.errors import ApiError, NotFound
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.node.scheduler.scheduler import NODES
-from rallypoint.local.node.volumes.following import CONFIG_MAPS, SECRETS
+from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)

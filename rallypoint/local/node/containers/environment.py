@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rallypoint.local.node.containers.expansion import expand
-from rallypoint.local.node.volumes.downward import Place, field, resource
-from rallypoint.local.node.volumes.objects import KINDS, Reference, Unresolved
+from rallypoint.local.node.volumes.downward_api import Place, field, resource
+from rallypoint.local.node.volumes.references import KINDS, Reference, Unresolved
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _NO_LINKS: Mapping[str, str] = {}

@@ -50,19 +50,19 @@ def sweep(mark: str, value: str) -> None:
     import psutil
 
     for _ in range(ROUNDS):
-        marked = [process for process in psutil.process_iter() if _carries(process, mark, value)]
+        marked = [process for process in psutil.process_iter() if _has_mark(process, mark, value)]
         if not marked:
             return
         for process in marked:
             try:
-                for one in (*process.children(recursive=True), process):
-                    one.kill()
+                for child in (*process.children(recursive=True), process):
+                    child.kill()
             except psutil.Error:
                 continue  # One was faster; the next look finds who is left.
         time.sleep(0.02)
 
 
-def _carries(process, mark: str, value: str) -> bool:  # type: ignore[no-untyped-def]
+def _has_mark(process, mark: str, value: str) -> bool:  # type: ignore[no-untyped-def]
     import psutil
 
     try:

@@ -14,7 +14,7 @@ from rallypoint.local.node.devices.gpus import CUDA
 from rallypoint.local.node.devices.gpus import variables as gpu_variables
 from rallypoint.local.node.remote.tools import is_delivery
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 KUBECONFIG = "KUBECONFIG"
 LONGEST_HOST_NAME = 63
@@ -23,7 +23,7 @@ ALLOW_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BaseEnvironment:
     """What a container begins from: this machine as a person has it, or an image."""
 
     env: Mapping[str, str]
@@ -38,34 +38,32 @@ def launch(
     found: Mapping[str, Variable],
     mounts: Sequence[Mount],
     *,
-    ground: Ground,
+    base: BaseEnvironment,
     gpus: Sequence[str] | None = None,
     isolation: Isolation,
 ) -> Launch:
     """The process to start; the pod's variables (``found``) go over those of the ground."""
     values = isolation.variables(pod, found, mounts)
-    written = command_line(container, ground.image)
+    written = command_line(container, base.image)
     argv = [expand(isolation.paths(part, mounts), values) for part in written]
-    folder = isolation.paths(container.get("workingDir") or ground.folder, mounts)
-    env = {**ground.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
-    return isolation.place(
-        pod, Launch(argv, env, folder, mounts, ground.image.folder if ground.image else None)
-    )
+    folder = isolation.paths(container.get("workingDir") or base.folder, mounts)
+    env = {**base.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
+    return isolation.place(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
 
 
-def of_image(image: Image, user: int, machine: Ground) -> Ground:
+def image_environment(image: Image, user: int, machine: BaseEnvironment) -> BaseEnvironment:
     """What an image gives. One without a root file system of its own adds to what this machine gives."""
     folder = machine.folder if image.folder is None else "/"
-    return Ground(image.environment(user, machine.env), image.working_dir or folder, image)
+    return BaseEnvironment(image.environment(user, machine.env), image.working_dir or folder, image)
 
 
-def beside(pod: Manifest, begun: Launch, command: Sequence[str], isolation: Isolation) -> Launch:
-    """One more process for a container that ``begun`` started, with the environment of that one.
+def exec_launch(pod: Manifest, started: Launch, command: Sequence[str], isolation: Isolation) -> Launch:
+    """One more process for a container that ``started`` started, with the environment of that one.
 
     Nothing of a command is expanded here; its first reader is the program itself.
     """
-    argv = [isolation.paths(part, begun.mounts) for part in command]
-    return isolation.place(pod, replace(begun, argv=argv))
+    argv = [isolation.paths(part, started.mounts) for part in command]
+    return isolation.place(pod, replace(started, argv=argv))
 
 
 def host_name(pod: Manifest) -> str:
@@ -89,7 +87,7 @@ def refusal(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
     return ""
 
 
-def of_person(environment: Mapping[str, str], python: str, *, is_root: bool = False) -> dict[str, str]:
+def user_environment(environment: Mapping[str, str], python: str, *, is_root: bool = False) -> dict[str, str]:
     """The environment that pods start from: the person's own, with ``python`` (an interpreter) first on PATH.
 
     Clusters of the person's are not the pod's. A console script runs without its virtual environment being active; ``python`` in a manifest still means it. For

@@ -20,7 +20,7 @@ from typing_extensions import override
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.program import find_program, not_executed
 from rallypoint.local.node.streams.pipes import Pipe
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 DRAIN_SECONDS = 2.0
 """How long output is awaited after the process has ended; only a process that left the group can hold it open."""
@@ -62,7 +62,7 @@ class Process(Protocol):
     def send(self, number: signal.Signals) -> None: ...
 
 
-class Guard:
+class GuardClient:
     """Our end of ``guard``: told of each process group."""
 
     def __init__(self, node: str, child: Child) -> None:
@@ -82,10 +82,10 @@ class Guard:
         return cls(node, child)
 
     def began(self, group: int) -> None:
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def ended(self, group: int) -> None:
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
     async def stop(self) -> None:
         """Let it end what is left, and wait until it has."""
@@ -95,7 +95,7 @@ class Guard:
                 await self._child.stdin.wait_closed()
         await self._child.wait()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._child.stdin is not None and not self._child.stdin.is_closing():
             self._child.stdin.write(line.encode())
 
@@ -111,23 +111,25 @@ class _Exit(asyncio.SubprocessProtocol):
         self.exited.set()
 
 
-class Group:
+class ProcessGroup:
     """A process and everything in its group; the group ends with its first process, as a container does.
 
     A guest's does not: what it leaves behind is the container's.
     """
 
     def __init__(
-        self, transport: asyncio.SubprocessTransport, end: _Exit, watch: Guard, *, is_guest: bool
+        self, transport: asyncio.SubprocessTransport, end: _Exit, watch: GuardClient, *, is_exec: bool
     ) -> None:
         self.pid = transport.get_pid()
-        self._is_guest = is_guest
+        self._is_exec = is_exec
         self._transport = transport
         self._end = end
         self._guard = watch
 
     @classmethod
-    async def start(cls, launch: Launch, watch: Guard, streams: Streams, *, is_guest: bool = False) -> Self:
+    async def start(
+        cls, launch: Launch, watch: GuardClient, streams: Streams, *, is_exec: bool = False
+    ) -> Self:
         """Start it.
 
         Raises:
@@ -149,14 +151,14 @@ class Group:
         except OSError as error:
             raise not_executed(launch.argv[0], error) from error
         watch.began(transport.get_pid())
-        return cls(transport, end, watch, is_guest=is_guest)
+        return cls(transport, end, watch, is_exec=is_exec)
 
     async def wait(self) -> int:
         """The exit code; when this is cancelled, the group is killed first."""
         try:
             await self._end.exited.wait()
         finally:
-            if not (self._is_guest and self._end.exited.is_set()):
+            if not (self._is_exec and self._end.exited.is_set()):
                 guard.kill_group(self.pid)
             await self._end.exited.wait()
             self._transport.close()
@@ -180,7 +182,7 @@ class _Output(asyncio.Protocol):
 
     def __init__(self, output: Callable[[bytes], None]) -> None:
         self._output = output
-        self.silent = asyncio.Event()
+        self.closed = asyncio.Event()
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -188,16 +190,16 @@ class _Output(asyncio.Protocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self.silent.set()
+        self.closed.set()
 
 
-class Captured:
+class CapturedProcess:
     """A process without input, whose output is handed on; a ``Process`` that lasts until all of it has been."""
 
-    def __init__(self, process: Process, transport: asyncio.BaseTransport, reading: _Output) -> None:
+    def __init__(self, process: Process, transport: asyncio.BaseTransport, reader: _Output) -> None:
         self._process = process
         self._transport = transport
-        self._reading = reading
+        self._reader = reader
 
     @classmethod
     async def start(
@@ -205,18 +207,18 @@ class Captured:
     ) -> Self:
         """Have ``start`` start it; ``output`` gets what it writes to either stream."""
         read, write = os.pipe()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        transport, reading = await asyncio.get_running_loop().connect_read_pipe(
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        transport, reader = await asyncio.get_running_loop().connect_read_pipe(
             lambda: _Output(output), Pipe(read)
         )
         try:
-            return cls(await start(Streams(nothing, write, write)), transport, reading)
+            return cls(await start(Streams(devnull, write, write)), transport, reader)
         except BaseException:
             transport.close()
             raise
         finally:
             os.close(write)
-            os.close(nothing)
+            os.close(devnull)
 
     async def wait(self) -> int:
         try:
@@ -224,7 +226,7 @@ class Captured:
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._reading.silent.wait()
+                    await self._reader.closed.wait()
             self._transport.close()
 
     def send(self, number: signal.Signals) -> None:

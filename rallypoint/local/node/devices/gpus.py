@@ -1,6 +1,6 @@
-"""The NVIDIA GPUs of this machine, by UUID: which there are, which of them the site may use, what a process sees of them.
+"""The NVIDIA GPUs of this machine by UUID: discovery, selection, and the environment variables of containers.
 
-A GPU that is divided (MIG) counts as its parts, which is all that programs can use of it.
+A GPU in MIG mode counts as its MIG devices.
 
 Source: NVML, and the CUDA programming guide on CUDA_VISIBLE_DEVICES.
 """
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class NoSuchGpu(Exception):
-    """The site is to use a GPU that this machine does not have."""
+    """--gpus names a GPU that this machine does not have."""
 
 
 def nvml() -> Any:
@@ -30,10 +30,10 @@ def nvml() -> Any:
         ctypes.CDLL(_LIBRARY)
     except OSError:
         return None
-    return import_module("pynvml")  # Not before: it is large, and of no use elsewhere.
+    return import_module("pynvml")  # Imported late: it is large, and useless without the library.
 
 
-def found(library: Any) -> tuple[str, ...]:
+def list_gpus(library: Any) -> tuple[str, ...]:
     """The UUIDs of all GPUs, in NVML's order; ``library`` is the binding, None where there is none. Blocks."""
     if library is None:
         return ()
@@ -44,63 +44,63 @@ def found(library: Any) -> tuple[str, ...]:
         finally:
             library.nvmlShutdown()
     except library.NVMLError as error:
-        log.warning("GPUs cannot be asked for", error=str(error))
+        log.warning("listing GPUs failed", error=str(error))
         return ()
 
 
 def _uuids(library: Any) -> Iterator[str]:
     for index in range(library.nvmlDeviceGetCount()):
         device = library.nvmlDeviceGetHandleByIndex(index)
-        if _is_divided(library, device):
-            yield from _parts(library, device)
+        if _has_mig(library, device):
+            yield from _mig_devices(library, device)
         else:
             yield library.nvmlDeviceGetUUID(device)
 
 
-def _is_divided(library: Any, device: Any) -> bool:
+def _has_mig(library: Any, device: Any) -> bool:
     try:
         mode, _ = library.nvmlDeviceGetMigMode(device)
     except library.NVMLError:
-        return False  # It cannot be divided.
+        return False  # It has no MIG mode.
     return bool(mode)
 
 
-def _parts(library: Any, device: Any) -> Iterator[str]:
+def _mig_devices(library: Any, device: Any) -> Iterator[str]:
     for index in range(library.nvmlDeviceGetMaxMigDeviceCount(device)):
         try:
-            part = library.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
+            mig_device = library.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
         except library.NVMLError:
-            continue  # No part has this place.
-        yield library.nvmlDeviceGetUUID(part)
+            continue  # No MIG device at this index.
+        yield library.nvmlDeviceGetUUID(mig_device)
 
 
-def usable(there: Sequence[str], visible: str | None, wanted: str | None) -> tuple[str, ...]:
-    """Those that the site may use.
+def usable(gpus: Sequence[str], visible: str | None, wanted: str | None) -> tuple[str, ...]:
+    """Return the GPUs that the cluster may use.
 
     Args:
-        visible: the person's own CUDA_VISIBLE_DEVICES, as a batch system sets it; None for no such limit.
+        visible: the user's CUDA_VISIBLE_DEVICES, as a batch system sets it; None for no limit.
         wanted: how many, or their UUIDs with commas between; None for all.
 
     Raises:
-        NoSuchGpu: there are not so many, or not these.
+        NoSuchGpu: the machine has not so many, or not these.
     """
-    ours = there if visible is None else seen(there, visible)
+    allowed = gpus if visible is None else visible_gpus(gpus, visible)
     if wanted is None:
-        return tuple(ours)
+        return tuple(allowed)
     if wanted.isdecimal():
-        if int(wanted) > len(ours):
-            raise NoSuchGpu(f"--gpus {wanted}: there are {len(ours)}")
-        return tuple(ours[: int(wanted)])
+        if int(wanted) > len(allowed):
+            raise NoSuchGpu(f"--gpus {wanted}: there are {len(allowed)}")
+        return tuple(allowed[: int(wanted)])
     names = [name.strip() for name in wanted.split(",")]
-    if missing := [name for name in names if name not in ours]:
-        raise NoSuchGpu(f"--gpus: there is no {', '.join(missing)}; there are {', '.join(ours) or 'none'}")
+    if missing := [name for name in names if name not in allowed]:
+        raise NoSuchGpu(f"--gpus: there is no {', '.join(missing)}; there are {', '.join(allowed) or 'none'}")
     return tuple(dict.fromkeys(names))
 
 
-def seen(gpus: Sequence[str], visible: str) -> tuple[str, ...]:
-    """Those among ``gpus`` that a value of CUDA_VISIBLE_DEVICES names, by place or by the beginning of the UUID.
+def visible_gpus(gpus: Sequence[str], visible: str) -> tuple[str, ...]:
+    """Return the GPUs that a value of CUDA_VISIBLE_DEVICES selects, by index or by UUID prefix.
 
-    The first that names none ends the list, as in CUDA.
+    The first invalid entry ends the list, as in CUDA.
     """
     chosen: list[str] = []
     for entry in map(str.strip, visible.split(",")):
@@ -121,5 +121,5 @@ def variables(gpus: Sequence[str] | None, written: str | None) -> dict[str, str]
     """
     if gpus is None:
         return {}
-    chosen = gpus if written is None else seen(gpus, written)
+    chosen = gpus if written is None else visible_gpus(gpus, written)
     return {CUDA: ",".join(chosen), NVIDIA: ",".join(gpus) or "void"}

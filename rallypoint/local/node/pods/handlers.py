@@ -10,13 +10,13 @@ from enum import Enum
 from typing import Any, Protocol
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.containers.process import Captured, Process, Streams
+from rallypoint.local.node.containers.process import CapturedProcess, Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.pods import probe_client
 from rallypoint.local.node.pods.probe_client import ProbeError, Target
 from rallypoint.local.node.pods.probes import Probe
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 MAX_OUTPUT_BYTES = 10 * 1024
 """The part of a command's output that is kept. Source: Kubernetes, pkg/probe/exec/exec.go, maxReadLength."""
@@ -118,7 +118,7 @@ class Handlers:
         def append(data: bytes) -> None:
             output.extend(data[: MAX_OUTPUT_BYTES - len(output)])
 
-        process = await Captured.start(
+        process = await CapturedProcess.start(
             lambda streams: self._runtime.enter(self._pod, container, command, streams), append
         )
         return await process.wait(), output.decode(errors="replace")

@@ -20,11 +20,17 @@ from rallypoint.local.node.capacity import Amounts
 from rallypoint.local.node.containers import environment
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.images import Images
-from rallypoint.local.node.containers.launch import Ground, beside, launch, of_image, refusal
-from rallypoint.local.node.containers.process import Captured, Launch, Process, Streams
+from rallypoint.local.node.containers.launch import (
+    BaseEnvironment,
+    exec_launch,
+    image_environment,
+    launch,
+    refusal,
+)
+from rallypoint.local.node.containers.process import CapturedProcess, Launch, Process, Streams
 from rallypoint.local.node.containers.program import CannotStart, is_about_folder
-from rallypoint.local.node.containers.servicelinks import service_links
-from rallypoint.local.node.devices.allotment import Allotment
+from rallypoint.local.node.containers.service_links import service_links
+from rallypoint.local.node.devices.manager import DeviceManager
 from rallypoint.local.node.events import Events
 from rallypoint.local.node.pods import dns_wait, termination_message
 from rallypoint.local.node.pods.container_state import Container
@@ -33,13 +39,13 @@ from rallypoint.local.node.remote.reach import is_equipped
 from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.streams.logs import Logs
-from rallypoint.local.node.volumes import access
-from rallypoint.local.node.volumes.access import Access
-from rallypoint.local.node.volumes.downward import Place
-from rallypoint.local.node.volumes.following import RESOURCES
-from rallypoint.local.node.volumes.objects import Contents, Reference, Uncreated, decoded
-from rallypoint.local.node.volumes.provisions import Provisions
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes import service_account
+from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.manager import VolumeManager
+from rallypoint.local.node.volumes.references import CannotCreateContainer, Contents, Reference, decoded
+from rallypoint.local.node.volumes.service_account import ApiServerAccess
+from rallypoint.local.node.volumes.setup import Mount
+from rallypoint.local.node.volumes.updater import RESOURCES
 from rallypoint.local.storage.storage import Storage
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -62,11 +68,11 @@ class LocalPodRuntime:
         images: Images,
         tools: Tools,
         storage: Storage,
-        access: Access,
+        access: ApiServerAccess,
         logs: Logs,
         events: Events,
         allocatable: Amounts,
-        gpus: Allotment,
+        gpus: DeviceManager,
         person: Mapping[str, str],
         now: Callable[[], datetime],
     ) -> None:
@@ -78,7 +84,7 @@ class LocalPodRuntime:
         self._tools = tools
         self._images = images
         self._access = access
-        self._provisions = Provisions(
+        self._volumes = VolumeManager(
             client,
             folder,
             isolation=isolation,
@@ -86,12 +92,12 @@ class LocalPodRuntime:
             access=access,
             fetch=self._contents,
             place=self._place,
-            failed=lambda pod, why: self.tell(pod, "FailedMount", why, warning=True),
+            record_failure=lambda pod, why: self.tell(pod, "FailedMount", why, warning=True),
         )
         self._events = events
         self._allocatable = allocatable
         self._gpus = gpus
-        self._machine = Ground(person, str(Path.cwd()))
+        self._machine = BaseEnvironment(person, str(Path.cwd()))
         self._launches: dict[tuple[str, str], Launch] = {}
         """The launch of each started container; ``enter`` reuses its environment."""
         self._is_reporting_stopped = False
@@ -102,35 +108,35 @@ class LocalPodRuntime:
 
     async def run(self) -> None:
         """Update mounted volumes until cancelled."""
-        await self._provisions.run()
+        await self._volumes.run()
 
     def see_pod(self, pod: Manifest) -> None:
         """Handle a changed pod."""
-        self._provisions.see_pod(pod)
+        self._volumes.see_pod(pod)
 
     def refusal(self, pod: Manifest) -> str:
         return refusal(pod, self._images.get) or self.isolation.refusal(pod)
 
     async def prepare(self, pod: Manifest) -> None:
         self._tools.equip(pod)
-        await self._provisions.prepare(self._latest(pod))
-        self._tools.protect(pod, self._provisions.folder(pod))
+        await self._volumes.prepare(self._latest(pod))
+        self._tools.protect(pod, self._volumes.folder(pod))
 
     async def start(self, pod: Manifest, container: Container, output: Callable[[bytes], None]) -> Process:
         wait = dns_wait.of(container.spec) if container.is_init else None
         if wait is not None:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
             return DNSWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
-        termination_message.clear(container.spec, self._provisions.folder(pod))
+        termination_message.clear(container.spec, self._volumes.folder(pod))
         launch = await self._launch(pod, self._tools.in_place_of(pod, container.spec))
         self._launches[pod["metadata"]["uid"], container.name] = launch
         try:
-            return await Captured.start(
+            return await CapturedProcess.start(
                 lambda streams: self.isolation.start(pod, container.name, launch, streams), output
             )
         except CannotStart as error:
             if is_about_folder(error):
-                raise Uncreated(str(error)) from error
+                raise CannotCreateContainer(str(error)) from error
             raise
 
     async def enter(
@@ -155,13 +161,13 @@ class LocalPodRuntime:
             raise CannotStart(
                 f"container {container['name']} is answered for by the node: nothing runs in it"
             )
-        launch = beside(pod, started, command, self.isolation)
+        launch = exec_launch(pod, started, command, self.isolation)
         if verbatim:
             launch = replace(launch, argv=list(command))
         return await self.isolation.enter(pod, container["name"], launch, streams)
 
     def read_termination_message(self, pod: Manifest, container: Manifest) -> str:
-        return termination_message.read(container, self._provisions.folder(pod))
+        return termination_message.read(container, self._volumes.folder(pod))
 
     async def report(self, pod: Manifest, pod_status: dict[str, Any]) -> None:
         if self._is_reporting_stopped:
@@ -203,7 +209,7 @@ class LocalPodRuntime:
             del self._launches[key]
         self.isolation.release(pod)
         self._tools.release(pod)
-        self._provisions.forget(pod)
+        self._volumes.forget(pod)
 
     async def _retry_until_answered(self, call: Callable[[], Any]) -> None:
         """Retry a call until the API server answers; NotFound and Conflict are answers."""
@@ -231,18 +237,18 @@ class LocalPodRuntime:
             container,
             found,
             self._mounts(pod, container, found),
-            ground=self._ground(container),
+            base=self._base(container),
             gpus=self._gpus.of(pod, container["name"]),
             isolation=self.isolation,
         )
         return replace(launch_with_tools, env=self._tools.on_path(pod, launch_with_tools.env))
 
-    def _ground(self, container: Manifest) -> Ground:
+    def _base(self, container: Manifest) -> BaseEnvironment:
         image = self._images.get(container.get("image", ""))
-        return self._machine if image is None else of_image(image, os.geteuid(), self._machine)
+        return self._machine if image is None else image_environment(image, os.geteuid(), self._machine)
 
     def _mounts(self, pod: Manifest, container: Manifest, found: Mapping[str, Variable]) -> list[Mount]:
-        mounts = [*self._provisions.mounts(pod, container, found), *self._tools.mounts(pod)]
+        mounts = [*self._volumes.mounts(pod, container, found), *self._tools.mounts(pod)]
         image = self._images.get(container.get("image", ""))
         if is_equipped(pod) and image is not None and image.folder is not None:
             mounts.append(Mount("", str(self._tools.folder), self._tools.folder))
@@ -266,7 +272,7 @@ class LocalPodRuntime:
         try:
             found = await self._client.get(RESOURCES[reference.kind], namespace, reference.name)
         except NotFound:
-            return {"ca.crt": self._access.authority} if reference == access.ROOT_CA else None
+            return {"ca.crt": self._access.authority} if reference == service_account.ROOT_CA else None
         return decoded(reference, orjson.loads(found))
 
 

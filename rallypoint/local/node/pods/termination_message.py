@@ -12,7 +12,7 @@ from pathlib import Path
 from rallypoint.local import private
 from rallypoint.local.manifest import Manifest, containers
 from rallypoint.local.node.streams.logs import Log
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 FOLDER = ".last-words"
 """A folder beside a pod's volumes; no volume name starts with a dot."""

@@ -26,7 +26,7 @@ from rallypoint.local.node.pods.probes import Health
 from rallypoint.local.node.pods.runtime import PodRuntime
 from rallypoint.local.node.pods.termination import Grace, Hook, Run
 from rallypoint.local.node.streams.logs import Log
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.network.network import JOB_LABELS, Network
 from rallypoint.local.node.remote.command import Call
-from rallypoint.local.node.streams.podlog import container_of
+from rallypoint.local.node.streams.log_endpoint import container_of
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"
 OPERATORS = ("mpi-operator", "mpijob-controller")

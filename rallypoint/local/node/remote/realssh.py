@@ -7,7 +7,7 @@ need not have either. Source: mpi-operator 0.8, build/base/Dockerfile.
 from pathlib import Path
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 KEYS = "ssh-auth"
 """The volume with the job's keys."""

@@ -22,7 +22,7 @@ from rallypoint.local.node.network.network import Network
 from rallypoint.local.node.remote.command import FAILED, READERS, Call, Unusable
 from rallypoint.local.node.remote.reach import NotStarted, NotUp, Unknown, Unreachable, find, spelled
 from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
-from rallypoint.local.node.streams.podexec import NotRunning
+from rallypoint.local.node.streams.exec_endpoint import NotRunning
 
 STREAMS = 3
 BACKLOG = 1024

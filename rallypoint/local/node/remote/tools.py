@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.remote import realssh, shim
 from rallypoint.local.node.remote.reach import is_equipped, job_of
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 DELIVERY = "kubectl-delivery"
 SAID = "sshd is not started: ssh from pods of this job comes through the node (--real-ssh starts it)"

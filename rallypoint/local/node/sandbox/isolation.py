@@ -13,7 +13,7 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import Launch, Process, Streams
 from rallypoint.local.node.network.network import Network
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 
 class Isolation(Protocol):

@@ -21,14 +21,14 @@ import psutil
 from rallypoint.local.manifest import Manifest, containers
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.environment import Variable
-from rallypoint.local.node.containers.process import Group, Guard, Launch, Process, Streams
+from rallypoint.local.node.containers.process import GuardClient, Launch, Process, ProcessGroup, Streams
 from rallypoint.local.node.network import names
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.network.network import Network
 from rallypoint.local.node.network.ports import Ports
 from rallypoint.local.node.remote.reach import is_equipped
-from rallypoint.local.node.volumes import volumes
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes import setup
+from rallypoint.local.node.volumes.setup import Mount
 
 HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
 """How variables end that hold the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
@@ -56,7 +56,7 @@ class Loopback:
     name = "loopback"
     has_network = False
 
-    def __init__(self, addresses: Addresses, guard: Guard, folder: Path) -> None:
+    def __init__(self, addresses: Addresses, guard: GuardClient, folder: Path) -> None:
         self.folder = folder
         self._addresses = addresses
         self._guard = guard
@@ -73,7 +73,7 @@ class Loopback:
         """
         addresses = Addresses.claim()
         try:
-            return cls(addresses, await Guard.start(uuid.uuid4().hex, folder), folder)
+            return cls(addresses, await GuardClient.start(uuid.uuid4().hex, folder), folder)
         except BaseException:
             addresses.close()
             raise
@@ -86,7 +86,7 @@ class Loopback:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def refusal(self, pod: Manifest) -> str:
-        return volumes.unknown(pod) or next(
+        return setup.unsupported(pod) or next(
             (reason for container in containers(pod) if (reason := self._unseen(pod, container))), ""
         )
 
@@ -140,12 +140,14 @@ class Loopback:
         _provide(launch)
         if is_equipped(pod):
             self._visited.add(mark)
-        return _Host(await Group.start(_marked(launch, mark), self._guard, streams), mark, self._visited)
+        return _Host(
+            await ProcessGroup.start(_marked(launch, mark), self._guard, streams), mark, self._visited
+        )
 
     async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         mark = _mark(pod, container)
         self._visited.add(mark)
-        return await Group.start(_marked(launch, mark), self._guard, streams, is_guest=True)
+        return await ProcessGroup.start(_marked(launch, mark), self._guard, streams, is_exec=True)
 
     def release(self, pod: Manifest) -> None:
         """Nothing is held for it."""
@@ -219,7 +221,7 @@ class Loopback:
 class _Host:
     """The process of a container, and what others have started beside it, in groups of their own; a ``Process``."""
 
-    def __init__(self, group: Group, mark: str, visited: set[str]) -> None:
+    def __init__(self, group: ProcessGroup, mark: str, visited: set[str]) -> None:
         self._group = group
         self._mark = mark
         self._visited = visited
@@ -284,7 +286,7 @@ def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
     kept = {
         volume["name"]
         for volume in pod["spec"].get("volumes") or ()
-        if not any(kind in volume for kind in ("hostPath", *volumes.CLAIMED))
+        if not any(kind in volume for kind in ("hostPath", *setup.CLAIMED))
     }
     found: dict[str, set[Mount]] = defaultdict(set)
     for container in containers(pod):

@@ -26,8 +26,8 @@ from rallypoint.local.node.network.egress import Egress
 from rallypoint.local.node.network.hosts import Hosts
 from rallypoint.local.node.network.network import Network
 from rallypoint.local.node.sandbox.client import NoNamespaces, SandboxClient, SandboxHandle
-from rallypoint.local.node.volumes import access, payload, volumes
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes import projected, service_account, setup
+from rallypoint.local.node.volumes.setup import Mount
 
 SHARED_MEMORY = "/dev/shm"
 WORLD_WRITABLE = "mode=1777"
@@ -50,7 +50,7 @@ class Namespaces:
         self.network = Network(addresses)
         self._daemon = daemon
         self._addresses = addresses
-        self._hosts = Hosts(self.network, f"{addresses.node}\t{' '.join(access.NAMES)}\n")
+        self._hosts = Hosts(self.network, f"{addresses.node}\t{' '.join(service_account.NAMES)}\n")
         self._runs: dict[tuple[str, str], SandboxHandle] = {}
         self._begun = itertools.count(1)
 
@@ -83,7 +83,7 @@ class Namespaces:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def refusal(self, pod: Manifest) -> str:
-        return volumes.unknown(pod)
+        return setup.unsupported(pod)
 
     def rewrite(self, pod: Manifest, text: str) -> str:
         return text
@@ -95,7 +95,7 @@ class Namespaces:
 
     def place(self, pod: Manifest, launch: Launch) -> Launch:
         unwritable = {
-            volume["name"] for volume in pod["spec"].get("volumes") or () if payload.is_filled(volume)
+            volume["name"] for volume in pod["spec"].get("volumes") or () if projected.is_projected(volume)
         }
         mounts = [
             replace(mount, read_only=mount.read_only or mount.volume in unwritable) for mount in launch.mounts

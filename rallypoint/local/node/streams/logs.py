@@ -76,12 +76,12 @@ class Log:
 
     async def read(self, selection: Selection) -> AsyncIterator[bytes]:
         """The selected part; with ``follow`` until the container ends."""
-        left = selection.limit_bytes
+        remaining = selection.limit_bytes
         async for piece in self._pieces(selection):
-            if left is not None:
-                piece, left = piece[:left], left - len(piece)
+            if remaining is not None:
+                piece, remaining = piece[:remaining], remaining - len(piece)
             yield piece
-            if left is not None and left <= 0:
+            if remaining is not None and remaining <= 0:
                 return
 
     async def _pieces(self, selection: Selection) -> AsyncIterator[bytes]:
@@ -192,7 +192,7 @@ class Logs:
         """
         runs = self._runs.get(_key(pod, container), [])
         if len(runs) < 2:
-            runs = self._with_those_before(pod, container, runs)
+            runs = self._with_earlier_runs(pod, container, runs)
         name = pod["metadata"]["name"]
         if previous and len(runs) < 2:
             raise NoLog(f'previous terminated container "{container}" in pod "{name}" not found')
@@ -200,12 +200,12 @@ class Logs:
             raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating')
         return runs[-2 if previous else -1]
 
-    def _with_those_before(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
+    def _with_earlier_runs(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
         """The runs, after those of which an earlier life of this node has left files."""
         known = {log.path for log in runs}
         files = self.path(pod, container, 0).parent.glob("*.log")
-        left = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
-        return [*(Log(file, ended=True) for file in left), *runs]
+        remaining = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
+        return [*(Log(file, ended=True) for file in remaining), *runs]
 
     def forget(self, pod: Mapping[str, Any]) -> None:
         """Close what is open; the files stay."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.environment import references, skipped, variables
-from rallypoint.local.node.volumes.downward import Place
-from rallypoint.local.node.volumes.objects import Reference, Unresolved
+from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.references import Reference, Unresolved
 
 PLACE = Place("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 POD: dict[str, Any] = {

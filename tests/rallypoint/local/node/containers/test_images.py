@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.images import BadImage, Image, Images, command_line, named
-from rallypoint.local.node.containers.launch import Ground, of_image
-from rallypoint.local.node.containers.process import Captured
+from rallypoint.local.node.containers.launch import BaseEnvironment, image_environment
+from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.sandbox.choice import Wanted, choose
 from rallypoint.local.node.sandbox.client import NoNamespaces
-from rallypoint.local.node.volumes.following import CONFIG_MAPS
+from rallypoint.local.node.volumes.updater import CONFIG_MAPS
 from rallypoint.testing.bench import Bench, opened, phase
 from rallypoint.testing.rootfs import build
 
 PERSON = {"A": "person"}
-MACHINE = Ground(PERSON, "/home/person")
+MACHINE = BaseEnvironment(PERSON, "/home/person")
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -125,7 +125,7 @@ async def test_a_command_enters(bench: Bench) -> None:
     written: list[bytes] = []
     pod = await bench.until("a", phase)
     command = ["sh", "-c", "cat /tmp/x; pwd"]
-    entered = await Captured.start(
+    entered = await CapturedProcess.start(
         lambda streams: bench.node.enter(pod, "main", command, streams), written.append
     )
 
@@ -182,10 +182,10 @@ def test_the_home_is_the_one_that_the_image_knows(image: Path, tmp_path: Path) -
 
 def test_a_config_without_a_folder_adds_to_this_machine(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"Env": ["B=2"]}))
-    ground = of_image(Image.read(tmp_path / "config.json"), 0, MACHINE)
+    base = image_environment(Image.read(tmp_path / "config.json"), 0, MACHINE)
 
-    assert ground.env == {"A": "person", "B": "2"}
-    assert ground.folder == MACHINE.folder
+    assert base.env == {"A": "person", "B": "2"}
+    assert base.folder == MACHINE.folder
 
 
 CONFIG = {"Entrypoint": ["/entry"], "Cmd": ["serve"], "Env": ["A=1", "PATH=/opt/bin"], "WorkingDir": "/work"}
@@ -215,10 +215,10 @@ def test_the_command_line_is_put_together_as_in_a_cluster(
 @pytest.mark.parametrize("wrapped", [False, True], ids=["the config alone", "a whole image configuration"])
 def test_variables_and_working_directory_come_from_the_config(tmp_path: Path, wrapped: bool) -> None:
     image = with_config(tmp_path / "image", {"config": CONFIG} if wrapped else CONFIG)
-    ground = of_image(image, 0, MACHINE)
+    base = image_environment(image, 0, MACHINE)
 
-    assert ground.env == {"PATH": "/opt/bin", "HOME": "/", "A": "1"}
-    assert ground.folder == "/work"
+    assert base.env == {"PATH": "/opt/bin", "HOME": "/", "A": "1"}
+    assert base.folder == "/work"
 
 
 @pytest.mark.parametrize(

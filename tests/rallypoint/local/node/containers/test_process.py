@@ -12,15 +12,21 @@ import psutil
 import pytest
 
 from rallypoint.local.node.containers import guard
-from rallypoint.local.node.containers.process import Captured, Group, Guard, Launch, Streams
+from rallypoint.local.node.containers.process import (
+    CapturedProcess,
+    GuardClient,
+    Launch,
+    ProcessGroup,
+    Streams,
+)
 from rallypoint.local.node.containers.program import CannotStart, find_program
 
 pytestmark = pytest.mark.looptime(False)
 
 
 @pytest.fixture
-async def watch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Guard]:
-    watch = await Guard.start(f"test-{os.getpid()}-{request.node.name}", tmp_path / "volumes")
+async def watch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[GuardClient]:
+    watch = await GuardClient.start(f"test-{os.getpid()}-{request.node.name}", tmp_path / "volumes")
     yield watch
     await watch.stop()
 
@@ -29,29 +35,29 @@ def shell(text: str, folder: str = "/", **env: str) -> Launch:
     return Launch(["sh", "-c", text], {"PATH": os.environ["PATH"], **env}, folder)
 
 
-async def ran(launch: Launch, watch: Guard) -> tuple[int, str]:
+async def ran(launch: Launch, watch: GuardClient) -> tuple[int, str]:
     output: list[bytes] = []
     process = await captured(launch, watch, output.append)
     return await process.wait(), b"".join(output).decode()
 
 
-async def captured(launch: Launch, watch: Guard, output: Callable[[bytes], None]) -> Captured:
-    return await Captured.start(lambda streams: Group.start(launch, watch, streams), output)
+async def captured(launch: Launch, watch: GuardClient, output: Callable[[bytes], None]) -> CapturedProcess:
+    return await CapturedProcess.start(lambda streams: ProcessGroup.start(launch, watch, streams), output)
 
 
-async def test_output_of_both_streams_and_exit_code(watch: Guard) -> None:
+async def test_output_of_both_streams_and_exit_code(watch: GuardClient) -> None:
     assert await ran(shell("echo out; echo err >&2; exit 3"), watch) == (3, "out\nerr\n")
 
 
-async def test_environment_and_folder(watch: Guard, tmp_path: Path) -> None:
+async def test_environment_and_folder(watch: GuardClient, tmp_path: Path) -> None:
     assert await ran(shell("echo $X; pwd", str(tmp_path), X="1"), watch) == (0, f"1\n{tmp_path}\n")
 
 
-async def test_a_signal_is_an_exit_code_above_128(watch: Guard) -> None:
+async def test_a_signal_is_an_exit_code_above_128(watch: GuardClient) -> None:
     assert await ran(shell("kill -TERM $$"), watch) == (143, "")
 
 
-async def test_a_signal_reaches_the_whole_group(watch: Guard) -> None:
+async def test_a_signal_reaches_the_whole_group(watch: GuardClient) -> None:
     output: asyncio.Queue[bytes] = asyncio.Queue()
     group = await captured(shell("sleep 1000 & echo $!; wait"), watch, output.put_nowait)
     child = int(await output.get())
@@ -61,7 +67,7 @@ async def test_a_signal_reaches_the_whole_group(watch: Guard) -> None:
     assert await gone(child)
 
 
-async def test_children_end_with_the_first_process(watch: Guard) -> None:
+async def test_children_end_with_the_first_process(watch: GuardClient) -> None:
     """As in a container, which ends with its first process."""
     code, output = await ran(shell("sleep 1000 & echo $!"), watch)
 
@@ -69,8 +75,8 @@ async def test_children_end_with_the_first_process(watch: Guard) -> None:
     assert await gone(int(output))
 
 
-async def test_a_cancelled_wait_leaves_nothing(watch: Guard) -> None:
-    group = await Group.start(shell("sleep 1000"), watch, Streams(0, 1, 2))
+async def test_a_cancelled_wait_leaves_nothing(watch: GuardClient) -> None:
+    group = await ProcessGroup.start(shell("sleep 1000"), watch, Streams(0, 1, 2))
     waiting = asyncio.create_task(group.wait())
     await asyncio.sleep(0)
     waiting.cancel()
@@ -83,7 +89,7 @@ async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
     """Also what has left the process group, and what was never told; and it takes the volumes away."""
     volume = tmp_path / "volumes" / "v"
     volume.mkdir(parents=True)
-    watch = await Guard.start(f"test-{os.getpid()}-killed", volume.parent)
+    watch = await GuardClient.start(f"test-{os.getpid()}-killed", volume.parent)
     marked = {"PATH": os.environ["PATH"], guard.MARK: watch.node}
     in_group = await asyncio.create_subprocess_exec("sleep", "1000", env={}, start_new_session=True)
     escaped = await asyncio.create_subprocess_exec("sleep", "1000", env=marked, start_new_session=True)
@@ -95,9 +101,11 @@ async def test_the_guard_ends_what_a_killed_node_leaves(tmp_path: Path) -> None:
     assert not volume.parent.exists()
 
 
-async def test_a_terminal_controls_the_process_that_asks_for_it(watch: Guard) -> None:
+async def test_a_terminal_controls_the_process_that_asks_for_it(watch: GuardClient) -> None:
     ours, its = pty.openpty()
-    group = await Group.start(shell("tty < /dev/tty; exit 4"), watch, Streams(its, its, its, terminal=True))
+    group = await ProcessGroup.start(
+        shell("tty < /dev/tty; exit 4"), watch, Streams(its, its, its, terminal=True)
+    )
     os.close(its)
 
     assert await group.wait() == 4

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from rallypoint.local.node.devices.gpus import NoSuchGpu, found, seen, usable, variables
+from rallypoint.local.node.devices.gpus import NoSuchGpu, list_gpus, usable, variables, visible_gpus
 from rallypoint.testing.nvml import Nvml
 
 GPUS = ("GPU-aa", "GPU-ab", "GPU-c")
@@ -12,26 +12,26 @@ GPUS = ("GPU-aa", "GPU-ab", "GPU-c")
 def test_gpus_are_found_in_order() -> None:
     nvml = Nvml(*GPUS)
 
-    assert found(nvml) == GPUS
+    assert list_gpus(nvml) == GPUS
     assert nvml.open == 0
 
 
 def test_a_divided_gpu_counts_as_its_parts() -> None:
     nvml = Nvml("GPU-a", "GPU-b", parts={"GPU-a": ["MIG-1", None, "MIG-2"]})
 
-    assert found(nvml) == ("MIG-1", "MIG-2", "GPU-b")
+    assert list_gpus(nvml) == ("MIG-1", "MIG-2", "GPU-b")
 
 
 def test_a_machine_without_the_library_has_none_and_says_nothing() -> None:
     with capture_logs() as logs:
-        assert found(None) == ()
+        assert list_gpus(None) == ()
 
     assert logs == []
 
 
 def test_a_driver_that_does_not_answer_is_told() -> None:
     with capture_logs() as logs:
-        assert found(Nvml(*GPUS, driver=False)) == ()
+        assert list_gpus(Nvml(*GPUS, driver=False)) == ()
 
     assert [(entry["log_level"], entry["error"]) for entry in logs] == [("warning", "Driver Not Loaded")]
 
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_refused(visible: str | None, wanted: str, words: s
     ],
 )
 def test_values_of_cuda_visible_devices(visible: str, expected: tuple[str, ...]) -> None:
-    assert seen(GPUS, visible) == expected
+    assert visible_gpus(GPUS, visible) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from rallypoint.local.node.containers.process import Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.pods.handlers import Handlers, Outcome, ProbeResult
 from rallypoint.local.node.pods.probes import Kind, Probe
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -15,7 +15,7 @@ from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.pods.container_state import Container
 from rallypoint.local.node.pods.worker import PodWorker
 from rallypoint.local.node.streams.logs import Logs
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 EPOCH = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

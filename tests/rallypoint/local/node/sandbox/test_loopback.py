@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.environment import variables
-from rallypoint.local.node.containers.launch import Ground, launch, of_person, refusal
+from rallypoint.local.node.containers.launch import BaseEnvironment, launch, refusal, user_environment
 from rallypoint.local.node.containers.process import Launch
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.sandbox.loopback import Loopback, loopback_interface
-from rallypoint.local.node.volumes.downward import Place
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.setup import Mount
 
 OWNER = [{"name": "job", "uid": "j", "controller": True}]
 
@@ -43,7 +43,12 @@ def started(
     place = Place("local", loopback.node_address, loopback.pod_address(manifest), {})
     found = variables(manifest, container, place, {})
     return launch(
-        manifest, container, found, mounts or [], ground=Ground(person, str(Path.cwd())), isolation=loopback
+        manifest,
+        container,
+        found,
+        mounts or [],
+        base=BaseEnvironment(person, str(Path.cwd())),
+        isolation=loopback,
     )
 
 
@@ -104,7 +109,9 @@ def test_an_images_own_command_is_unknown() -> None:
 
 
 def test_python_is_the_one_that_runs_the_node() -> None:
-    env = of_person({"PATH": "/usr/bin", "HOME": "/me", "KUBECONFIG": "/me/theirs"}, "/venv/bin/python")
+    env = user_environment(
+        {"PATH": "/usr/bin", "HOME": "/me", "KUBECONFIG": "/me/theirs"}, "/venv/bin/python"
+    )
 
     assert env == {"PATH": "/venv/bin:/usr/bin", "HOME": "/me"}
 
@@ -288,6 +295,6 @@ def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:
     ("person", "is_root", "allowed"), [({}, True, "1"), ({}, False, None), ({"A": ""}, True, "1")]
 )
 def test_mpirun_may_run_as_root(person: dict[str, str], is_root: bool, allowed: str | None) -> None:
-    env = of_person(person, "/bin/python", is_root=is_root)
+    env = user_environment(person, "/bin/python", is_root=is_root)
 
     assert env.get("OMPI_ALLOW_RUN_AS_ROOT") == env.get("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == allowed

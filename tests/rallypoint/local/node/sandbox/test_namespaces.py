@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from rallypoint.local.node.containers.environment import Variable
-from rallypoint.local.node.containers.process import Captured, Launch, Streams
+from rallypoint.local.node.containers.process import CapturedProcess, Launch, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.sandbox.choice import Wanted, choose
 from rallypoint.local.node.sandbox.client import DAEMON_PROGRAM
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.volumes.volumes import Mount
+from rallypoint.local.node.volumes.setup import Mount
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -60,9 +60,11 @@ class Bench:
         output: Callable[[bytes], None],
         *mounts: Mount,
         folder: str = "/",
-    ) -> Captured:
+    ) -> CapturedProcess:
         launch = self.node.place(pod, Launch(["sh", "-c", script], {"PATH": PATH}, folder, mounts))
-        return await Captured.start(lambda streams: self.node.start(pod, "main", launch, streams), output)
+        return await CapturedProcess.start(
+            lambda streams: self.node.start(pod, "main", launch, streams), output
+        )
 
     async def says(
         self, pod: dict[str, Any], script: str, *mounts: Mount, folder: str = "/"
@@ -202,9 +204,9 @@ async def test_a_command_enters_a_container_that_runs(bench: Bench) -> None:
     await up.wait()
     said: list[bytes] = []
 
-    async def enter(script: str) -> Captured:
+    async def enter(script: str) -> CapturedProcess:
         launch = Launch(["sh", "-c", script], {"PATH": PATH}, "/nowhere-else")
-        return await Captured.start(
+        return await CapturedProcess.start(
             lambda streams: bench.node.enter(pod, "main", launch, streams), said.append
         )
 

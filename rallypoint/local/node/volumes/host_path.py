@@ -1,7 +1,7 @@
-"""Volumes of the machine itself: looked at, and made where the manifest asks for that.
+"""hostPath volumes: type checks and creation.
 
-Source: Kubernetes, pkg/volume/hostpath/host_path.go. A path without a type is made as a folder when it is missing, as
-container runtimes do.
+Source: Kubernetes, pkg/volume/hostpath/host_path.go. A missing path without a type becomes a folder, as with
+container runtimes.
 """
 
 import stat
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 _CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
     "Directory": (stat.S_ISDIR, "a directory"),
@@ -23,10 +23,10 @@ _CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {
 
 
 def host_path(volume: str, chosen: Mapping[str, Any]) -> Path:
-    """The place of a hostPath volume, made if it is to be.
+    """Return the path of a hostPath volume; create it if its type says so.
 
     Raises:
-        Unresolved: it is not of its type, or cannot be made.
+        Unresolved: the path has another type or cannot be created.
     """
     path, kind = Path(chosen["path"]), chosen.get("type") or ""
     failed = f'MountVolume.SetUp failed for volume "{volume}" : '

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.devices.allotment import Allotment, shares
+from rallypoint.local.node.devices.manager import DeviceManager, allocation
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c")
 
@@ -22,22 +22,22 @@ def pod(name: str, *containers: dict[str, Any], inits: tuple[dict[str, Any], ...
 
 
 async def test_no_two_pods_have_the_same() -> None:
-    allotment = Allotment(GPUS)
+    allotment = DeviceManager(GPUS)
     first, second = pod("a", container("c", 1)), pod("b", container("c", 2))
-    await allotment.take(first)
-    await allotment.take(second)
+    await allotment.allocate(first)
+    await allotment.allocate(second)
 
     assert (allotment.of(first, "c"), allotment.of(second, "c")) == (GPUS[:1], GPUS[1:])
 
 
 async def test_a_pod_waits_for_what_another_one_gives_back() -> None:
-    allotment = Allotment(GPUS)
+    allotment = DeviceManager(GPUS)
     first, second = pod("a", container("c", 2)), pod("b", container("c", 3))
-    await allotment.take(first)
-    waiting = asyncio.create_task(allotment.take(second))
+    await allotment.allocate(first)
+    waiting = asyncio.create_task(allotment.allocate(second))
     await asyncio.sleep(10)
     assert not waiting.done()
-    allotment.give_back(first)
+    allotment.release(first)
     await waiting
 
     assert allotment.of(second, "c") == GPUS
@@ -45,20 +45,20 @@ async def test_a_pod_waits_for_what_another_one_gives_back() -> None:
 
 
 async def test_what_is_given_back_twice_is_there_once() -> None:
-    allotment = Allotment(GPUS)
+    allotment = DeviceManager(GPUS)
     one = pod("a", container("c", 2))
-    await allotment.take(one)
-    allotment.give_back(one)
-    allotment.give_back(one)
-    await allotment.take(pod("b", container("c", 3)))
+    await allotment.allocate(one)
+    allotment.release(one)
+    allotment.release(one)
+    await allotment.allocate(pod("b", container("c", 3)))
 
     assert allotment.of(pod("b", container("c", 3)), "c") == GPUS
 
 
 async def test_a_pod_that_names_the_node_itself_does_not_wait_for_what_there_is_none_of() -> None:
-    allotment = Allotment((), hides=True)
+    allotment = DeviceManager((), hides=True)
     one = pod("a", container("c", 1))
-    await allotment.take(one)
+    await allotment.allocate(one)
 
     assert allotment.of(one, "c") == ()
 
@@ -85,12 +85,12 @@ async def test_a_pod_that_names_the_node_itself_does_not_wait_for_what_there_is_
     ],
 )
 def test_the_containers_of_a_pod(manifest: dict[str, Any], expected: dict[str, tuple[str, ...]]) -> None:
-    assert shares(manifest, GPUS) == expected
+    assert allocation(manifest, GPUS) == expected
 
 
 async def test_without_gpus_there_is_nothing_to_say() -> None:
     """An empty variable is no absent one: Paddle looks for GPUs when it is there."""
-    allotment = Allotment(())
-    await allotment.take(one := pod("a"))
+    allotment = DeviceManager(())
+    await allotment.allocate(one := pod("a"))
 
     assert allotment.of(one, "c") is None

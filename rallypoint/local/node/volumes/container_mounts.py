@@ -1,4 +1,4 @@
-"""The mounts of a container: which part of which volume, at which path.
+"""The mounts of a container, with subPath and subPathExpr.
 
 Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeMounts; pkg/kubelet/container/helpers.go, ExpandContainerVolumeMounts.
 """
@@ -9,21 +9,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rallypoint.local.node.containers.expansion import expand
-from rallypoint.local.node.volumes.objects import Unresolved
-from rallypoint.local.node.volumes.volumes import Mount, Places
+from rallypoint.local.node.volumes.references import Unresolved
+from rallypoint.local.node.volumes.setup import Mount, Places
 
 
 def mounts(
-    container: Mapping[str, Any], places: Places, values: Mapping[str, str], pinned: Path
+    container: Mapping[str, Any], places: Places, values: Mapping[str, str], copies: Path
 ) -> list[Mount]:
-    """``values`` are the container's variables, which ``subPathExpr`` names; ``pinned`` is a folder for copies.
+    """``values`` are the container's variables, which ``subPathExpr`` names; ``copies`` is a folder for copies.
 
-    A part of a filled volume is copied: it stays what it was when the container began, whatever becomes of the volume.
+    A subpath of a projected volume is copied, because it does not follow later updates.
 
     Raises:
-        Unresolved: a part cannot be had.
+        Unresolved: a subpath cannot be prepared.
     """
-    shutil.rmtree(pinned, ignore_errors=True)
+    shutil.rmtree(copies, ignore_errors=True)
     found: list[Mount] = []
     for number, mount in enumerate(container.get("volumeMounts") or ()):
         volume = places[mount["name"]]
@@ -31,8 +31,8 @@ def mounts(
         place, within = volume.path / inside, volume.path
         if inside and not volume.in_memory:
             _make(container, mount, volume.path, place)
-        if inside and volume.is_filled:
-            place = within = _copied(place, pinned / str(number))
+        if inside and volume.is_projected:
+            place = within = _copied(place, copies / str(number))
         read_only = bool(mount.get("readOnly")) or volume.read_only
         found.append(Mount(mount["name"], mount["mountPath"], place, read_only, within))
     return found
@@ -44,21 +44,21 @@ def _inside(container: Mapping[str, Any], mount: Mapping[str, Any], values: Mapp
         try:
             path = expand(written, values, strict=True)
         except KeyError as error:
-            why = f'missing value for "{error.args[0]}"'
-            raise Unresolved(f"failed to expand subPath for {_about(container, mount)}: {why}") from error
+            reason = f'missing value for "{error.args[0]}"'
+            raise Unresolved(f"failed to expand subPath for {_about(container, mount)}: {reason}") from error
     if path.startswith("/") or ".." in PurePosixPath(path).parts:
         raise Unresolved(f"subPath {path} of {_about(container, mount)} leaves its volume")
     return path
 
 
 def _make(container: Mapping[str, Any], mount: Mapping[str, Any], volume: Path, place: Path) -> None:
-    """Make a folder where nothing is; nothing may lead out of the volume."""
+    """Create the folder if it is missing; refuse a path outside of the volume."""
     try:
         if place.resolve().is_relative_to(volume.resolve()):
             if not place.exists():
                 place.mkdir(parents=True)
             return
-    except (OSError, RuntimeError):  # RuntimeError: links that lead to each other.
+    except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links.
         pass
     raise Unresolved(f"failed to prepare subPath for {_about(container, mount)}")
 

@@ -40,8 +40,8 @@ def container_of(pod: Manifest, name: str) -> str:
         ValueError: none is, in the API server's words.
     """
     spec = pod["spec"]
-    inits = [one["name"] for one in spec.get("initContainers") or ()]
-    mains = [one["name"] for one in spec["containers"]]
+    inits = [container["name"] for container in spec.get("initContainers") or ()]
+    mains = [container["name"] for container in spec["containers"]]
     pod_name = pod["metadata"]["name"]
     if name and name not in (*mains, *inits):
         raise ValueError(f"container {name} is not valid for pod {pod_name}")

@@ -18,8 +18,8 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.streams.ends import Ends
-from rallypoint.local.node.streams.podlog import container_of, flag
+from rallypoint.local.node.streams.log_endpoint import container_of, flag
+from rallypoint.local.node.streams.stdio import Stdio
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 """The newer one can say that standard input is at its end."""
@@ -53,76 +53,76 @@ async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> 
     socket = web.WebSocketResponse(protocols=PROTOCOLS, heartbeat=PING_SECONDS)
     if not socket.can_prepare(request):
         raise errors.bad_request("Upgrade request required")
-    ends = Ends(terminal=flag(query, "tty"))
+    stdio = Stdio(terminal=flag(query, "tty"))
     try:
         try:
-            process = await enter(pod, container, command, ends.its)
+            process = await enter(pod, container, command, stdio.process_streams)
         except NotRunning as error:
             raise StatusError(404, "NotFound", f'container not found ("{container}")') from error
         except CannotStart as error:
             await socket.prepare(request)
-            await _end(socket, _internal(f"error executing command in container: {error}"))
+            await _close(socket, _internal(f"error executing command in container: {error}"))
             return socket
-        ends.begun()
+        stdio.close_process_ends()
         wanted = {name: flag(query, name) for name in ("stdin", "stdout", "stderr")}
         await socket.prepare(request)
-        await _talk(socket, process, ends, wanted)
+        await _stream(socket, process, stdio, wanted)
     finally:
-        ends.close()
+        stdio.close()
     return socket
 
 
-async def _talk(
-    socket: web.WebSocketResponse, process: Process, ends: Ends, wanted: Mapping[str, bool]
+async def _stream(
+    socket: web.WebSocketResponse, process: Process, stdio: Stdio, wanted: Mapping[str, bool]
 ) -> None:
     """Until the process ends, or the client goes away, which ends the process."""
     outputs = [
-        asyncio.create_task(_pass_on(socket, ends, number, wanted=wanted[name]))
+        asyncio.create_task(_forward_output(socket, stdio, number, wanted=wanted[name]))
         for number, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
     ]
-    heard = asyncio.create_task(_listen(socket, ends, wanted=wanted["stdin"]))
+    receiving = asyncio.create_task(_receive(socket, stdio, wanted=wanted["stdin"]))
     ended = asyncio.create_task(process.wait())
     try:
-        await asyncio.wait((heard, ended), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((receiving, ended), return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             await asyncio.wait(outputs, timeout=DRAIN_SECONDS)
-            await _end(socket, _status(ended.result()))
+            await _close(socket, _status(ended.result()))
     finally:
-        for task in (heard, ended, *outputs):
+        for task in (receiving, ended, *outputs):
             task.cancel()
-        await asyncio.gather(heard, ended, *outputs, return_exceptions=True)
+        await asyncio.gather(receiving, ended, *outputs, return_exceptions=True)
 
 
-async def _pass_on(socket: web.WebSocketResponse, ends: Ends, number: int, *, wanted: bool) -> None:
-    async for data in ends.output(number):
+async def _forward_output(socket: web.WebSocketResponse, stdio: Stdio, number: int, *, wanted: bool) -> None:
+    async for data in stdio.output(number):
         if wanted and not socket.closed:
             await socket.send_bytes(bytes((number,)) + data)
 
 
-async def _listen(socket: web.WebSocketResponse, ends: Ends, *, wanted: bool) -> None:
+async def _receive(socket: web.WebSocketResponse, stdio: Stdio, *, wanted: bool) -> None:
     """Returns when the client has gone. An answer that is not listened to would miss that it has."""
     if not wanted:
-        await ends.end_input()
+        await stdio.end_input()
     async for message in socket:
-        channel, data = _parts(message)
+        channel, data = _split_message(message)
         if channel == STDIN and wanted:
-            await ends.write(data)
+            await stdio.write(data)
         elif channel == RESIZE:
             with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
                 size = orjson.loads(data)
-                ends.resize(size["Width"], size["Height"])
+                stdio.resize(size["Width"], size["Height"])
         elif channel == CLOSE and data == bytes((STDIN,)):
-            await ends.end_input()
+            await stdio.end_input()
 
 
-def _parts(message: WSMessage) -> tuple[int, bytes]:
+def _split_message(message: WSMessage) -> tuple[int, bytes]:
     data: Any = message.data
     if message.type is WSMsgType.TEXT:
         data = str(data).encode()
     return (data[0], data[1:]) if data else (STDIN, b"")
 
 
-async def _end(socket: web.WebSocketResponse, status: Json) -> None:
+async def _close(socket: web.WebSocketResponse, status: Json) -> None:
     if not socket.closed:
         with contextlib.suppress(ConnectionError):
             await socket.send_bytes(bytes((ERROR,)) + orjson.dumps(status))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.volumes import volumes
-from rallypoint.local.node.volumes.downward import Place
-from rallypoint.local.node.volumes.objects import Reference, Unresolved
-from rallypoint.local.node.volumes.payload import Given
-from rallypoint.local.node.volumes.volumes import Volume
+from rallypoint.local.node.volumes import setup
+from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.projected import ProjectionSources
+from rallypoint.local.node.volumes.references import Reference, Unresolved
+from rallypoint.local.node.volumes.setup import Volume
 
 CONTENTS: Mapping[Reference, Mapping[str, bytes] | None] = {
     Reference("configmap", "c"): {"a.txt": b"job-master-0", "b.bin": b"\xff"},
@@ -29,8 +29,8 @@ def pod(*given: dict[str, Any], **meta: Any) -> dict[str, Any]:
     return {"metadata": meta, "spec": {"containers": [main], "volumes": list(given)}}
 
 
-def given(manifest: dict[str, Any], contents: Mapping[Reference, Any] = CONTENTS) -> Given:
-    return Given(
+def given(manifest: dict[str, Any], contents: Mapping[Reference, Any] = CONTENTS) -> ProjectionSources:
+    return ProjectionSources(
         manifest,
         PLACE,
         contents,
@@ -41,7 +41,7 @@ def given(manifest: dict[str, Any], contents: Mapping[Reference, Any] = CONTENTS
 
 def made(folder: Path, *wanted: dict[str, Any]) -> dict[str, Volume]:
     manifest = pod(*wanted)
-    return volumes.make(manifest, folder, given(manifest), {})
+    return setup.make(manifest, folder, given(manifest), {})
 
 
 def read(place: Path) -> dict[str, str]:
@@ -110,21 +110,21 @@ def test_a_projected_volume_has_the_files_of_all_its_sources(tmp_path: Path) -> 
 def test_what_fills_a_volume_is_followed(tmp_path: Path) -> None:
     """All files at once: the folder that they are in is another one, and what is gone is gone."""
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
-    place = volumes.make(manifest, tmp_path, given(manifest), {})["c"].path
+    place = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
     before = (place / "..data").resolve()
     now = {Reference("configmap", "c"): {"a.txt": b"new", "sub": b"more"}}
 
-    assert volumes.refill(manifest, tmp_path, given(manifest, now))
+    assert setup.refresh(manifest, tmp_path, given(manifest, now))
     assert read(place) == {"a.txt": "new", "sub": "more"}
     assert not before.exists()
-    assert not volumes.refill(manifest, tmp_path, given(manifest, now))
+    assert not setup.refresh(manifest, tmp_path, given(manifest, now))
 
 
 def test_a_reader_never_finds_half_of_a_change(tmp_path: Path) -> None:
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
-    place = volumes.make(manifest, tmp_path, given(manifest), {})["c"].path
+    place = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
     before = (place / "..data").resolve()
-    volumes.refill(manifest, tmp_path, given(manifest, {Reference("configmap", "c"): {"a.txt": b"new"}}))
+    setup.refresh(manifest, tmp_path, given(manifest, {Reference("configmap", "c"): {"a.txt": b"new"}}))
 
     assert (place / "..data").is_symlink()
     assert (place / "a.txt").read_text() == "new"
@@ -133,10 +133,10 @@ def test_a_reader_never_finds_half_of_a_change(tmp_path: Path) -> None:
 
 def test_labels_are_followed(tmp_path: Path) -> None:
     manifest = pod({"name": "d", "downwardAPI": DOWNWARD})
-    place = volumes.make(manifest, tmp_path, given(manifest), {})["d"].path
+    place = setup.make(manifest, tmp_path, given(manifest), {})["d"].path
     now = pod({"name": "d", "downwardAPI": DOWNWARD}, labels={"b": "3"})
 
-    assert volumes.refill(now, tmp_path, given(now))
+    assert setup.refresh(now, tmp_path, given(now))
     assert read(place) == {"labels": 'b="3"', "one": "3", "cpu": "1500"}
 
 
@@ -263,20 +263,20 @@ def test_what_local_mode_does_not_have_is_refused_by_name(
     volume: dict[str, Any], container: dict[str, Any], words: str
 ) -> None:
     manifest = {"spec": {"containers": [{"name": "main", **container}], "volumes": [{"name": "v", **volume}]}}
-    reason = volumes.unknown(manifest)
+    reason = setup.unsupported(manifest)
 
     assert words in reason
     assert bool(words) == bool(reason)
 
 
 def test_a_folder_that_nobody_may_enter_is_removed(tmp_path: Path) -> None:
-    from rallypoint.local.node.volumes.clearing import clear
+    from rallypoint.local.node.volumes.removal import remove_tree
 
     deep = tmp_path / "pod" / "closed" / "deep"
     deep.mkdir(parents=True)
     (deep / "file").touch()
     deep.chmod(0)
     deep.parent.chmod(0)
-    clear(tmp_path / "pod")
+    remove_tree(tmp_path / "pod")
 
     assert not (tmp_path / "pod").exists()

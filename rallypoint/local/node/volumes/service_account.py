@@ -1,4 +1,4 @@
-"""How a pod reaches the API server: the files of its service account and the variables of the ``kubernetes`` Service.
+"""Access of pods to the API server: the service account volume and the variables of the ``kubernetes`` Service.
 
 Source: Kubernetes, plugin/pkg/admission/serviceaccount/admission.go. Differs: the token lasts as long as the pod.
 """
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.containers import servicelinks
-from rallypoint.local.node.volumes.objects import Reference
+from rallypoint.local.node.containers import service_links
+from rallypoint.local.node.volumes.references import Reference
 
 ROOT_CA = Reference("configmap", "kube-root-ca.crt")
-"""What every namespace of a cluster has, and what is made up here where it is missing."""
+"""The ConfigMap with the CA certificate, which the node generates where it is missing."""
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME = "kube-api-access"
 PORT = 443
@@ -20,15 +20,15 @@ NAMES = ("kubernetes.default.svc.cluster.local", "kubernetes.default.svc", "kube
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """The API server as pods are told of it."""
+class ApiServerAccess:
+    """The address, CA and tokens for pods."""
 
     token: Callable[[Mapping[str, Any], str], str] = field(repr=False)
-    """The token of a pod for an audience; an empty one is the API server."""
+    """Returns the token of a pod for an audience; an empty audience is the API server."""
     authority: bytes
-    """What vouches for the server (PEM)."""
+    """The CA certificate of the server (PEM)."""
     address: str
-    """Where it listens in the network of the pods, at ``PORT``; empty where they have none of their own."""
+    """Its address in the pod network, at ``PORT``; empty if pods have no network of their own."""
 
     def is_given(self, pod: Manifest) -> bool:
         return bool(self.address) and pod["spec"].get("automountServiceAccountToken") is not False
@@ -38,11 +38,11 @@ class Access:
             return {}
         ports = [{"name": "https", "port": PORT, "protocol": "TCP"}]
         spec = {"clusterIP": self.address, "ports": ports}
-        return servicelinks.variables({"metadata": {"name": "kubernetes"}, "spec": spec})
+        return service_links.variables({"metadata": {"name": "kubernetes"}, "spec": spec})
 
 
 def with_volume(pod: Manifest) -> dict[str, Any]:
-    """The pod with the volume that tells it of the API server."""
+    """Return the pod with the service account volume."""
     spec = pod["spec"]
     sources = [
         {"serviceAccountToken": {"path": "token"}},
@@ -54,7 +54,7 @@ def with_volume(pod: Manifest) -> dict[str, Any]:
 
 
 def with_mount(container: Mapping[str, Any]) -> dict[str, Any]:
-    """The container with that volume at its place, unless it has something of its own there."""
+    """Return the container with the mount of that volume, unless it mounts another one there."""
     mounts = container.get("volumeMounts") or ()
     if any(mount["mountPath"].rstrip("/") == PATH for mount in mounts):
         return dict(container)

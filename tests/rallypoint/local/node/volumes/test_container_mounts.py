@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.volumes.objects import Unresolved
-from rallypoint.local.node.volumes.subpath import mounts
-from rallypoint.local.node.volumes.volumes import Mount, Volume
+from rallypoint.local.node.volumes.container_mounts import mounts
+from rallypoint.local.node.volumes.references import Unresolved
+from rallypoint.local.node.volumes.setup import Mount, Volume
 
 
 def mounted(volume: Volume, pinned: Path, **mount: Any) -> Mount:
@@ -65,7 +65,7 @@ def test_a_part_of_a_filled_volume_stays_what_it_was(tmp_path: Path) -> None:
     (volume / "dir").mkdir(parents=True)
     (volume / "dir" / "file").write_text("old")
     (volume / "dir" / "file").chmod(0o440)
-    filled = Volume(volume, is_filled=True)
+    filled = Volume(volume, is_projected=True)
     file = mounted(filled, tmp_path / "pin", subPath="dir/file").place
     folder = mounted(filled, tmp_path / "other", subPath="dir").place
     (volume / "dir" / "file").unlink()

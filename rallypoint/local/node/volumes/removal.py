@@ -8,10 +8,10 @@ from pathlib import Path
 ALL = 0o700
 
 
-def clear(folder: Path) -> None:
-    """Remove ``folder`` and what is in it. Folders that nobody may enter are opened first.
+def remove_tree(folder: Path) -> None:
+    """Remove a folder tree. Make inaccessible folders in it accessible first.
 
-    Programs make some, and an overlay has one of its own; without root they would stay.
+    Programs create such folders, and so does an overlay mount; without root they could not be removed.
     """
     for place, folders, _ in os.walk(folder):
         for name in folders:

@@ -19,71 +19,75 @@ END_OF_INPUT = b"\x04"
 """How a terminal is told."""
 
 
-class _Flow(asyncio.BaseProtocol):
+class _FlowControl(asyncio.BaseProtocol):
     """Knows whether what is written is taken."""
 
     def __init__(self) -> None:
-        self.free = asyncio.Event()
-        self.free.set()
+        self.writable = asyncio.Event()
+        self.writable.set()
 
     @override
     def pause_writing(self) -> None:
-        self.free.clear()
+        self.writable.clear()
 
     @override
     def resume_writing(self) -> None:
-        self.free.set()
+        self.writable.set()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self.free.set()
+        self.writable.set()
 
 
-class Ends:
-    """``its`` are for the process, which has begun when ``begun`` is called; from then on the streams end with it."""
+class Stdio:
+    """``process_streams`` are for the process, which has begun when ``close_process_ends`` is called; from then on the streams end with it."""
 
     def __init__(self, *, terminal: bool) -> None:
         if terminal:
-            ours, theirs = pty.openpty()
-            self.its = Streams(theirs, theirs, theirs, terminal=True)
-            self._ours = [os.dup(ours), ours]
+            node_end, process_end = pty.openpty()
+            self.process_streams = Streams(process_end, process_end, process_end, terminal=True)
+            self._node_ends = [os.dup(node_end), node_end]
         else:
             (stdin, to), (out, stdout), (err, stderr) = (os.pipe() for _ in range(3))
-            self.its = Streams(stdin, stdout, stderr)
-            self._ours = [to, out, err]
-        self._theirs = {self.its.stdin, self.its.stdout, self.its.stderr}
-        self._flow = _Flow()
+            self.process_streams = Streams(stdin, stdout, stderr)
+            self._node_ends = [to, out, err]
+        self._process_ends = {
+            self.process_streams.stdin,
+            self.process_streams.stdout,
+            self.process_streams.stderr,
+        }
+        self._flow = _FlowControl()
         self._writer: asyncio.WriteTransport | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self._used: set[int] = set()
 
-    def begun(self) -> None:
-        while self._theirs:
-            os.close(self._theirs.pop())
+    def close_process_ends(self) -> None:
+        while self._process_ends:
+            os.close(self._process_ends.pop())
 
     async def write(self, data: bytes) -> None:
         """To its standard input; waits while it does not read. Lost when it has closed it."""
         if self._writer is None:
-            loop, pipe = asyncio.get_running_loop(), Pipe(self._take(0))
+            loop, pipe = asyncio.get_running_loop(), Pipe(self._transfer(0))
             self._writer, _ = await loop.connect_write_pipe(lambda: self._flow, pipe)
             self._transports.append(self._writer)
-        await self._flow.free.wait()
+        await self._flow.writable.wait()
         if data and not self._writer.is_closing():
             self._writer.write(data)
 
     async def end_input(self) -> None:
         """Its standard input is at its end."""
-        await self.write(END_OF_INPUT if self.its.terminal else b"")
-        if not self.its.terminal and self._writer is not None:
+        await self.write(END_OF_INPUT if self.process_streams.terminal else b"")
+        if not self.process_streams.terminal and self._writer is not None:
             self._writer.close()
 
     async def output(self, number: int) -> AsyncIterator[bytes]:
         """What it writes to its standard output (1) or error (2), until it is closed. A terminal has only the first."""
-        if number >= len(self._ours):
+        if number >= len(self._node_ends):
             return
         reader = asyncio.StreamReader(limit=CHUNK_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), Pipe(self._take(number))
+            lambda: asyncio.StreamReaderProtocol(reader), Pipe(self._transfer(number))
         )
         self._transports.append(transport)
         with contextlib.suppress(OSError):  # how a terminal says that nobody has it open any more
@@ -91,18 +95,18 @@ class Ends:
                 yield data
 
     def resize(self, columns: int, rows: int) -> None:
-        if self.its.terminal and 1 in self._used:
-            fcntl.ioctl(self._ours[1], termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if self.process_streams.terminal and 1 in self._used:
+            fcntl.ioctl(self._node_ends[1], termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def close(self) -> None:
-        self.begun()
+        self.close_process_ends()
         for transport in self._transports:
             transport.close()
-        for number, descriptor in enumerate(self._ours):
+        for number, descriptor in enumerate(self._node_ends):
             if number not in self._used:
                 os.close(descriptor)
 
-    def _take(self, number: int) -> int:
+    def _transfer(self, number: int) -> int:
         """A descriptor that its transport closes from now on."""
         self._used.add(number)
-        return self._ours[number]
+        return self._node_ends[number]

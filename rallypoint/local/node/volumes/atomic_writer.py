@@ -1,6 +1,6 @@
-"""Files that change all at once: readers find either the ones before or the ones after, as in a kubelet's volumes.
+"""Atomic updates of the files of a volume: readers see either all old files or all new files.
 
-The visible names are links into ``..data``, a link to a folder of this moment, which is replaced by renaming.
+The visible names are symbolic links into ``..data``, a symbolic link to the current folder, which a rename replaces.
 
 Source: Kubernetes, pkg/volume/util/atomic_writer.go.
 """
@@ -9,25 +9,25 @@ import secrets
 import shutil
 from pathlib import Path
 
-from rallypoint.local.node.volumes.payload import Files
+from rallypoint.local.node.volumes.projected import Files
 
 DATA = "..data"
 
 
 def write(folder: Path, files: Files) -> bool:
-    """Have ``folder`` hold exactly ``files``; whether anything had to be changed."""
+    """Make ``folder`` hold exactly ``files``; return whether anything changed."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / DATA
     before = data.readlink() if data.is_symlink() else None
-    if before is not None and _holds(folder / before, files):
+    if before is not None and _is_up_to_date(folder / before, files):
         return False
     now = folder / f"..{secrets.token_hex(6)}"
-    _fill(now, files)
+    _write_files(now, files)
     visible = {path.partition("/")[0] for path in files}
-    draft = folder / "..data_tmp"
-    draft.unlink(missing_ok=True)
-    draft.symlink_to(now.name)
-    draft.rename(data)
+    temporary = folder / "..data_tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(now.name)
+    temporary.rename(data)
     for name in visible:
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(f"{DATA}/{name}")
@@ -39,7 +39,7 @@ def write(folder: Path, files: Files) -> bool:
     return True
 
 
-def _fill(folder: Path, files: Files) -> None:
+def _write_files(folder: Path, files: Files) -> None:
     folder.mkdir()
     for path, file in files.items():
         place = folder / path
@@ -48,10 +48,10 @@ def _fill(folder: Path, files: Files) -> None:
         place.chmod(file.mode)
 
 
-def _holds(folder: Path, files: Files) -> bool:
-    there = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return there.keys() == {str(Path(path)) for path in files} and all(
-        there[str(Path(path))].stat().st_mode & 0o7777 == file.mode
-        and there[str(Path(path))].read_bytes() == file.data
+def _is_up_to_date(folder: Path, files: Files) -> bool:
+    existing = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return existing.keys() == {str(Path(path)) for path in files} and all(
+        existing[str(Path(path))].stat().st_mode & 0o7777 == file.mode
+        and existing[str(Path(path))].read_bytes() == file.data
         for path, file in files.items()
     )

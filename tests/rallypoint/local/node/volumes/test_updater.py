@@ -10,7 +10,7 @@ import pytest
 
 from api.meta import PODS
 from rallypoint.local.node.sandbox.choice import Wanted
-from rallypoint.local.node.volumes.following import CONFIG_MAPS, SECRETS
+from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
 from rallypoint.testing.bench import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.containers.servicelinks import service_links
+from rallypoint.local.node.containers.service_links import service_links
 
 PORTS = [{"port": 80, "name": "http"}, {"port": 53, "name": "dns-udp", "protocol": "UDP"}]
 

@@ -1,4 +1,4 @@
-"""What pods take from ConfigMaps and Secrets: which objects they name, and what those hold. Pure."""
+"""References of pods to ConfigMaps and Secrets, and the data of these objects. Pure."""
 
 import base64
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ KINDS = {"configMap": "configmap", "secret": "secret"}
 
 
 class Unresolved(Exception):
-    """Something that a container needs is not there (yet). The text is what a kubelet says in its waiting message."""
+    """A container needs something that does not exist (yet). The text is the kubelet's waiting message."""
 
     reason = "CreateContainerConfigError"
 
 
-class Uncreated(Unresolved):
-    """Everything is there, and the container can still not be made of it."""
+class CannotCreateContainer(Unresolved):
+    """Everything exists, but the container cannot be created."""
 
     reason = "CreateContainerError"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A ConfigMap or a Secret that a pod takes values or files from."""
+    """A reference to a ConfigMap or a Secret."""
 
     kind: str
     """``configmap`` or ``secret``."""
@@ -31,11 +31,11 @@ class Reference:
 
 
 Contents: TypeAlias = Mapping[Reference, Mapping[str, bytes] | None]
-"""What each object holds; None where it does not exist."""
+"""The data of each object; None if it does not exist."""
 
 
 def decoded(reference: Reference, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """The keys of an object and what they hold."""
+    """Return the decoded data of an object."""
     if reference.kind == "secret":
         return {key: base64.b64decode(value) for key, value in (manifest.get("data") or {}).items()}
     plain = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}

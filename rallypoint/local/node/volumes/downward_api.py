@@ -1,4 +1,4 @@
-"""What a pod may be told of itself: the downward API, for variables and for files. Pure.
+"""The downward API, for variables and for files. Pure.
 
 Source: Kubernetes, pkg/fieldpath/fieldpath.go, pkg/api/v1/resource/helpers.go, pkg/kubelet/kubelet_pods.go.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from api import quantity
 from rallypoint.local.manifest import containers
-from rallypoint.local.node.volumes.objects import Unresolved
+from rallypoint.local.node.volumes.references import Unresolved
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]\Z")
 _ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"} | {
@@ -22,7 +22,7 @@ _ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod runs: what only the node can tell."""
+    """The fields of a pod that come from its node."""
 
     node: str
     host_ip: str
@@ -34,7 +34,7 @@ def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
     """The value of a ``fieldRef``.
 
     Raises:
-        Unresolved: pods have no such field to give.
+        Unresolved: the downward API has no such field.
     """
     meta, spec = pod["metadata"], pod["spec"]
     if match := _SUBSCRIPT.match(path):
@@ -58,33 +58,33 @@ def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
 
 
 def resource(
-    pod: Mapping[str, Any], container: Mapping[str, Any], place: Place, chosen: Mapping[str, Any]
+    pod: Mapping[str, Any], container: Mapping[str, Any], place: Place, selector: Mapping[str, Any]
 ) -> str:
-    """The value of a ``resourceFieldRef``; a limit that is not set is what the node has.
+    """The value of a ``resourceFieldRef``; an unset limit is the node's allocatable amount.
 
     Raises:
-        Unresolved: another container is named that does not exist, or the resource is of no known form.
+        Unresolved: the container does not exist, or the resource is unsupported.
     """
-    if other := chosen.get("containerName"):
+    if other := selector.get("containerName"):
         named = next((c for c in containers(pod) if c["name"] == other), None)
         if named is None:
             raise Unresolved(f"container {other} not found")
         container = named
-    side, _, name = str(chosen["resource"]).partition(".")
+    side, _, name = str(selector["resource"]).partition(".")
     resources = container.get("resources") or {}
     amount = (resources.get(side) or {}).get(name)
     if side not in ("limits", "requests") or not name:
-        raise Unresolved(f"unsupported container resource: {chosen['resource']}")
+        raise Unresolved(f"unsupported container resource: {selector['resource']}")
     if amount is None and side == "requests":
         amount = (resources.get("limits") or {}).get(name)
-    nothing = place.allocatable.get(name, Fraction(0)) if side == "limits" else Fraction(0)
-    given = nothing if amount is None else quantity.parse(amount)
-    divisor = quantity.parse(chosen.get("divisor") or "1")
+    default = place.allocatable.get(name, Fraction(0)) if side == "limits" else Fraction(0)
+    given = default if amount is None else quantity.parse(amount)
+    divisor = quantity.parse(selector.get("divisor") or "1")
     return str(quantity.times(given, divisor or Fraction(1)))
 
 
 def _lines(pairs: Mapping[str, str] | None) -> str:
-    """Labels or annotations as a file has them: ``key="value"``, in order, the value quoted as Go's ``%q`` does."""
+    """Format labels or annotations as sorted lines ``key="value"``, quoted as by Go's ``%q``."""
     return "\n".join(f'{key}="{_escaped(value)}"' for key, value in sorted((pairs or {}).items()))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from api.meta import Resource
 from rallypoint.local.node.sandbox.choice import Wanted
-from rallypoint.local.node.volumes.access import PATH, Access, with_mount
+from rallypoint.local.node.volumes.service_account import PATH, ApiServerAccess, with_mount
 from rallypoint.testing.bench import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)
@@ -104,9 +104,9 @@ def test_what_a_container_has_at_that_place_stays() -> None:
 
 
 def test_variables_are_those_of_the_service() -> None:
-    told = Access(lambda pod, audience: "", b"", "10.244.0.1").variables()
+    told = ApiServerAccess(lambda pod, audience: "", b"", "10.244.0.1").variables()
 
     assert told["KUBERNETES_SERVICE_HOST"] == "10.244.0.1"
     assert told["KUBERNETES_SERVICE_PORT"] == told["KUBERNETES_SERVICE_PORT_HTTPS"] == "443"
     assert told["KUBERNETES_PORT"] == "tcp://10.244.0.1:443"
-    assert Access(lambda pod, audience: "", b"", "").variables() == {}
+    assert ApiServerAccess(lambda pod, audience: "", b"", "").variables() == {}

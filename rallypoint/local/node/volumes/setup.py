@@ -1,6 +1,6 @@
-"""The volumes of a pod, made in a folder of its own. Where a process sees them belongs to ``isolation``.
+"""Sets up the volumes of a pod in a folder of its own; the isolation mounts them.
 
-What is in those that objects fill is ``payload``'s matter; the places of claims are given by ``storage``.
+``projected`` builds the files of projected volumes; ``storage`` provides the paths of claims.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from rallypoint.local.manifest import containers
-from rallypoint.local.node.volumes import atomic, payload
-from rallypoint.local.node.volumes.hostpath import host_path
-from rallypoint.local.node.volumes.objects import Reference
-from rallypoint.local.node.volumes.payload import Given
+from rallypoint.local.node.volumes import atomic_writer, projected
+from rallypoint.local.node.volumes.host_path import host_path
+from rallypoint.local.node.volumes.projected import ProjectionSources
+from rallypoint.local.node.volumes.references import Reference
 
 CLAIMED = ("persistentVolumeClaim", "ephemeral")
-KNOWN = ("emptyDir", "hostPath", *payload.FILLED, *CLAIMED)
+KNOWN = ("emptyDir", "hostPath", *projected.PROJECTED_KINDS, *CLAIMED)
 PROJECTED = ("configMap", "secret", "downwardAPI", "serviceAccountToken")
 MEDIA = ("", "Memory")
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Where a volume is, and what it is like."""
+    """The path and the properties of a volume."""
 
     path: Path
     read_only: bool = False
-    is_filled: bool = False
+    is_projected: bool = False
     in_memory: bool = False
-    """Its files are in memory where the isolation has a file system for that; then nobody outside sees them."""
+    """On a tmpfs if the isolation has one; then its files are invisible outside of the pod."""
 
 
 Places: TypeAlias = Mapping[str, Volume]
@@ -41,24 +41,24 @@ class Mount:
 
     volume: str
     path: str
-    """Where the manifest wants it."""
+    """The mount path of the manifest."""
     place: Path
-    """Where it is."""
+    """The path on this machine."""
     read_only: bool = False
     within: Path | None = None
-    """The volume that ``place`` must not leave, whatever links are in it."""
+    """``place`` must resolve to a path inside this volume."""
 
 
 def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
     for volume in pod["spec"].get("volumes") or ():
-        yield from payload.references(volume)
+        yield from projected.references(volume)
 
 
-def unknown(pod: Mapping[str, Any]) -> str:
-    """Why a volume of this pod cannot be had here; empty when all can."""
+def unsupported(pod: Mapping[str, Any]) -> str:
+    """Return why a volume of this pod is unsupported; empty if all are supported."""
     volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
     for volume in volumes.values():
-        if kind := _unknown_kind(volume):
+        if kind := _unsupported_kind(volume):
             return f'volume "{volume["name"]}" is a {kind}, which local mode does not provide'
     for container in containers(pod):
         if devices := container.get("volumeDevices"):
@@ -76,7 +76,7 @@ def unknown(pod: Mapping[str, Any]) -> str:
     return ""
 
 
-def _unknown_kind(volume: Mapping[str, Any]) -> str:
+def _unsupported_kind(volume: Mapping[str, Any]) -> str:
     kind = next((key for key in volume if key != "name"), "emptyDir")
     if kind not in KNOWN:
         return kind
@@ -87,34 +87,38 @@ def _unknown_kind(volume: Mapping[str, Any]) -> str:
     return next((f"projected {key}" for source in sources for key in source if key not in PROJECTED), "")
 
 
-def make(pod: Mapping[str, Any], folder: Path, given: Given, claimed: Places) -> dict[str, Volume]:
-    """Make the pod's volumes below ``folder``; ``claimed`` are those of claims.
+def make(
+    pod: Mapping[str, Any], folder: Path, sources: ProjectionSources, claimed: Places
+) -> dict[str, Volume]:
+    """Create the pod's volumes in ``folder``; ``claimed`` are those of claims.
 
     Raises:
-        Unresolved: a ConfigMap, a Secret or one of its keys does not exist, or a host path is not as it should be.
+        Unresolved: a required object or key does not exist, or a host path fails its type check.
     """
     return {
-        volume["name"]: claimed.get(volume["name"]) or _make(volume, folder / volume["name"], given)
+        volume["name"]: claimed.get(volume["name"]) or _make(volume, folder / volume["name"], sources)
         for volume in pod["spec"].get("volumes") or ()
     }
 
 
-def refill(pod: Mapping[str, Any], folder: Path, given: Given) -> bool:
-    """Bring what is in filled volumes up to date; whether anything has changed.
+def refresh(pod: Mapping[str, Any], folder: Path, sources: ProjectionSources) -> bool:
+    """Update projected volumes; return whether anything changed.
 
     Raises:
-        Unresolved: something that they need does not exist any more; what follows in the pod is left as it was.
+        Unresolved: a required object no longer exists; later volumes of the pod are not updated.
     """
-    filled = [volume for volume in pod["spec"].get("volumes") or () if payload.is_filled(volume)]
-    changed = [atomic.write(folder / one["name"], payload.files(one, given)) for one in filled]
+    filled = [volume for volume in pod["spec"].get("volumes") or () if projected.is_projected(volume)]
+    changed = [
+        atomic_writer.write(folder / volume["name"], projected.files(volume, sources)) for volume in filled
+    ]
     return any(changed)
 
 
-def _make(volume: Mapping[str, Any], folder: Path, given: Given) -> Volume:
+def _make(volume: Mapping[str, Any], folder: Path, sources: ProjectionSources) -> Volume:
     if chosen := volume.get("hostPath"):
         return Volume(host_path(volume["name"], chosen))
-    if payload.is_filled(volume):
-        atomic.write(folder, payload.files(volume, given))
-        return Volume(folder, read_only=True, is_filled=True)
+    if projected.is_projected(volume):
+        atomic_writer.write(folder, projected.files(volume, sources))
+        return Volume(folder, read_only=True, is_projected=True)
     folder.mkdir(parents=True, exist_ok=True)
     return Volume(folder, in_memory=(volume.get("emptyDir") or {}).get("medium") == "Memory")
