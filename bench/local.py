@@ -19,7 +19,7 @@ from rich.table import Table
 from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
 from bench.figures import spread
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.up import COMMAND, Up, up
 from rallypoint.testing.wire import Step, Wire
 
@@ -49,7 +49,7 @@ def add_parser(
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--pods", type=int, default=4, help="of each job; default 4")
     parser.add_argument("--runs", type=int, default=3, help="of each form; default 3")
-    parser.add_argument("--isolation", choices=get_args(Wanted), default="auto")
+    parser.add_argument("--isolation", choices=get_args(IsolationMode), default="auto")
     parser.add_argument("--no-record", action="store_true", help="only show the figures")
     parser.set_defaults(execute=execute)
 

@@ -14,7 +14,7 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.telemetry import logs
 from rallypoint.cli.here import SETTINGS, end_by_signal, run_folder
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import site
 
 
@@ -46,7 +46,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def add_isolation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation",
-        choices=get_args(Wanted),
+        choices=get_args(IsolationMode),
         default="auto",
         help="what separates the pods of this machine",
     )

@@ -24,8 +24,8 @@ from rallypoint.local.apiserver.apimachinery import names
 from rallypoint.local.node.containers.images import BadImage, Image, Images, named
 from rallypoint.local.node.devices.gpus import NoSuchGpu
 from rallypoint.local.node.network.addresses import NoAddresses
-from rallypoint.local.node.sandbox.choice import Wanted
 from rallypoint.local.node.sandbox.client import NoNamespaces
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import Door, Offer, Site, site
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
@@ -37,7 +37,7 @@ CANNOT_BEGIN = (NoAddresses, NoNamespaces, NoSuchGpu)
 def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation",
-        choices=get_args(Wanted),
+        choices=get_args(IsolationMode),
         default="auto",
         help="what separates pods: Linux namespaces, or nothing but addresses on loopback "
         "(default: auto, namespaces where they can be had)",

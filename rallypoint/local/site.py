@@ -20,9 +20,9 @@ from rallypoint.local.node.devices.gpus import CUDA, list_gpus, nvml, usable
 from rallypoint.local.node.machine import Machine, this_machine
 from rallypoint.local.node.network.addresses import PRIVATE, Addresses
 from rallypoint.local.node.node import Node
-from rallypoint.local.node.sandbox.choice import Chosen, Wanted, choose
 from rallypoint.local.node.sandbox.isolation import Isolation
-from rallypoint.local.node.scheduler import podgroups
+from rallypoint.local.node.sandbox.selection import IsolationMode, Selection, choose
+from rallypoint.local.node.scheduler import pod_group_crds
 from rallypoint.local.node.streams import exec_endpoint, log_endpoint
 from rallypoint.local.node.volumes import service_account
 from rallypoint.local.node.volumes.service_account import ApiServerAccess
@@ -76,7 +76,7 @@ async def site(
     crds: Sequence[Mapping[str, Any]],
     folder: Path,
     *,
-    isolation: Wanted = "auto",
+    isolation: IsolationMode = "auto",
     egress: bool = False,
     images: Images = NO_IMAGES,
     real_ssh: bool = False,
@@ -99,7 +99,7 @@ async def site(
         OSError: the door's port is taken.
     """
     machine = await asyncio.to_thread(_machine, folder, offer)
-    definitions = [*map(dict, crds), *podgroups.definitions(offer.gang_scheduler)]
+    definitions = [*map(dict, crds), *pod_group_crds.definitions(offer.gang_scheduler)]
     server = ApiServer(crds=definitions, auto_namespaces=True, data=data, notices=NOTICES)
     try:
         connection, shown = await _open(server, door)
@@ -128,7 +128,7 @@ async def site(
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield Site(connection, client, node, server.url, server.kubeconfig(), chosen.spelled)
+                yield Site(connection, client, node, server.url, server.kubeconfig(), chosen.description)
             finally:
                 jobs.cancel()  # Else it would replace what the node stops.
                 await node.stop(silently=data is not None)
@@ -146,8 +146,8 @@ def _machine(folder: Path, offer: Offer) -> Machine:
 
 @asynccontextmanager
 async def _chosen(
-    wanted: Wanted, folder: Path, *, egress: bool, images: Images, real_ssh: bool
-) -> AsyncGenerator[Chosen]:
+    wanted: IsolationMode, folder: Path, *, egress: bool, images: Images, real_ssh: bool
+) -> AsyncGenerator[Selection]:
     chosen = await choose(wanted, folder, egress=egress, images=images, real_ssh=real_ssh)
     try:
         yield chosen

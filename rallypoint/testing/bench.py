@@ -11,7 +11,7 @@ import orjson
 from api.meta import PODS, Resource
 from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import Site, site
 
 PATIENCE_SECONDS = 60.0
@@ -83,7 +83,7 @@ def phase(pod: Manifest) -> str:
 
 
 @asynccontextmanager
-async def opened(folder: Path, isolation: Wanted, **how: Any) -> AsyncGenerator[Bench]:
+async def opened(folder: Path, isolation: IsolationMode, **how: Any) -> AsyncGenerator[Bench]:
     """A site; ``how`` is what ``site`` can be told besides."""
     async with site([], folder, isolation=isolation, **how) as here:
         bench = Bench(here)

@@ -13,7 +13,7 @@ import orjson
 
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import Site, site
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
@@ -165,7 +165,7 @@ async def launcher_says(here: Site, words: str) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _run(folder: Path, isolation: Wanted, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
+async def _run(folder: Path, isolation: IsolationMode, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
     async with site([], folder, isolation=isolation, real_ssh=real_ssh) as here:
         await submit(here.client, job)
         if enough:

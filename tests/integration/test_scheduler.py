@@ -219,7 +219,7 @@ async def ours() -> AsyncIterator[Client]:
                 pods[after.name] = after.manifest
             elif before is not None:
                 del pods[before.name]
-                scheduler.forget(before.uid)
+                scheduler.discard(before.uid)
             scheduler.wake()
 
         scheduler = Scheduler(client, "local", pods, report, gang_scheduler="", now=clock.now)

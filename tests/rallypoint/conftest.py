@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 
 MARK = "RALLYPOINT_TEST"
 """Whoever a test starts passes it on: to its own helpers, and to the pods as part of the person's environment."""
@@ -26,19 +26,19 @@ def allowed() -> bool:
 
 
 ALLOWED = allowed()
-ISOLATIONS: list[Wanted] = ["loopback", "namespaces"] if ALLOWED else ["loopback"]
+ISOLATIONS: list[IsolationMode] = ["loopback", "namespaces"] if ALLOWED else ["loopback"]
 """Where namespaces are forbidden, ``test_choice`` sees to it that this is noticed and said."""
 
 
 @pytest.fixture
-def isolations() -> list[Wanted]:
+def isolations() -> list[IsolationMode]:
     """Those that this machine has, the best one last."""
     return ISOLATIONS
 
 
 @pytest.fixture(params=ISOLATIONS)
-def isolation(request: pytest.FixtureRequest) -> Wanted:
-    wanted: Wanted = request.param
+def isolation(request: pytest.FixtureRequest) -> IsolationMode:
+    wanted: IsolationMode = request.param
     return wanted
 
 

@@ -17,7 +17,7 @@ from controller.runtime.queue import Queue
 from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local.batch.judge import FINALIZER, Step, judge
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.events import Events
+from rallypoint.local.node.event_recorder import EventRecorder
 
 JOBS = Resource("batch", "v1", "Job", "jobs")
 UID_LABEL = "batch.kubernetes.io/controller-uid"
@@ -34,7 +34,7 @@ class Jobs:
         self._client = client
         self._now = now
         self._queue: Queue[Key] = Queue(group=lambda key: key[0])
-        self._events = Events(client, "job-controller", "", now)
+        self._events = EventRecorder(client, "job-controller", "", now)
         self._jobs = Informer(client, JOBS, decode, self._job_changed)
         self._pods = Informer(client, PODS, decode, self._pod_changed, label_selector=UID_LABEL)
 
@@ -97,13 +97,13 @@ class Jobs:
         await self._release([pod for pod in step.discard if _is_kept(pod)])
         for pod in (*step.discard, *step.delete):
             await self._delete(pod)
-            self._events.tell(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+            self._events.record(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
         status = step.status
         for made in range(step.make):
             try:
                 await self._make(job)
             except Invalid as error:
-                self._events.tell(job, "FailedCreate", f"Error creating: {error}", warning=True)
+                self._events.record(job, "FailedCreate", f"Error creating: {error}", warning=True)
                 status = {**status, "active": status.get("active", 0) - (step.make - made)}
                 break
         if status != (job.get("status") or {}):
@@ -111,7 +111,7 @@ class Jobs:
             await self._client.update(JOBS, namespace, name, body, subresource="status")
         await self._release(step.release)
         for event in step.events:
-            self._events.tell(job, event.reason, event.message, warning=event.warning)
+            self._events.record(job, event.reason, event.message, warning=event.warning)
 
     async def _make(self, job: Manifest) -> None:
         meta, template = job["metadata"], job["spec"]["template"]
@@ -136,7 +136,7 @@ class Jobs:
             "spec": template["spec"],
         }
         answer = orjson.loads(await self._client.create(PODS, meta["namespace"], orjson.dumps(made)))
-        self._events.tell(job, "SuccessfulCreate", f"Created pod: {answer['metadata']['name']}")
+        self._events.record(job, "SuccessfulCreate", f"Created pod: {answer['metadata']['name']}")
 
     async def _delete(self, pod: Manifest) -> None:
         meta = pod["metadata"]

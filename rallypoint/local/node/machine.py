@@ -1,4 +1,4 @@
-"""What this machine has, as a Node object tells it."""
+"""The resources of this machine and its Node object."""
 
 import os
 import platform
@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from api import quantity
-from rallypoint.local.node.capacity import Amounts
 from rallypoint.local.node.devices.gpus import RESOURCE
 from rallypoint.local.node.pods.status import timestamp
+from rallypoint.local.node.resources import Amounts
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
@@ -24,19 +24,19 @@ MOST_PODS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the site may use of this machine."""
+    """What the cluster may use of this machine."""
 
     capacity: Amounts
     gpus: tuple[str, ...] = ()
     """Their UUIDs."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the node, beside those that every node has."""
+    """Labels of the node, beside those that every node has."""
     hides_gpus: bool = False
-    """Whether the machine has any, so that pods without must not see them."""
+    """Whether GPUs must be hidden from pods that request none."""
 
 
 def this_machine(folder: Path, gpus: Sequence[str], labels: Mapping[str, str]) -> Machine:
-    """All cores that we may use, all memory, the disk that ``folder`` is on, and these GPUs."""
+    """Return the usable cores, the memory, the disk of ``folder``, and these GPUs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     capacity = {
         "cpu": Fraction(cores),
@@ -90,14 +90,14 @@ def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, 
 
 
 def spell(resource: str, amount: Fraction) -> str:
-    """As a kubelet writes it: bytes in KiB, rounded down."""
+    """Format an amount as a kubelet does: bytes in KiB, rounded down."""
     if resource in ("memory", "ephemeral-storage"):
         return f"{amount // 1024}Ki"
     return quantity.spell(amount)
 
 
 def _calm(kind: str, moment: str) -> dict[str, str]:
-    """Nothing watches for this here, so it never is."""
+    """Return a pressure condition that is always False."""
     return {
         "type": kind,
         "status": "False",

@@ -1,7 +1,7 @@
 """The local node: a kubelet and a scheduler in one, for one machine.
 
-It sees pods and Services through informers, has those that fit bound (``scheduler``), runs each bound pod as a task
-(``pod``) and ends the deletion of those that are to go. Everything goes through the API server, as in a cluster.
+It watches pods and Services, binds pods (``scheduler``), runs each bound pod in a worker (``pods.worker``) and completes
+the deletion of pods. It communicates through the API server only, as in a cluster.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from rallypoint.local.node.containers.launch import user_environment
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.devices.manager import DeviceManager
-from rallypoint.local.node.events import Events
+from rallypoint.local.node.event_recorder import EventRecorder
 from rallypoint.local.node.machine import Machine, node
 from rallypoint.local.node.pods.local_runtime import LocalPodRuntime
 from rallypoint.local.node.pods.start_backoff import StartBackoff
 from rallypoint.local.node.pods.worker import PodWorker
-from rallypoint.local.node.remote.service import Service
+from rallypoint.local.node.remote.exec_server import ExecServer
 from rallypoint.local.node.remote.tools import Tools
 from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.scheduler.fit import is_active
 from rallypoint.local.node.scheduler.scheduler import NODES, Scheduler
-from rallypoint.local.node.scheduler.scheduling import takes_room
 from rallypoint.local.node.streams.exec_endpoint import NotRunning
 from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.node.volumes.references import Unresolved
@@ -44,7 +44,7 @@ from rallypoint.local.node.volumes.service_account import ApiServerAccess
 from rallypoint.local.storage.storage import Storage
 
 STOP_GRACE_SECONDS = 5.0
-"""How long processes have to end by themselves when the node stops; a job's own grace period may be shorter."""
+"""The grace period of processes when the node stops."""
 
 
 class Node:
@@ -65,7 +65,7 @@ class Node:
         name: str = "local",
         now: Callable[[], datetime] = clock.now,
     ) -> None:
-        """``claims`` is a folder for what claims hold; without it that goes with the pods' volumes when this node ends."""
+        """``claims`` is the folder for the data of claims; without it the data is removed when the node stops."""
         self.name = name
         self.logs = Logs(folder / "logs")
         self.isolation = isolation
@@ -76,7 +76,7 @@ class Node:
         self._gpus = DeviceManager(machine.gpus, hides=machine.hides_gpus)
         self._real_ssh = real_ssh
         self._now = now
-        self._kubelet = Events(client, "kubelet", name, now)
+        self._kubelet = EventRecorder(client, "kubelet", name, now)
         self._storage = Storage(
             client, claims or isolation.folder / ".claims", changed=lambda: self._scheduler.wake(), now=now
         )
@@ -85,12 +85,12 @@ class Node:
             name,
             self.network.pods,
             self._report,
-            hindrance=self._storage.hindrance,
+            volume_conflict=self._storage.volume_conflict,
             gang_scheduler=gang_scheduler,
             now=now,
         )
         self._running: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
-        self._seen: set[str] = set()
+        self._accepted: set[str] = set()
         self._start_backoff = StartBackoff()
         self._access = access
         self._tasks: asyncio.TaskGroup | None = None
@@ -100,15 +100,15 @@ class Node:
         """Set once the node is registered and watches."""
 
     async def run(self) -> None:
-        """Run pods until cancelled or stopped. When this returns, no process of any pod is left."""
+        """Run pods until cancelled. When this returns, no process of any pod is left."""
         tools = Tools(self.isolation.folder / ".remote", real_ssh=self._real_ssh)
-        remote = Service(tools.folder, self.network, partial(self.enter, verbatim=True))
+        remote = ExecServer(tools.folder, self.network, partial(self.enter, verbatim=True))
         self._runtime = self._make_runtime(tools)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             await self._register()
-            pods = Informer(self._client, PODS, decode, self.see_pod)
-            services = Informer(self._client, SERVICES, decode, self.see_service)
+            pods = Informer(self._client, PODS, decode, self.handle_pod)
+            services = Informer(self._client, SERVICES, decode, self.handle_service)
             tasks.create_task(services.run())
             tasks.create_task(self._storage.run())
             await services.synced.wait()
@@ -121,12 +121,12 @@ class Node:
             self.ready.set()
 
     async def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, *, silently: bool = False) -> None:
-        """Stop all pods as if they were deleted, and take no new ones. ``run`` goes on until it is cancelled.
+        """Stop all pods as if they were deleted, and start no new ones. ``run`` continues until it is cancelled.
 
-        ``silently``: nobody is told, as when a machine goes down; the node that comes up next takes the pods up.
+        ``silently``: write no status, as in a power failure; the next node process continues the pods.
         """
         self._stopping = True
-        self._scheduler.rest()
+        self._scheduler.stop()
         if silently and self._runtime is not None:
             self._runtime.stop_reporting()
         deadline = self._now() + timedelta(seconds=grace_seconds)
@@ -148,12 +148,12 @@ class Node:
 
         Raises:
             NotRunning: the container does not run.
-            CannotStart: the command does not begin.
+            CannotStart: the command cannot start.
         """
         task, _ = self._running.get(_uid(pod), (None, None))
         if task is None or not task.runs(container) or self._runtime is None:
             raise NotRunning
-        spec = next(one for one in containers(pod) if one["name"] == container)
+        spec = next(spec for spec in containers(pod) if spec["name"] == container)
         try:
             return await self._runtime.enter(pod, spec, command, streams, verbatim=verbatim)
         except Unresolved as error:
@@ -164,34 +164,34 @@ class Node:
         for pod, _ in self._running.values():
             pod.delete(self._now())
 
-    def see_pod(self, before: Row | None, after: Row | None) -> None:
-        """A pod has appeared, changed or gone."""
-        self._storage.see_pod(*(None if row is None else row.manifest for row in (before, after)))
+    def handle_pod(self, before: Row | None, after: Row | None) -> None:
+        """Handle a created, changed or deleted pod."""
+        self._storage.handle_pod(*(None if row is None else row.manifest for row in (before, after)))
         if before is not None and (after is None or after.uid != before.uid):
             self.network.drop_pod((before.namespace, before.name))
             self._gone(before.manifest)
         if after is not None:
             self.network.put_pod(after.manifest)
             if self._runtime is not None:
-                self._runtime.see_pod(after.manifest)
+                self._runtime.handle_pod(after.manifest)
             self._present(after.manifest)
         self._scheduler.wake()
 
-    def see_service(self, before: Row | None, after: Row | None) -> None:
+    def handle_service(self, before: Row | None, after: Row | None) -> None:
         if after is not None:
             self.network.put_service(after.manifest)
         elif before is not None:
             self.network.drop_service((before.namespace, before.name))
 
     def _gone(self, pod: Manifest) -> None:
-        """The object is gone, so its processes have no more time."""
+        """Kill the processes of a pod whose object is deleted."""
         uid = pod["metadata"]["uid"]
         if uid in self._running:
             self._running[uid][1].cancel()
-        self._seen.discard(uid)
-        self._scheduler.forget(uid)
-        self.logs.forget(pod)
-        self.isolation.forget(pod)
+        self._accepted.discard(uid)
+        self._scheduler.discard(uid)
+        self.logs.discard(pod)
+        self.isolation.discard(pod)
 
     def _present(self, pod: Manifest) -> None:
         meta = pod["metadata"]
@@ -206,10 +206,10 @@ class Node:
                 self._tasks.create_task(self._finish_deletion(pod))
         elif uid in self._running:
             self._running[uid][0].update(pod)
-        elif uid not in self._seen and takes_room(pod) and not self._stopping:
+        elif uid not in self._accepted and is_active(pod) and not self._stopping:
             assert self._runtime is not None
             refused = None if self._scheduler.has_bound(pod) else self._rejection(pod)
-            self._seen.add(uid)
+            self._accepted.add(uid)
             if refused is not None:
                 self._tasks.create_task(self._reject(pod, refused))
                 return
@@ -232,11 +232,15 @@ class Node:
             await self._finish_deletion(pod)
 
     def _rejection(self, pod: Manifest) -> Rejection | None:
-        others = [one for one in self.network.pods.values() if _uid(one) in self._seen and takes_room(one)]
+        others = [
+            container
+            for container in self.network.pods.values()
+            if _uid(container) in self._accepted and is_active(container)
+        ]
         return rejection(pod, others, self.machine.capacity)
 
     async def _reject(self, pod: Manifest, refused: Rejection) -> None:
-        self._kubelet.tell(pod, refused.reason, refused.message, warning=True)
+        self._kubelet.record(pod, refused.reason, refused.message, warning=True)
         await self._report(pod, refused.status)
 
     async def _report(self, pod: Manifest, status: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local import private
 from rallypoint.local.apiserver.resources.persistentvolumes import CLAIM_FINALIZER, VOLUME_FINALIZER
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.events import Events
+from rallypoint.local.node.event_recorder import EventRecorder
 from rallypoint.local.node.volumes.host_path import host_path
 from rallypoint.local.node.volumes.references import Unresolved
 from rallypoint.local.node.volumes.removal import remove_tree
@@ -56,7 +56,7 @@ class Storage:
         self._changed = changed
         self._now = now
         self._queue: Queue[tuple[Resource, Key]] = Queue(group=lambda key: key[1][0])
-        self._events = Events(client, "persistentvolume-controller", "", now)
+        self._events = EventRecorder(client, "persistentvolume-controller", "", now)
         self._claims = Informer(client, CLAIMS, decode, self._claim_changed)
         self._volumes = Informer(client, VOLUMES, decode, self._volume_changed)
         self._users: dict[Key, dict[str, Manifest]] = {}
@@ -75,7 +75,7 @@ class Storage:
         await self._volumes.synced.wait()
         await self._claims.synced.wait()
 
-    def see_pod(self, before: Manifest | None, after: Manifest | None) -> None:
+    def handle_pod(self, before: Manifest | None, after: Manifest | None) -> None:
         """A pod has appeared, changed or gone."""
         if before is not None and (after is None or before["metadata"]["uid"] != after["metadata"]["uid"]):
             for key in _keys(before):
@@ -86,10 +86,10 @@ class Storage:
             self._users.setdefault(key, {})[after["metadata"]["uid"]] = after
             self._queue.add((CLAIMS, key))
 
-    def hindrance(self, pod: Manifest) -> str:
+    def volume_conflict(self, pod: Manifest) -> str:
         """Why the pod cannot be placed yet, in kube-scheduler's words; empty when it can."""
         names = [name for _, name in using.claims(pod)]
-        return using.hindrance(pod, self._known(pod["metadata"]["namespace"], names)) if names else ""
+        return using.volume_conflict(pod, self._known(pod["metadata"]["namespace"], names)) if names else ""
 
     def places(self, pod: Manifest) -> dict[str, Volume]:
         """Where the volumes of claims are, made if they are missing.
@@ -183,7 +183,7 @@ class Storage:
         if volume is None and claim["spec"].get("volumeName"):
             return
         if volume is None and not claim["spec"]["storageClassName"]:
-            self._events.tell(_about(claim), "FailedBinding", NO_CLASS)
+            self._events.record(_about(claim), "FailedBinding", NO_CLASS)
             return
         if volume is None:
             volume = await self._provision(claim)
@@ -204,7 +204,7 @@ class Storage:
             made = orjson.loads(await self._client.get(VOLUMES, "", name))
         else:
             text = f"Successfully provisioned volume {name}"
-            self._events.tell(_about(claim), "ProvisioningSucceeded", text)
+            self._events.record(_about(claim), "ProvisioningSucceeded", text)
         return made
 
     async def _look_at_volume(self, volume: Manifest) -> None:

@@ -22,7 +22,7 @@ def claims(pod: Manifest) -> Iterator[tuple[Mapping[str, Any], str]]:
             yield volume, f"{pod['metadata']['name']}-{volume['name']}"
 
 
-def hindrance(pod: Manifest, known: Mapping[Key, Manifest]) -> str:
+def volume_conflict(pod: Manifest, known: Mapping[Key, Manifest]) -> str:
     """Why the pod cannot be placed yet, in kube-scheduler's words; empty when its claims are all bound."""
     for volume, name in claims(pod):
         claim = known.get((pod["metadata"]["namespace"], name))

@@ -18,7 +18,7 @@ import yaml
 from rallypoint.cli import main
 from rallypoint.cli.here import run_folder
 from rallypoint.cli.run import seconds
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
@@ -81,7 +81,7 @@ MASTER = {"loopback": "127.", "namespaces": "job-master-0"}
 Left: TypeAlias = Callable[[], list[str]]
 
 
-async def test_a_job_that_succeeds(tmp_path: Path, isolation: Wanted) -> None:
+async def test_a_job_that_succeeds(tmp_path: Path, isolation: IsolationMode) -> None:
     done = tmp_path / "done"
     master = f"echo hello from $MASTER_ADDR; until [ -e {done} ]; do sleep 0.05; done"
     file = write(tmp_path, job(master=master, worker=f"echo I am $RANK of $WORLD_SIZE; touch {done}"))
@@ -257,7 +257,7 @@ async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert err == f"{tmp_path}/none.yaml: No such file or directory\n"
 
 
-async def test_a_timeout(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+async def test_a_timeout(tmp_path: Path, left: Left, isolation: IsolationMode) -> None:
     file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
     status, out, _ = await run(tmp_path, "--timeout", "1s", "--isolation", isolation, file)
 
@@ -268,7 +268,7 @@ async def test_a_timeout(tmp_path: Path, left: Left, isolation: Wanted) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interruption_leaves_nothing(
-    tmp_path: Path, left: Left, isolation: Wanted, number: signal.Signals
+    tmp_path: Path, left: Left, isolation: IsolationMode, number: signal.Signals
 ) -> None:
     file = write(tmp_path, job(master="setsid sleep 1000 & echo up; sleep 1000"))
     async with started(tmp_path, file, "--isolation", isolation) as process:
@@ -282,7 +282,9 @@ async def test_an_interruption_leaves_nothing(
     assert left() == []
 
 
-async def test_a_second_interruption_does_not_wait(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+async def test_a_second_interruption_does_not_wait(
+    tmp_path: Path, left: Left, isolation: IsolationMode
+) -> None:
     script = "trap 'echo asked' TERM; echo up; while :; do sleep 0.05; done"
     file = write(tmp_path, job(master=script))
     async with started(tmp_path, file, "--isolation", isolation) as process:

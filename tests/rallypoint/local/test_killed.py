@@ -21,7 +21,7 @@ import psutil
 import pytest
 import yaml
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.up import RALLYPOINT, Up, has, up
 from rallypoint.testing.wire import MERGE, Step, Wire
 
@@ -71,7 +71,7 @@ def job(folder: Path) -> str:
 
 
 def test_a_killed_run_leaves_nothing(
-    tmp_path: Path, left: Callable[[], list[str]], isolation: Wanted
+    tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode
 ) -> None:
     chance = random.Random(SEED)
     print(f"RALLYPOINT_SEED={SEED}")  # noqa: T201 - shown when it fails
@@ -87,7 +87,7 @@ def test_a_killed_run_leaves_nothing(
 
 @pytest.mark.looptime(False)
 async def test_a_killed_site_has_lost_nothing(
-    tmp_path: Path, left: Callable[[], list[str]], isolation: Wanted
+    tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode
 ) -> None:
     """Whatever was acknowledged is there in the next life, and every job still comes to its end."""
     chance = random.Random(SEED)

@@ -10,7 +10,7 @@ import pytest
 
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
@@ -32,7 +32,7 @@ FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
 

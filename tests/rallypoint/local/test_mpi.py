@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from api.meta import PODS
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import Site, site
 from rallypoint.testing.mpicc import mpicc
 from rallypoint.testing.mpipods import (
@@ -93,7 +93,7 @@ def test_ranks_run_in_all_workers(
     transport: Transport,
     implementation: Implementation,
     uid: int,
-    isolation: Wanted,
+    isolation: IsolationMode,
 ) -> None:
     """The end is not waited for where ranks speak over TCP with MPICH 4.0.2, Debian 12's.
 
@@ -135,7 +135,7 @@ def keys() -> tuple[str, str]:
 
 @pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_the_real_ssh_and_sshd(
-    tmp_path: Path, left: Callable[[], list[str]], isolations: list[Wanted], uid: int
+    tmp_path: Path, left: Callable[[], list[str]], isolations: list[IsolationMode], uid: int
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
@@ -171,7 +171,9 @@ def test_the_real_ssh_and_sshd(
 
 
 @asynccontextmanager
-async def under_way(folder: Path, isolation: Wanted, implementation: Implementation) -> AsyncIterator[Site]:
+async def under_way(
+    folder: Path, isolation: IsolationMode, implementation: Implementation
+) -> AsyncIterator[Site]:
     """A site with a job whose ranks wait for each other."""
     command = [f"mpirun.{implementation}", "-np", "6", str(compiled(folder, implementation)), "1000"]
     async with site([], folder / "run", isolation=isolation) as here, asyncio.timeout(PATIENCE_SECONDS):
@@ -182,7 +184,7 @@ async def under_way(folder: Path, isolation: Wanted, implementation: Implementat
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
 async def test_a_worker_that_dies_fails_the_launcher(
-    tmp_path: Path, left: Callable[[], list[str]], isolation: Wanted, implementation: Implementation
+    tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
     async with under_way(tmp_path, isolation, implementation) as here:
         await here.client.delete(PODS, "default", "pi-worker-1", grace_period_seconds=0)
@@ -193,7 +195,7 @@ async def test_a_worker_that_dies_fails_the_launcher(
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
 async def test_nothing_is_left_in_workers_when_the_launcher_dies(
-    tmp_path: Path, left: Callable[[], list[str]], isolation: Wanted, implementation: Implementation
+    tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
     """The workers themselves stay."""
     async with under_way(tmp_path, isolation, implementation) as here:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.rootfs import build
 from rallypoint.testing.unprivileged_user import ACTING, ROOT, give, named, start
 
@@ -50,7 +50,7 @@ def job(name: str, script: str, workers: int = 2, **spec: Any) -> dict[str, Any]
 
 
 def run(
-    folder: Path, uid: int, isolation: Wanted, *documents: dict[str, Any], flags: Sequence[str] = ()
+    folder: Path, uid: int, isolation: IsolationMode, *documents: dict[str, Any], flags: Sequence[str] = ()
 ) -> tuple[int, str]:
     """Exit status, and everything that was printed."""
     home = folder / "home"
@@ -80,7 +80,7 @@ def run(
 
 @pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_two_jobs_at_once_with_one_port_find_their_own(
-    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolation: Wanted
+    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolation: IsolationMode
 ) -> None:
     status, out = run(tmp_path, uid, isolation, job("one", RENDEZVOUS), job("two", RENDEZVOUS, workers=3))
 
@@ -104,13 +104,18 @@ READ = "until cat /claimed/file 2>/dev/null; do sleep 0.1; done; echo; cat /etc/
 
 @pytest.mark.parametrize("uid", ACTING, ids=named)
 def test_a_claim_an_image_and_the_api_server(
-    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolations: list[Wanted]
+    tmp_path: Path, left: Callable[[], list[str]], uid: int, isolations: list[IsolationMode]
 ) -> None:
     """One job writes into a claim, the other reads it, in an image."""
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
-    asked = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": asked}
+    claim_spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c"},
+        "spec": claim_spec,
+    }
     jobs = [
         job("one", ASK, workers=0, volumeMounts=[{"name": "v", "mountPath": "/claimed"}]),
         job(

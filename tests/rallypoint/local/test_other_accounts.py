@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.unprivileged_user import ROOT, UIDS, named, start
 from rallypoint.testing.up import up
 from rallypoint.testing.wire import Step
@@ -51,10 +51,10 @@ def pod() -> dict[str, Any]:
 
 def objects() -> list[Step]:
     password = base64.b64encode(b"a password").decode()
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     return [
         Step("POST", f"{NAMESPACED}/secrets", {"metadata": {"name": "s"}, "data": {"password": password}}, 201),
-        Step("POST", f"{NAMESPACED}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": asked}, 201),
+        Step("POST", f"{NAMESPACED}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": claim_spec}, 201),
         Step("POST", f"{NAMESPACED}/pods", pod(), 201),
     ]  # fmt: skip
 
@@ -71,18 +71,18 @@ def home() -> Iterator[Path]:
 def open_to(uid: int, paths: list[Path]) -> list[Path]:
     """The paths that a user can read, write or list."""
     ask = 'for path; do { [ -r "$path" ] || [ -w "$path" ]; } && printf "%s\\n" "$path"; done; true'
-    asked = subprocess.run(
+    listing = subprocess.run(
         ["/bin/sh", "-c", ask, "sh", *map(str, paths)],
         user=uid, group=uid, extra_groups=[], capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return [Path(line) for line in asked.stdout.splitlines()]
+    return [Path(line) for line in listing.stdout.splitlines()]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as a second account")
 @pytest.mark.parametrize("kept", ["a new folder", "a folder that everybody can enter"])
 @pytest.mark.parametrize("uid", [0, UIDS[0]], ids=named)
 async def test_nothing_of_a_site_is_open_to_a_second_account(
-    home: Path, uid: int, kept: str, isolation: Wanted
+    home: Path, uid: int, kept: str, isolation: IsolationMode
 ) -> None:
     """Tokens, Secrets, volumes, claims, logs, messages, objects; whoever the site is run by."""
     data = home / "data"

@@ -13,7 +13,7 @@ import pytest
 from api.meta import EVENTS, PODS, SERVICES
 from controller.kube.errors import ApiError, NotFound
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
@@ -31,7 +31,7 @@ def ended(pod: Manifest) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
 
@@ -248,7 +248,7 @@ async def test_events_tell_of_a_pods_way(bench: Bench) -> None:
     assert told == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
 
 
-async def test_leaving_the_site_leaves_nothing(tmp_path: Path, left: Left, isolation: Wanted) -> None:
+async def test_leaving_the_site_leaves_nothing(tmp_path: Path, left: Left, isolation: IsolationMode) -> None:
     before = machine()
     async with opened(tmp_path, isolation) as bench:
         await bench.pod(

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Sequence
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.capacity import read, requests
 from rallypoint.local.node.devices.gpus import RESOURCE
+from rallypoint.local.node.resources import read, requests
 
 
 class DeviceManager:

@@ -1,7 +1,7 @@
-"""Addresses of pods: a network of 65,000 for each node.
+"""Addresses of pods: a /16 subnet for each node.
 
-Plain processes have theirs in 127.0.0.0/8, in a network that no other node of the machine holds; pods with a network
-namespace of their own meet nobody, so all nodes use the same one.
+Plain processes use a subnet of 127.0.0.0/8 that no other node of the machine holds. Pods in network namespaces are
+isolated from other nodes, so all nodes use the same subnet.
 """
 
 import random
@@ -9,39 +9,38 @@ import socket
 from typing import Self
 
 CLAIM_PORT = 54127
-"""The UDP port that a node holds on its own address as long as it lives; the kernel frees it, however it ends."""
+"""The UDP port that a node binds on its address to claim its subnet; the kernel frees it at exit."""
 NETWORKS = range(16, 255)
-"""127.0 to 127.15 are left alone: systemd-resolved, Debian's 127.0.1.1 and other people's aliases live there."""
+"""127.0 to 127.15 are not used: systemd-resolved, Debian's 127.0.1.1 and custom aliases use them."""
 PRIVATE = "10.244"
-"""What many clusters use for pods."""
+"""A common pod subnet in clusters."""
 LAST = 254 * 256
 
 
 class NoAddresses(Exception):
-    """This machine does not let us use 127.0.0.0/8 (macOS has 127.0.0.1 alone until aliases are added)."""
+    """This machine does not allow 127.0.0.0/8 (macOS has 127.0.0.1 alone until aliases are added)."""
 
 
 class Addresses:
-    """The addresses of one node. A name keeps its address for as long as there are others to give.
+    """The addresses of one node. A name keeps its address while unused addresses are left.
 
-    That matters to whoever looked a name up (or was given the address in its place) when it began: a pod that is
-    created anew under its old name is found where its peers look for it.
+    Peers look a name up only once, or have its address in their manifest, so a recreated pod must keep its address.
     """
 
     def __init__(self, network: str, claim: socket.socket | None = None) -> None:
         """``network`` is the first half of all addresses, ``127.16``."""
         self._network = network
-        self._claim = claim
+        self._claim_socket = claim
         self._given: dict[tuple[str, str], str] = {}
         self._released: dict[tuple[str, str], None] = {}
-        """Names that nobody has now, the one that was left first in front."""
+        """Names without a pod, the oldest first."""
 
     @classmethod
     def claim(cls) -> Self:
-        """Take a network of 127.0.0.0/8 that no other node on this machine holds.
+        """Claim a subnet of 127.0.0.0/8 that no other node on this machine holds.
 
         Raises:
-            NoAddresses: none can be had.
+            NoAddresses: no subnet is available.
         """
         problem: OSError | None = None
         for network in random.sample(NETWORKS, len(NETWORKS)):
@@ -63,10 +62,10 @@ class Addresses:
         return f"{self._network}.0.1"
 
     def of(self, namespace: str, name: str) -> str:
-        """The address of a pod, given at first sight.
+        """Return the address of a pod; allocate it at the first call.
 
         Raises:
-            NoAddresses: all are given away.
+            NoAddresses: all addresses are allocated.
         """
         key = namespace, name
         self._released.pop(key, None)
@@ -74,12 +73,12 @@ class Addresses:
             self._given[key] = self._next()
         return self._given[key]
 
-    def whose(self, address: str) -> tuple[str, str] | None:
-        """The namespace and name that an address was given to."""
+    def owner_of(self, address: str) -> tuple[str, str] | None:
+        """Return the namespace and name that an address is allocated to."""
         return next((key for key, given in self._given.items() if given == address), None)
 
     def release(self, namespace: str, name: str) -> None:
-        """The name's pod is gone; its address is given to another name when no fresh ones are left."""
+        """Release the address of a deleted pod. It is reused when no unused addresses are left."""
         self._released[namespace, name] = None
 
     def _next(self) -> str:
@@ -93,5 +92,5 @@ class Addresses:
         return self._given.pop(oldest)
 
     def close(self) -> None:
-        if self._claim is not None:
-            self._claim.close()
+        if self._claim_socket is not None:
+            self._claim_socket.close()

@@ -1,8 +1,7 @@
-"""A way out of the machine for pods with a network of their own: an HTTP proxy on their bridge.
+"""Egress for pods with a network of their own: an HTTP proxy on their bridge.
 
-It listens there and connects from the machine, so that no link, route or rule of the machine changes. Programs find it
-by the usual variables, which pip, curl, requests, PyTorch's and Hugging Face's downloads read. A proxy that the person
-has set is gone through.
+It listens on the bridge and connects from the machine's network, so no link, route or rule of the machine changes.
+Programs find it by the usual variables. It forwards to the user's own proxy if one is set.
 """
 
 import asyncio
@@ -16,45 +15,45 @@ PORT = 3128
 HEAD_SECONDS = 30.0
 PIECE_BYTES = 64 * 1024
 VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
-DIRECT = ("no_proxy", "NO_PROXY")
-HOP_BY_HOP = (b"connection:", b"proxy-connection:", b"proxy-authorization:", b"keep-alive:")
-"""Headers that are between a program and its proxy."""
+NO_PROXY = ("no_proxy", "NO_PROXY")
+HOP_BY_HOP_HEADERS = (b"connection:", b"proxy-connection:", b"proxy-authorization:", b"keep-alive:")
+"""Headers that a proxy does not forward."""
 REFUSED = b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class Egress:
-    def __init__(self, server: asyncio.Server, address: str, person: Mapping[str, str]) -> None:
+    def __init__(self, server: asyncio.Server, address: str, user_env: Mapping[str, str]) -> None:
         self._server = server
         self._address = address
-        self._person = person
+        self._user_env = user_env
 
     @classmethod
-    async def open(cls, listener: socket.socket, address: str, person: Mapping[str, str]) -> Self:
-        """Serve at ``address``, on a socket of the pods' network; ``person`` is the person's environment."""
+    async def open(cls, listener: socket.socket, address: str, user_env: Mapping[str, str]) -> Self:
+        """Serve at ``address``, on a socket of the pods' network; ``user_env`` is the person's environment."""
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, PORT))
-        beyond = next((person[name] for name in VARIABLES if person.get(name)), "")
-        server = await asyncio.start_server(lambda *ends: _serve(beyond, *ends), sock=listener)
-        return cls(server, address, person)
+        upstream = next((user_env[name] for name in VARIABLES if user_env.get(name)), "")
+        server = await asyncio.start_server(lambda *ends: _serve(upstream, *ends), sock=listener)
+        return cls(server, address, user_env)
 
     def variables(self, env: Mapping[str, str], network: str) -> dict[str, str]:
         """``env`` with the proxy in it, but for what the manifest itself sets; ``network`` is not gone out for."""
         own = f"http://{self._address}:{PORT}"
         near = f"localhost,127.0.0.1,{network},.svc,.cluster.local"
-        ours = dict.fromkeys(VARIABLES, own) | dict.fromkeys(DIRECT, near)
+        ours = dict.fromkeys(VARIABLES, own) | dict.fromkeys(NO_PROXY, near)
         return dict(env) | {
-            name: value for name, value in ours.items() if env.get(name) in (None, self._person.get(name))
+            name: value for name, value in ours.items() if env.get(name) in (None, self._user_env.get(name))
         }
 
     def close(self) -> None:
         self._server.close()
 
 
-async def _serve(beyond: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _serve(upstream: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         async with asyncio.timeout(HEAD_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-            far_reader, far_writer, first, answer = await _connect(beyond, head)
+            upstream_reader, upstream_writer, first, answer = await _connect(upstream, head)
     except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         with contextlib.suppress(ConnectionError):
             writer.write(REFUSED)
@@ -62,27 +61,27 @@ async def _serve(beyond: str, reader: asyncio.StreamReader, writer: asyncio.Stre
         writer.close()
         return
     writer.write(answer)
-    far_writer.write(first)
+    upstream_writer.write(first)
     try:
         async with asyncio.TaskGroup() as both:
-            both.create_task(_hand_on(reader, far_writer))
-            both.create_task(_hand_on(far_reader, writer))
+            both.create_task(_forward(reader, upstream_writer))
+            both.create_task(_forward(upstream_reader, writer))
     finally:
         writer.close()
-        far_writer.close()
+        upstream_writer.close()
 
 
 async def _connect(
-    beyond: str, head: bytes
+    upstream: str, head: bytes
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes, bytes]:
     """A connection to where a request's head points, what goes to it first, and what its sender is told first.
 
     Raises:
-        OSError: there is nobody.
-        ValueError: it is not what a proxy is asked.
+        OSError: the destination is unreachable.
+        ValueError: the request is not a proxy request.
     """
-    if beyond:
-        proxy = urlsplit(beyond if "//" in beyond else f"//{beyond}")
+    if upstream:
+        proxy = urlsplit(upstream if "//" in upstream else f"//{upstream}")
         return *await asyncio.open_connection(proxy.hostname, proxy.port or 80), head, b""
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.decode("latin-1").split(" ")
@@ -94,14 +93,16 @@ async def _connect(
     if place.scheme != "http":
         raise ValueError(target)
     path = (place.path or "/") + (f"?{place.query}" if place.query else "")
-    kept = b"\r\n".join(one for one in rest.split(b"\r\n") if not one.lower().startswith(HOP_BY_HOP))
-    # One request for each connection: the next one may be for somebody else.
-    first = f"{method} {path} {version}\r\nConnection: close\r\n".encode("latin-1") + kept
+    headers = b"\r\n".join(
+        header for header in rest.split(b"\r\n") if not header.lower().startswith(HOP_BY_HOP_HEADERS)
+    )
+    # One request per connection: the next one may have another destination.
+    first = f"{method} {path} {version}\r\nConnection: close\r\n".encode("latin-1") + headers
     return *await asyncio.open_connection(place.hostname, place.port or 80), first, b""
 
 
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side ends; the other is told."""
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Forward until one side closes; then close the other."""
     with contextlib.suppress(ConnectionError):
         while piece := await reader.read(PIECE_BYTES):
             writer.write(piece)

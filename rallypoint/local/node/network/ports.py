@@ -1,17 +1,16 @@
-"""Ports that pods without a network of their own can share a machine with.
+"""Allocates ports to pods that share the machine's network.
 
-torch's store, TensorFlow's servers and others listen on all addresses, so one port serves one pod of the machine. The
-first pod that is referred to by a port keeps it; each further one, of whatever job and whatever rallypoint, is given
-another port wherever the manifests spell its own.
+torch's store, TensorFlow's servers and others listen on all addresses, so a port serves one pod of the machine. The
+first pod with a port keeps it; manifests of later pods, of any job and any rallypoint, get a substitute port.
 """
 
 import socket
 from typing import Protocol
 
-CLAIMED_ON = "127.15.255.254"
-"""Claims are UDP sockets on this address: seen by every node of the machine, and freed by the kernel."""
-SPARE = range(20000, 32000)
-"""Ports given instead; below those that the kernel hands out by itself."""
+CLAIM_ADDRESS = "127.15.255.254"
+"""A claim is a UDP socket on this address: visible to every node of the machine, freed by the kernel."""
+SUBSTITUTES = range(20000, 32000)
+"""Substitute ports, below the kernel's ephemeral ports."""
 
 
 class Closable(Protocol):
@@ -25,10 +24,10 @@ class Ports:
         self._given: dict[tuple[str, str, int], tuple[int, Closable]] = {}
 
     def of(self, job: str, address: str, port: int) -> int:
-        """The port on which that pod is found, claimed at first sight; its own where all others are taken."""
+        """Return the port of a pod, claimed at the first call; the original port if no substitute is free."""
         key = job, address, port
         if key not in self._given:
-            for candidate in (port, *SPARE):
+            for candidate in (port, *SUBSTITUTES):
                 held = claim(candidate)
                 if held is not None:
                     self._given[key] = candidate, held
@@ -37,12 +36,12 @@ class Ports:
                 return port
         return self._given[key][0]
 
-    def known(self, job: str, address: str, port: int) -> int:
-        """As ``of``, and nothing is claimed: a port that nobody has asked for stays what it is."""
+    def lookup(self, job: str, address: str, port: int) -> int:
+        """Return the port of a pod without claiming one."""
         return self._given[job, address, port][0] if (job, address, port) in self._given else port
 
     def release(self, job: str) -> None:
-        """No pod of the job is left."""
+        """Release the ports of a job without pods."""
         for key in [key for key in self._given if key[0] == job]:
             self._given.pop(key)[1].close()
 
@@ -53,10 +52,10 @@ class Ports:
 
 
 def claim(port: int) -> Closable | None:
-    """Keep others from being given ``port``; None when somebody has it or listens on it."""
+    """Claim ``port``; return None if it is claimed or in use."""
     held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        held.bind((CLAIMED_ON, port))
+        held.bind((CLAIM_ADDRESS, port))
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("", port))

@@ -16,7 +16,6 @@ from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, NotFound, ServerError, TooManyRequests
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.capacity import Amounts
 from rallypoint.local.node.containers import environment
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.images import Images
@@ -31,12 +30,13 @@ from rallypoint.local.node.containers.process import CapturedProcess, Launch, Pr
 from rallypoint.local.node.containers.program import CannotStart, is_about_folder
 from rallypoint.local.node.containers.service_links import service_links
 from rallypoint.local.node.devices.manager import DeviceManager
-from rallypoint.local.node.events import Events
+from rallypoint.local.node.event_recorder import EventRecorder
 from rallypoint.local.node.pods import dns_wait, termination_message
 from rallypoint.local.node.pods.container_state import Container
 from rallypoint.local.node.pods.dns_wait import DNSWait
 from rallypoint.local.node.remote.reach import is_equipped
 from rallypoint.local.node.remote.tools import Tools
+from rallypoint.local.node.resources import Amounts
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.node.volumes import service_account
@@ -70,7 +70,7 @@ class LocalPodRuntime:
         storage: Storage,
         access: ApiServerAccess,
         logs: Logs,
-        events: Events,
+        events: EventRecorder,
         allocatable: Amounts,
         gpus: DeviceManager,
         person: Mapping[str, str],
@@ -92,7 +92,7 @@ class LocalPodRuntime:
             access=access,
             fetch=self._contents,
             place=self._place,
-            record_failure=lambda pod, why: self.tell(pod, "FailedMount", why, warning=True),
+            record_failure=lambda pod, why: self.record_event(pod, "FailedMount", why, warning=True),
         )
         self._events = events
         self._allocatable = allocatable
@@ -110,15 +110,15 @@ class LocalPodRuntime:
         """Update mounted volumes until cancelled."""
         await self._volumes.run()
 
-    def see_pod(self, pod: Manifest) -> None:
+    def handle_pod(self, pod: Manifest) -> None:
         """Handle a changed pod."""
-        self._volumes.see_pod(pod)
+        self._volumes.handle_pod(pod)
 
     def refusal(self, pod: Manifest) -> str:
         return refusal(pod, self._images.get) or self.isolation.refusal(pod)
 
     async def prepare(self, pod: Manifest) -> None:
-        self._tools.equip(pod)
+        self._tools.install(pod)
         await self._volumes.prepare(self._latest(pod))
         self._tools.protect(pod, self._volumes.folder(pod))
 
@@ -128,7 +128,7 @@ class LocalPodRuntime:
             namespace, network = pod["metadata"]["namespace"], self.isolation.network
             return DNSWait(wait, lambda name: bool(network.resolve(namespace, name)), output)
         termination_message.clear(container.spec, self._volumes.folder(pod))
-        launch = await self._launch(pod, self._tools.in_place_of(pod, container.spec))
+        launch = await self._launch(pod, self._tools.replacement(pod, container.spec))
         self._launches[pod["metadata"]["uid"], container.name] = launch
         try:
             return await CapturedProcess.start(
@@ -199,17 +199,17 @@ class LocalPodRuntime:
             )
         )
 
-    def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
+    def record_event(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
         if not self._is_reporting_stopped:
-            self._events.tell(pod, reason, message, warning=warning)
+            self._events.record(pod, reason, message, warning=warning)
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         uid = pod["metadata"]["uid"]
         for key in [key for key in self._launches if key[0] == uid]:
             del self._launches[key]
         self.isolation.release(pod)
         self._tools.release(pod)
-        self._volumes.forget(pod)
+        self._volumes.discard(pod)
 
     async def _retry_until_answered(self, call: Callable[[], Any]) -> None:
         """Retry a call until the API server answers; NotFound and Conflict are answers."""
@@ -229,7 +229,7 @@ class LocalPodRuntime:
         contents = await self._contents(pod, environment.references(container))
         sources = {reference: _texts(files) for reference, files in contents.items()}
         for message in environment.skipped(pod, container, sources):
-            self.tell(pod, "InvalidEnvironmentVariableNames", message, warning=True)
+            self.record_event(pod, "InvalidEnvironmentVariableNames", message, warning=True)
         links = service_links(pod, self.isolation.network.services.values()) | self._access.variables()
         found = environment.variables(latest, container, self._place(pod), sources, links)
         launch_with_tools = launch(

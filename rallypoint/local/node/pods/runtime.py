@@ -52,10 +52,10 @@ class PodRuntime(Protocol):
         """Patch the fields of the pod's status that a kubelet owns. A deleted pod is no error."""
         ...
 
-    def tell(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
+    def record_event(self, pod: Manifest, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about the pod."""
         ...
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         """Release everything of a finished pod."""
         ...

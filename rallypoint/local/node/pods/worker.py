@@ -83,14 +83,14 @@ class PodWorker:
             log.exception("pod sync failed", pod=self._pod["metadata"]["name"])
             await self._reject("NodeError", repr(error))
         finally:
-            self._node.forget(self._pod)
+            self._node.discard(self._pod)
 
     async def _reject(self, reason: str, message: str) -> None:
         """Fail a pod that this node can never run.
 
         Source: Kubernetes, pkg/kubelet/kubelet.go, rejectPod: such a pod is Failed, with the reason in its status.
         """
-        self._node.tell(self._pod, reason, message, warning=True)
+        self._node.record_event(self._pod, reason, message, warning=True)
         waiting = Waiting(reason, message)
         self._containers = {
             name: replace(container, state=waiting) for name, container in self._containers.items()
@@ -133,7 +133,7 @@ class PodWorker:
             await self._node.prepare(self._pod)
         except Unresolved as error:
             if any(self._containers[name].not_before is None for name in names):
-                self._node.tell(self._pod, "FailedMount", str(error), warning=True)
+                self._node.record_event(self._pod, "FailedMount", str(error), warning=True)
             for name in names:
                 self._postpone(name, "ContainerCreating", str(error))
             return False
@@ -161,7 +161,7 @@ class PodWorker:
         except CannotStart as error:
             output(f"{error}\n".encode())
             self._node.logs.close(self._pod, name, log)
-            self._node.tell(self._pod, "Failed", f"Error: {error}", warning=True)
+            self._node.record_event(self._pod, "Failed", f"Error: {error}", warning=True)
             self._containers[name] = records.terminated(
                 running, START_ERROR, self._node.now(), reason="StartError", message=str(error)
             )
@@ -175,7 +175,7 @@ class PodWorker:
             self._containers[container.name] = records.with_health(self._containers[container.name], health)
             self._changed.set()
 
-        record_event = partial(self._node.tell, self._pod, warning=True)
+        record_event = partial(self._node.record_event, self._pod, warning=True)
         return Run(container, process, Prober(container.spec, self._handlers, on_health, record_event))
 
     async def _watch_run(self, run: Run, log: Log) -> None:
@@ -203,7 +203,7 @@ class PodWorker:
         """Terminate one container of a pod that goes on."""
         run = self._runs.get(kill.name)
         if run is not None:
-            self._node.tell(self._pod, "Killing", kill.message)
+            self._node.record_event(self._pod, "Killing", kill.message)
             await termination.terminate(run, Grace(kill.grace_seconds), self._pre_stop(run))
 
     def _pre_stop(self, run: Run) -> Hook | None:
@@ -213,7 +213,7 @@ class PodWorker:
 
         async def pre_stop() -> None:
             if await self._handlers.hook(run.container.spec, hook):
-                self._node.tell(self._pod, "FailedPreStopHook", "PreStopHook failed", warning=True)
+                self._node.record_event(self._pod, "FailedPreStopHook", "PreStopHook failed", warning=True)
 
         return pre_stop
 
@@ -239,7 +239,7 @@ class PodWorker:
         async with asyncio.TaskGroup() as stopping:
             for run in runs:
                 if run.grace is None:
-                    self._node.tell(self._pod, "Killing", f"Stopping container {run.container.name}")
+                    self._node.record_event(self._pod, "Killing", f"Stopping container {run.container.name}")
                 later = termination.predecessors(run, runs)
                 stopping.create_task(termination.terminate(run, Grace(seconds), self._pre_stop(run), later))
             while self._runs:
@@ -279,4 +279,4 @@ class PodWorker:
             ):
                 self._recorded_backoffs.add(run)
                 message = f"Back-off restarting failed container {container.name} in pod {lifecycle.pod_ref(self._pod)}"
-                self._node.tell(self._pod, "BackOff", message, warning=True)
+                self._node.record_event(self._pod, "BackOff", message, warning=True)

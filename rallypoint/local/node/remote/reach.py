@@ -1,10 +1,10 @@
-"""Who reaches whom: which pods are given the tools, and which pod one of them means. Pure."""
+"""Resolves the target of a remote command, and decides which pods get the tools. Pure."""
 
 from dataclasses import dataclass
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.network.network import JOB_LABELS, Network
-from rallypoint.local.node.remote.command import Call
+from rallypoint.local.node.network.dns import JOB_LABELS, PodNetwork
+from rallypoint.local.node.remote.command_line import Call
 from rallypoint.local.node.streams.log_endpoint import container_of
 
 OPERATOR_LABEL = "training.kubeflow.org/operator-name"
@@ -19,12 +19,12 @@ class Found:
 
 
 class Unreachable(Exception):
-    """There is no way to where a call leads."""
+    """The target of a call is unreachable."""
 
     ssh = "ssh: Could not resolve hostname {host}: Name or service not known"
     kubectl = 'Error from server (NotFound): pods "{host}" not found'
-    may_pass = False
-    """Whether it is worth another try."""
+    is_transient = False
+    """Whether a retry may succeed."""
 
 
 class Unknown(Unreachable):
@@ -37,19 +37,19 @@ class NotYet(Unknown):
     Differs: ssh does not try again to resolve a name. Here a launcher that is first would only be started again.
     """
 
-    may_pass = True
+    is_transient = True
 
 
-class NotUp(Unreachable):
+class NotRunningYet(Unreachable):
     """The pod is there, and its container does not run."""
 
     ssh = "ssh: connect to host {host} port 22: Connection refused"
     kubectl = "error: unable to upgrade connection: no container of pod {host} runs"
-    may_pass = True
+    is_transient = True
 
 
-class Foreign(Unreachable):
-    """It is none of the caller's business."""
+class Forbidden(Unreachable):
+    """The target belongs to another job."""
 
     ssh = "ssh: connect to host {host} port 22: Permission denied: pods reach those of their own job alone"
     kubectl = (
@@ -58,13 +58,13 @@ class Foreign(Unreachable):
 
 
 class NotStarted(Unreachable):
-    """The command does not begin. The text says why."""
+    """The command cannot start. The text says why."""
 
     ssh = "ssh: {error}"
     kubectl = "error: Internal error occurred: error executing command in container: {error}"
 
 
-def spelled(tool: str, call: Call, error: Unreachable) -> str:
+def error_message(tool: str, call: Call, error: Unreachable) -> str:
     """What the tool says, in its own words where it has any."""
     words = error.ssh if tool == "ssh" else error.kubectl
     return words.format(host=call.host, error=error)
@@ -81,7 +81,7 @@ def job_of(pod: Manifest) -> str:
     return next((labels[label] for label in JOB_LABELS if labels.get(label)), "")
 
 
-def find(network: Network, caller: Manifest, call: Call) -> Found:
+def find(network: PodNetwork, caller: Manifest, call: Call) -> Found:
     """The pod and the container that ``call`` means.
 
     In a cluster a key or a role decides who may; both belong to one job, so that is the rule here.
@@ -91,12 +91,12 @@ def find(network: Network, caller: Manifest, call: Call) -> Found:
     """
     own = caller["metadata"]["namespace"]
     if call.namespace not in ("", own):
-        raise Foreign
+        raise Forbidden
     pod = network.find(caller, call.host)
     if pod is None:
         raise NotYet if network.is_sibling(caller, call.host) else Unknown
     if not job_of(caller) or (pod["metadata"]["namespace"], job_of(pod)) != (own, job_of(caller)):
-        raise Foreign
+        raise Forbidden
     try:
         return Found(pod, _container(pod, call.container))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""What pods of MPI jobs find on their PATH, and what runs in the place of what they would bring along.
+"""The tools in pods of MPI jobs: ``ssh`` and ``kubectl`` on their PATH, and replacements of sshd and kubectl-delivery.
 
-``ssh`` and ``kubectl`` are scripts that name their pod, so that nothing of a program's environment matters. An sshd is
-not started, for nobody would connect to it: its container waits. The init container that brings a kubectl is given ours.
+The tools are scripts with the UID of their pod. A container that would run sshd sleeps, because no client connects to
+it. The init container that delivers kubectl delivers the script.
 """
 
 import os
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.remote import realssh, shim
+from rallypoint.local.node.remote import real_ssh, shim
 from rallypoint.local.node.remote.reach import is_equipped, job_of
 from rallypoint.local.node.volumes.setup import Mount
 
 DELIVERY = "kubectl-delivery"
-SAID = "sshd is not started: ssh from pods of this job comes through the node (--real-ssh starts it)"
-WAIT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
+SSHD_MESSAGE = "sshd is not started: ssh from pods of this job comes through the node (--real-ssh starts it)"
+WAIT_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
 """What sshd does when it is told to end is to end well."""
 SCRIPT = """\
 #!/bin/sh
@@ -34,11 +34,11 @@ class Tools:
     def __init__(self, folder: Path, *, real_ssh: bool = False) -> None:
         self.folder = folder
         self._real_ssh = real_ssh
-        self._told: set[str] = set()
+        self._jobs_with_message: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(shim.__file__, folder / "shim.py")
 
-    def equip(self, pod: Manifest) -> None:
+    def install(self, pod: Manifest) -> None:
         """Give a pod its tools."""
         if not is_equipped(pod):
             return
@@ -52,14 +52,14 @@ class Tools:
         """What each container of a pod sees beside its volumes."""
         if not (self._real_ssh and is_equipped(pod)):
             return []
-        return realssh.mounts(
+        return real_ssh.mounts(
             pod, self.folder / str(pod["metadata"]["uid"]) / "real", is_root=os.geteuid() == 0
         )
 
     def protect(self, pod: Manifest, volumes: Path) -> None:
         """``volumes`` is the folder that the pod's volumes have just been made in."""
         if self._real_ssh and is_equipped(pod):
-            realssh.protect(volumes / realssh.KEYS)
+            real_ssh.protect(volumes / real_ssh.KEYS)
 
     def release(self, pod: Manifest) -> None:
         shutil.rmtree(self.folder / str(pod["metadata"]["uid"]), ignore_errors=True)
@@ -71,13 +71,15 @@ class Tools:
         own = self.folder / str(pod["metadata"]["uid"]) / "bin"
         return {**env, "PATH": f"{own}{os.pathsep}{env.get('PATH', os.defpath)}"}
 
-    def in_place_of(self, pod: Manifest, container: Manifest) -> Manifest:
+    def replacement(self, pod: Manifest, container: Manifest) -> Manifest:
         """The container to run instead; itself, mostly."""
         if is_delivery(container):
             ours = self.folder / str(pod["metadata"]["uid"]) / "kubectl"
             script = f'exec cp {shlex.quote(str(ours))} "$TARGET_DIR/kubectl"'
         elif is_sshd(container) and is_equipped(pod) and not self._real_ssh:
-            script = f"echo {shlex.quote(SAID)}; {WAIT}" if self._is_first(pod) else WAIT
+            script = (
+                f"echo {shlex.quote(SSHD_MESSAGE)}; {WAIT_SCRIPT}" if self._is_first(pod) else WAIT_SCRIPT
+            )
         else:
             return container
         return {**container, "command": ["/bin/sh", "-c", script], "args": []}
@@ -86,8 +88,8 @@ class Tools:
         """Whether this is the first of its job's pods to be asked about; it is told once."""
         owners = [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()]
         job = owners[0] if owners else f"{pod['metadata']['namespace']}/{job_of(pod)}"
-        is_first = job not in self._told
-        self._told.add(job)
+        is_first = job not in self._jobs_with_message
+        self._jobs_with_message.add(job)
         return is_first
 
     def _write(self, pod: Manifest, tool: str, place: Path) -> None:

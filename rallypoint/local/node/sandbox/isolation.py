@@ -12,7 +12,7 @@ from typing import Protocol
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import Launch, Process, Streams
-from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.volumes.setup import Mount
 
 
@@ -30,7 +30,7 @@ class Isolation(Protocol):
         ...
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> PodNetwork: ...
 
     @property
     def has_network(self) -> bool:
@@ -104,7 +104,7 @@ class Isolation(Protocol):
         """Nothing of the pod runs any more."""
         ...
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         """The pod's object is gone."""
         ...
 

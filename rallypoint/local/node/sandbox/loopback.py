@@ -22,9 +22,9 @@ from rallypoint.local.manifest import Manifest, containers
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import GuardClient, Launch, Process, ProcessGroup, Streams
-from rallypoint.local.node.network import names
+from rallypoint.local.node.network import name_rewrite
 from rallypoint.local.node.network.addresses import Addresses
-from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.network.ports import Ports
 from rallypoint.local.node.remote.reach import is_equipped
 from rallypoint.local.node.volumes import setup
@@ -62,8 +62,8 @@ class Loopback:
         self._guard = guard
         self.ports = Ports()
         self._interface = loopback_interface()
-        self.network = Network(addresses)
-        self._visited: set[str] = set()
+        self.network = PodNetwork(addresses)
+        self._marks_to_sweep: set[str] = set()
         """The marks of containers that something was started in beside their own process."""
 
     @classmethod
@@ -87,14 +87,14 @@ class Loopback:
 
     def refusal(self, pod: Manifest) -> str:
         return setup.unsupported(pod) or next(
-            (reason for container in containers(pod) if (reason := self._unseen(pod, container))), ""
+            (reason for container in containers(pod) if (reason := self._unmountable(pod, container))), ""
         )
 
     def rewrite(self, pod: Manifest, text: str) -> str:
-        return self._rewrite(pod, self.paths(text, _mounts_of_all(pod, self.folder)))
+        return self._rewrite(pod, self.paths(text, _shared_mounts(pod, self.folder)))
 
     def _rewrite(self, pod: Manifest, text: str) -> str:
-        return names.replace(text, lambda name, port: self._find(pod, name, port))
+        return name_rewrite.replace(text, lambda name, port: self._resolve(pod, name, port))
 
     def variables(
         self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
@@ -112,18 +112,18 @@ class Loopback:
         return values
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
-        moved = {mount.path: str(mount.place) for mount in mounts if not _is_there(mount)}
-        return names.replace_paths(text, moved)
+        moved = {mount.path: str(mount.place) for mount in mounts if not _is_in_place(mount)}
+        return name_rewrite.replace_paths(text, moved)
 
     def place(self, pod: Manifest, launch: Launch) -> Launch:
         return replace(
             launch,
             argv=[self._rewrite(pod, part) for part in launch.argv],
-            env={**self._hints(pod), **launch.env},
+            env={**self._network_variables(pod), **launch.env},
         )
 
     def port(self, pod: Manifest, port: int) -> int:
-        return self.ports.known(_job(pod), self.pod_address(pod), port)
+        return self.ports.lookup(_job(pod), self.pod_address(pod), port)
 
     async def socket(self) -> socket.socket:
         own = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -137,29 +137,29 @@ class Loopback:
 
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         mark = _mark(pod, container)
-        _provide(launch)
+        _make_working_directory(launch)
         if is_equipped(pod):
-            self._visited.add(mark)
-        return _Host(
-            await ProcessGroup.start(_marked(launch, mark), self._guard, streams), mark, self._visited
+            self._marks_to_sweep.add(mark)
+        return _ContainerProcess(
+            await ProcessGroup.start(_marked(launch, mark), self._guard, streams), mark, self._marks_to_sweep
         )
 
     async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         mark = _mark(pod, container)
-        self._visited.add(mark)
+        self._marks_to_sweep.add(mark)
         return await ProcessGroup.start(_marked(launch, mark), self._guard, streams, is_exec=True)
 
     def release(self, pod: Manifest) -> None:
         """Nothing is held for it."""
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         """Ports are given back with a job's last pod: as long as one is left, it knows the others by them."""
         self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
         if any(_job(other) == _job(pod) for other in self.network.pods.values()):
             return
         self.ports.release(_job(pod))
 
-    def _find(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
+    def _resolve(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
         """What others call the pod itself by, its own address in a manifest means, too: ``$(POD_IP):8080``."""
         is_itself = name == self.pod_address(pod)
         address = name if is_itself else self.network.address_of(pod, name)
@@ -177,7 +177,7 @@ class Loopback:
             return None
         for suffix in HOST_SUFFIXES:
             host = found.get(f"{stem}_{suffix}")
-            if host is not None and (place := self._find(pod, host.value, int(variable.value))):
+            if host is not None and (place := self._resolve(pod, host.value, int(variable.value))):
                 return place[1]
         return None
 
@@ -186,7 +186,7 @@ class Loopback:
         self.ports.close()
         self._addresses.close()
 
-    def _hints(self, pod: Manifest) -> dict[str, str]:
+    def _network_variables(self, pod: Manifest) -> dict[str, str]:
         """What torch and MPI need to stay on the loopback interface; what the person or the manifest sets goes before it.
 
         gloo and TensorPipe otherwise look up the machine's host name, which need not resolve, and NCCL leaves the
@@ -201,7 +201,7 @@ class Loopback:
             mpi = {**OPEN_MPI, "OMPI_MCA_orte_tmpdir_base": str(_scratch(pod, self.folder))}
         return {**dict.fromkeys(interfaces, self._interface), "PET_LOCAL_ADDR": self.pod_address(pod), **mpi}
 
-    def _unseen(self, pod: Manifest, container: Manifest) -> str:
+    def _unmountable(self, pod: Manifest, container: Manifest) -> str:
         """Why a mount of ``container`` cannot be seen by a process that shares the machine's file system."""
         kinds = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
         texts = list(_texts(container))
@@ -209,7 +209,9 @@ class Loopback:
             name, path = mount["name"], mount["mountPath"]
             if name in INJECTED and is_equipped(pod):
                 continue
-            if _is_shown(kinds[name], mount) or any(names.mentions_path(text, path) for text in texts):
+            if _is_visible(kinds[name], mount) or any(
+                name_rewrite.mentions_path(text, path) for text in texts
+            ):
                 continue
             return (
                 f'volume "{name}" cannot be shown to container "{container["name"]}" at {path}: without a mount '
@@ -218,31 +220,33 @@ class Loopback:
         return ""
 
 
-class _Host:
+class _ContainerProcess:
     """The process of a container, and what others have started beside it, in groups of their own; a ``Process``."""
 
     def __init__(self, group: ProcessGroup, mark: str, visited: set[str]) -> None:
         self._group = group
         self._mark = mark
-        self._visited = visited
+        self._marks_to_sweep = visited
 
     async def wait(self) -> int:
         try:
             return await self._group.wait()
         finally:
-            if self._mark in self._visited:
-                self._visited.discard(self._mark)
+            if self._mark in self._marks_to_sweep:
+                self._marks_to_sweep.discard(self._mark)
                 await asyncio.to_thread(guard.sweep, guard.CONTAINER, self._mark)
 
     def send(self, number: signal.Signals) -> None:
         self._group.send(number)
 
 
-def _provide(launch: Launch) -> None:
+def _make_working_directory(launch: Launch) -> None:
     """Make a working directory that is missing, where that is in a volume of the pod's own."""
     folder = Path(launch.folder)
     if any(
-        folder.is_relative_to(one.place) and not one.read_only for one in launch.mounts if one.place.is_dir()
+        folder.is_relative_to(mount.place) and not mount.read_only
+        for mount in launch.mounts
+        if mount.place.is_dir()
     ):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -268,7 +272,7 @@ def loopback_interface() -> str:
     return "lo"
 
 
-def _is_shown(volume: Manifest, mount: Manifest) -> bool:
+def _is_visible(volume: Manifest, mount: Manifest) -> bool:
     """Whether the machine has these files at this very path."""
     path, inside = mount["mountPath"], mount.get("subPath") or ""
     if host := volume.get("hostPath"):
@@ -276,14 +280,14 @@ def _is_shown(volume: Manifest, mount: Manifest) -> bool:
     return path == "/dev/shm" and (volume.get("emptyDir") or {}).get("medium") == "Memory"
 
 
-def _is_there(mount: Mount) -> bool:
+def _is_in_place(mount: Mount) -> bool:
     """A mount that needs no replacing: it is in its place, or it is the machine's shared memory."""
     return mount.path == "/dev/shm" or mount.place.resolve() == Path(mount.path).resolve()
 
 
-def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
+def _shared_mounts(pod: Manifest, folder: Path) -> list[Mount]:
     """The mounts of a pod's own volumes that mean the same in each of its containers: what a file in one may name."""
-    kept = {
+    own_volumes = {
         volume["name"]
         for volume in pod["spec"].get("volumes") or ()
         if not any(kind in volume for kind in ("hostPath", *setup.CLAIMED))
@@ -292,7 +296,7 @@ def _mounts_of_all(pod: Manifest, folder: Path) -> list[Mount]:
     for container in containers(pod):
         for mount in container.get("volumeMounts") or ():
             name, path = mount["name"], mount["mountPath"]
-            if name in kept and not mount.get("subPathExpr"):
+            if name in own_volumes and not mount.get("subPathExpr"):
                 place = folder / pod["metadata"]["uid"] / name / (mount.get("subPath") or "")
                 found[path].add(Mount(name, path, place))
     return [next(iter(mounts)) for mounts in found.values() if len(mounts) == 1]

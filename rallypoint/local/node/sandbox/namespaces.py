@@ -22,9 +22,9 @@ from rallypoint.local.node.containers.launch import host_name
 from rallypoint.local.node.containers.process import Launch, Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.network.addresses import PRIVATE, Addresses
+from rallypoint.local.node.network.dns import PodNetwork
 from rallypoint.local.node.network.egress import Egress
-from rallypoint.local.node.network.hosts import Hosts
-from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.hosts_file import Hosts
 from rallypoint.local.node.sandbox.client import NoNamespaces, SandboxClient, SandboxHandle
 from rallypoint.local.node.volumes import projected, service_account, setup
 from rallypoint.local.node.volumes.setup import Mount
@@ -47,7 +47,7 @@ class Namespaces:
     ) -> None:
         self.folder = folder
         self._egress = egress
-        self.network = Network(addresses)
+        self.network = PodNetwork(addresses)
         self._daemon = daemon
         self._addresses = addresses
         self._hosts = Hosts(self.network, f"{addresses.node}\t{' '.join(service_account.NAMES)}\n")
@@ -176,7 +176,7 @@ class Namespaces:
         for key in [key for key in self._runs if key[0] == uid]:
             del self._runs[key]
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Gangs in the words of scheduler-plugins' coscheduling: pods are there at once, and wait for each other in the scheduler.
+"""The gang rules of scheduler-plugins' coscheduling: all pods exist at once and wait in the scheduler.
 
 Source: scheduler-plugins, pkg/coscheduling and pkg/controllers/podgroup_controller.go. Differs: pods that have
-succeeded still count as members, else one that is replaced late would wait for ever; and ``Failed`` is no final phase,
+succeeded still count as members, otherwise a pod replaced late would wait forever; and ``Failed`` is no final phase,
 because the operator replaces pods.
 """
 
@@ -11,9 +11,9 @@ from api import quantity
 from api.labels import POD_GROUP
 from api.meta import COSCHEDULING_POD_GROUPS
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.capacity import lacking, less
-from rallypoint.local.node.scheduler.gangs import Gang, Rules, Standing
-from rallypoint.local.node.scheduler.scheduling import Held, Room, before_any_node, unavailable
+from rallypoint.local.node.resources import insufficient, subtract
+from rallypoint.local.node.scheduler.fit import FreeResources, Unschedulable, before_any_node, unavailable
+from rallypoint.local.node.scheduler.gangs import Gang, GroupStatus, Rules
 
 REJECTED = "optimistic rejection in PostFilter"
 
@@ -22,41 +22,41 @@ def group_of(pod: Manifest) -> str:
     return str((pod["metadata"].get("labels") or {}).get(POD_GROUP) or "")
 
 
-def orphan(pod: Manifest) -> Held:
-    return Held(pod, unavailable(["PodGroup not found"]))
+def without_group(pod: Manifest) -> Unschedulable:
+    return Unschedulable(pod, unavailable(["PodGroup not found"]))
 
 
-def hurdle(gang: Gang, room: Room, pod: Manifest) -> str:
+def pre_filter(gang: Gang, free: FreeResources, pod: Manifest) -> str:
     name, there = pod["metadata"]["name"], len(gang.pods)
     if there < gang.least:
         return before_any_node(
             f"pre-filter pod {name} cannot find enough sibling pods, current pods number: {there}, "
             f"minMember of group: {gang.least}"
         )
-    if gang.placed or not lacking(gang.outstanding, room.left):
+    if gang.placed or not insufficient(gang.outstanding, free.left):
         return ""
-    gap = {name: -amount for name, amount in less(room.left, gang.outstanding).items() if amount < 0}
-    told = " ".join(f"{name}:{quantity.spell(amount)}" for name, amount in sorted(gap.items()))
-    return before_any_node(f"resource gap: map[{told}]")
+    gap = {name: -amount for name, amount in subtract(free.left, gang.outstanding).items() if amount < 0}
+    shortages = " ".join(f"{name}:{quantity.spell(amount)}" for name, amount in sorted(gap.items()))
+    return before_any_node(f"resource gap: map[{shortages}]")
 
 
-def refuse(gang: Gang, room: Room, lacking: Mapping[str, str]) -> list[Held]:
+def refuse(gang: Gang, free: FreeResources, insufficient: Mapping[str, str]) -> list[Unschedulable]:
     meta = gang.group["metadata"]
-    first = next(pod["metadata"]["name"] for pod in gang.waiting if pod["metadata"]["uid"] in lacking)
-    ends = f"PodGroup {meta['namespace']}/{meta['name']} gets rejected due to Pod {first} is unschedulable even after PostFilter"
+    first = next(pod["metadata"]["name"] for pod in gang.waiting if pod["metadata"]["uid"] in insufficient)
+    suffix = f"PodGroup {meta['namespace']}/{meta['name']} gets rejected due to Pod {first} is unschedulable even after PostFilter"
     return [
-        Held(pod, f"{lacking[uid]} {ends}")
-        if (uid := pod["metadata"]["uid"]) in lacking
-        else Held(pod, unavailable([REJECTED]))
+        Unschedulable(pod, f"{insufficient[uid]} {suffix}")
+        if (uid := pod["metadata"]["uid"]) in insufficient
+        else Unschedulable(pod, unavailable([REJECTED]))
         for pod in gang.waiting
     ]
 
 
-def standings(gangs: Sequence[Gang], room: Room) -> Iterator[Standing]:
+def group_statuses(gangs: Sequence[Gang], free: FreeResources) -> Iterator[GroupStatus]:
     for gang in gangs:
         counts = {name.lower(): gang.in_phase(name) for name in ("Running", "Succeeded", "Failed")}
         status = {"phase": _phase(gang), **counts}
-        yield Standing(gang, status | ({"occupiedBy": owner} if (owner := _owner(gang)) else {}))
+        yield GroupStatus(gang, status | ({"occupiedBy": owner} if (owner := _owner(gang)) else {}))
 
 
 def _phase(gang: Gang) -> str:
@@ -70,7 +70,7 @@ def _phase(gang: Gang) -> str:
 
 
 def _owner(gang: Gang) -> str:
-    """Whose pods they are."""
+    """Return the owners of the gang's pods."""
     owners = {
         f"{pod['metadata']['namespace']}/{owner['name']}"
         for pod in gang.pods
@@ -79,4 +79,6 @@ def _owner(gang: Gang) -> str:
     return ",".join(sorted(owners))
 
 
-COSCHEDULING = Rules(COSCHEDULING_POD_GROUPS, group_of, orphan, hurdle, unavailable, refuse, standings)
+COSCHEDULING = Rules(
+    COSCHEDULING_POD_GROUPS, group_of, without_group, pre_filter, unavailable, refuse, group_statuses
+)

@@ -1,7 +1,6 @@
-"""What of a node, beside its room, keeps a pod away: it is cordoned or tainted, or the pod wants another one. Pure.
+"""Node filters: unschedulable, taints, node affinity and node selector. Pure.
 
-The one node stands for as many as a job wants, so what pods ask of each other's places (affinity between pods,
-spread, ports of the host) is not asked here.
+The one node stands for as many as a job needs, so pod affinity, topology spread and host ports are ignored.
 
 Source: Kubernetes, pkg/scheduler/framework/plugins (nodeunschedulable, tainttoleration, nodeaffinity): order and words.
 """
@@ -12,19 +11,19 @@ from typing import Any
 from rallypoint.local.manifest import Manifest
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
-def objection(pod: Manifest, node: Manifest) -> str:
-    """Why this pod never goes to this node as both are now; empty when it may."""
+def filter_reason(pod: Manifest, node: Manifest) -> str:
+    """Return why this node is filtered out for this pod; empty if it is not."""
     spec = node.get("spec") or {}
     cordon = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
     if spec.get("unschedulable") and not _is_tolerated(cordon, pod):
         return "node(s) were unschedulable"
-    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") in _KEEPS_AWAY]
+    taints = [taint for taint in spec.get("taints") or () if taint.get("effect") in _FILTERING_EFFECTS]
     if not all(_is_tolerated(taint, pod) for taint in taints):
         return "node(s) had untolerated taint(s)"
-    return _unwanted(pod, node)
+    return _affinity_mismatch(pod, node)
 
 
 def _is_tolerated(taint: Mapping[str, Any], pod: Manifest) -> bool:
@@ -40,7 +39,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     return toleration.get("operator") == "Exists" or (bool(toleration.get("key")) and same_value)
 
 
-def _unwanted(pod: Manifest, node: Manifest) -> str:
+def _affinity_mismatch(pod: Manifest, node: Manifest) -> str:
     labels = node["metadata"].get("labels") or {}
     fields = {"metadata.name": node["metadata"]["name"]}
     terms = _terms(pod)
@@ -54,7 +53,7 @@ def _unwanted(pod: Manifest, node: Manifest) -> str:
 
 
 def _terms(pod: Manifest) -> list[Mapping[str, Any]] | None:
-    """The terms of the node affinity, one of which must match; None when there is none that must."""
+    """Return the required terms of the node affinity; None without required affinity."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else list(required.get("nodeSelectorTerms") or ())
@@ -63,12 +62,12 @@ def _terms(pod: Manifest) -> list[Mapping[str, Any]] | None:
 def _matches(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
     """A term without any requirement matches nothing."""
     expressions, about_fields = term.get("matchExpressions"), term.get("matchFields")
-    asked = bool(expressions or about_fields)
-    return asked and _all_match(expressions, labels) and _all_match(about_fields, fields)
+    has_requirements = bool(expressions or about_fields)
+    return has_requirements and _all_match(expressions, labels) and _all_match(about_fields, fields)
 
 
 def _all_match(requirements: Iterable[Mapping[str, Any]] | None, values: Mapping[str, str]) -> bool:
-    return all(_match(one, values.get(one["key"])) for one in requirements or ())
+    return all(_match(requirement, values.get(requirement["key"])) for requirement in requirements or ())
 
 
 def _match(requirement: Mapping[str, Any], value: str | None) -> bool:
@@ -89,7 +88,7 @@ def _match(requirement: Mapping[str, Any], value: str | None) -> bool:
 
 
 def _is_beyond(operator: str, value: str, bounds: list[str]) -> bool:
-    """Whether an integer is above or below the one bound; what is none is neither."""
+    """Return whether an integer is above or below the bound; False for invalid values."""
     try:
         number, (bound,) = int(value), map(int, bounds)
     except ValueError:

@@ -1,8 +1,7 @@
-"""Gangs: pods of one PodGroup get places together or not at all. Pure.
+"""Gang scheduling: the pods of a PodGroup are bound together or not at all. Pure.
 
-The rule is here; what Volcano and the coscheduling of scheduler-plugins call it, and when they ask for it, is in
-``volcano`` and ``coscheduling``. A gang takes no room before it has all of it, so two that need the whole machine run
-one after the other.
+``volcano`` and ``coscheduling`` define what differs between these schedulers. A gang reserves nothing until all of it
+fits, so two gangs that need the whole machine run one after the other.
 """
 
 from collections import defaultdict
@@ -13,16 +12,16 @@ from typing import Any, TypeAlias
 
 from api.meta import Resource
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.capacity import Amounts, read, sum_of
-from rallypoint.local.node.scheduler.scheduling import (
-    Held,
-    Room,
+from rallypoint.local.node.resources import Amounts, read, total
+from rallypoint.local.node.scheduler.fit import (
+    FreeResources,
+    Unschedulable,
     before_any_node,
+    is_active,
     is_waiting,
     order,
     phase,
     priority,
-    takes_room,
 )
 
 Key: TypeAlias = tuple[str, str]
@@ -31,19 +30,19 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A PodGroup with its pods, as they are now."""
+    """A PodGroup and its pods."""
 
     group: Manifest
     waiting: tuple[Manifest, ...] = ()
-    """Those that want a place, by priority and age."""
+    """Unbound pods, by priority and age."""
     placed: tuple[Manifest, ...] = ()
-    """Those that have, or have had, a place, and have not failed."""
+    """Bound pods that have not failed."""
     failed: tuple[Manifest, ...] = ()
     priority: int = 0
 
     @property
     def least(self) -> int:
-        """How many pods make a gang."""
+        """The minimum number of pods."""
         return int((self.group.get("spec") or {}).get("minMember") or 0)
 
     @property
@@ -56,13 +55,13 @@ class Gang:
 
     @property
     def outstanding(self) -> Amounts:
-        """What the group asks for at least beyond what its pods have."""
-        asked = read((self.group.get("spec") or {}).get("minResources")) | {"pods": Fraction(self.least)}
-        held = sum_of(pod for pod in self.placed if takes_room(pod))
-        return {name: max(amount - held.get(name, 0), Fraction(0)) for name, amount in asked.items()}
+        """The part of minResources that its bound pods do not hold."""
+        minimum = read((self.group.get("spec") or {}).get("minResources")) | {"pods": Fraction(self.least)}
+        held = total(pod for pod in self.placed if is_active(pod))
+        return {name: max(amount - held.get(name, 0), Fraction(0)) for name, amount in minimum.items()}
 
     def in_phase(self, *phases: str) -> int:
-        """How many of its pods are in one of these phases."""
+        """Return the number of its pods in these phases."""
         return sum(phase(pod) in phases for pod in self.pods)
 
     def sort_key(self) -> tuple[int, str, str, str]:
@@ -70,7 +69,7 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class GroupEvent:
     """An event about a PodGroup."""
 
     reason: str
@@ -79,12 +78,12 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a PodGroup's status should say; times are the caller's to add."""
+class GroupStatus:
+    """The status of a PodGroup, without transition times."""
 
     gang: Gang
     status: dict[str, Any]
-    said: Said | None = None
+    event: GroupEvent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +93,23 @@ class Rules:
     resource: Resource
     """Their PodGroups."""
     group_of: Callable[[Manifest], str]
-    """The name of the group that a pod says it is of; empty for none."""
-    orphan: Callable[[Manifest], Held | None]
-    """What is said of a pod whose group does not exist."""
-    hurdle: Callable[[Gang, Room, Manifest], str]
-    """Why a pod is not even tried; empty for all of a gang or for none."""
+    """Returns the name of a pod's group; empty for none."""
+    without_group: Callable[[Manifest], Unschedulable | None]
+    """Returns the result for a pod whose group does not exist."""
+    pre_filter: Callable[[Gang, FreeResources, Manifest], str]
+    """Returns why a pod fails before filtering; empty if it does not."""
     unavailable: Callable[[Sequence[str]], str]
-    """How it is said what a pod lacks."""
-    refuse: Callable[[Gang, Room, Mapping[str, str]], list[Held]]
-    """What is said when too few fit; those that would not lack something, by UID."""
-    standings: Callable[[Sequence[Gang], Room], Iterator[Standing]]
-    """How the groups stand beside what room is left."""
+    """Formats the reasons why a pod does not fit."""
+    refuse: Callable[[Gang, FreeResources, Mapping[str, str]], list[Unschedulable]]
+    """Returns the results when too few pods fit; the mapping has the reasons by UID."""
+    group_statuses: Callable[[Sequence[Gang], FreeResources], Iterator[GroupStatus]]
+    """Returns the statuses of the groups."""
 
 
 def gather(
     groups: Iterable[Manifest], pods: Iterable[Manifest], rules: Rules, classes: Mapping[str, int]
 ) -> dict[Key, Gang]:
-    """The gangs among ``pods``; ``classes`` are the values of priority classes."""
+    """Return the gangs among ``pods``; ``classes`` are the values of priority classes."""
     members: dict[Key, list[Manifest]] = defaultdict(list)
     for pod in pods:
         if name := rules.group_of(pod):
@@ -118,25 +117,31 @@ def gather(
     return {_key(group): _gang(group, members[_key(group)], classes) for group in groups}
 
 
-def place(gang: Gang, room: Room, rules: Rules) -> tuple[list[Manifest], list[Held]]:
-    """Take room for the gang's pods, or for none of them: those to bind, and what is said of the others."""
-    if refused := [Held(pod, why) for pod in gang.waiting if (why := rules.hurdle(gang, room, pod))]:
+def place(gang: Gang, free: FreeResources, rules: Rules) -> tuple[list[Manifest], list[Unschedulable]]:
+    """Reserve resources for the gang or for none of it; return the pods to bind and the unschedulable ones."""
+    if refused := [
+        Unschedulable(pod, why) for pod in gang.waiting if (why := rules.pre_filter(gang, free, pod))
+    ]:
         return [], refused
-    trial = room.copy()
+    trial = free.copy()
     fitting: list[Manifest] = []
-    lacking: dict[str, str] = {}
+    insufficient: dict[str, str] = {}
     for pod in gang.waiting:
-        if why := room.hindrance(pod):
-            lacking[pod["metadata"]["uid"]] = before_any_node(why)
+        if why := free.volume_conflict(pod):
+            insufficient[pod["metadata"]["uid"]] = before_any_node(why)
         elif reasons := trial.reasons(pod):
-            lacking[pod["metadata"]["uid"]] = rules.unavailable(reasons)
+            insufficient[pod["metadata"]["uid"]] = rules.unavailable(reasons)
         else:
             trial.take(pod)
             fitting.append(pod)
     if len(gang.placed) + len(fitting) < gang.least:
-        return [], rules.refuse(gang, room, lacking)
-    room.left = trial.left
-    others = [Held(pod, lacking[uid]) for pod in gang.waiting if (uid := pod["metadata"]["uid"]) in lacking]
+        return [], rules.refuse(gang, free, insufficient)
+    free.left = trial.left
+    others = [
+        Unschedulable(pod, insufficient[uid])
+        for pod in gang.waiting
+        if (uid := pod["metadata"]["uid"]) in insufficient
+    ]
     return fitting, others
 
 

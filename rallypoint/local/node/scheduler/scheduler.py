@@ -1,6 +1,6 @@
-"""The site's scheduler: looks at pods, the node and PodGroups (``session``), binds what fits and tells of the rest.
+"""The scheduler: runs scheduling cycles (``cycle``), binds pods that fit and reports the others.
 
-It is two schedulers in one, as far as pods can see: kube-scheduler, and one for gangs if the site has it.
+It acts as kube-scheduler and, if configured, as a gang scheduler.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from controller.kube.client import Client
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.runtime.informer import Informer
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.node.capacity import Amounts, requests
-from rallypoint.local.node.events import Events
+from rallypoint.local.node.event_recorder import EventRecorder
 from rallypoint.local.node.pods.status import with_condition
+from rallypoint.local.node.resources import Amounts, requests
 from rallypoint.local.node.scheduler.coscheduling import COSCHEDULING
-from rallypoint.local.node.scheduler.gangs import Rules, Standing
-from rallypoint.local.node.scheduler.scheduling import Held, Hindrance, nothing, unschedulable
-from rallypoint.local.node.scheduler.session import DEFAULT, Schedule, View, decide
+from rallypoint.local.node.scheduler.cycle import DEFAULT, Schedule, Snapshot, decide
+from rallypoint.local.node.scheduler.fit import Unschedulable, VolumeConflictCheck, nothing, unschedulable
+from rallypoint.local.node.scheduler.gangs import GroupStatus, Rules
 from rallypoint.local.node.scheduler.volcano import VOLCANO
 
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
-TELLING_SECONDS = 0.5
-"""How long what is said of waiting pods may change unsaid: a gang's pods appear one by one."""
+REPORT_DELAY_SECONDS = 0.5
+"""The delay of reports about unschedulable pods, because a gang's pods appear one by one."""
 RETRY_SECONDS = 1.0
 
 log = structlog.get_logger()
 
 
 def rules_of(gang_scheduler: str) -> Rules | None:
-    """The rules of a gang scheduler by its name, as the controller takes it; None for no name."""
+    """Return the rules of a gang scheduler by its name, as in the controller's flag; None for no name."""
     if not gang_scheduler:
         return None
     return VOLCANO if gang_scheduler == "volcano" else COSCHEDULING
@@ -49,9 +49,9 @@ class Scheduler:
     """Binds pods to the node named ``node`` while ``run`` runs.
 
     Args:
-        pods: all there are; ``wake`` says that something about them has changed.
+        pods: all pods; call ``wake`` when they change.
         report: writes a pod's status.
-        hindrance: what stands in a pod's way whatever the node; empty when nothing does.
+        hindrance: returns why a pod fits on no node; empty if nothing does.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Scheduler:
         pods: Mapping[Any, Manifest],
         report: Callable[[Manifest, dict[str, Any]], Awaitable[None]],
         *,
-        hindrance: Hindrance = nothing,
+        volume_conflict: VolumeConflictCheck = nothing,
         gang_scheduler: str = "",
         now: Callable[[], datetime],
     ) -> None:
@@ -69,41 +69,43 @@ class Scheduler:
         self._node = node
         self._pods = pods
         self._report = report
-        self._hindrance = hindrance
+        self._volume_conflict = volume_conflict
         self._now = now
         self._gang_scheduler = gang_scheduler
         self._rules = rules_of(gang_scheduler)
-        self._events = {name: Events(client, name, node, now) for name in {DEFAULT, gang_scheduler} if name}
+        self._events = {
+            name: EventRecorder(client, name, node, now) for name in {DEFAULT, gang_scheduler} if name
+        }
         self._nodes = Informer(client, NODES, decode, self._changed)
         self._classes = Informer(client, PRIORITY_CLASSES, decode, self._changed)
         self._groups = (
             None if self._rules is None else Informer(client, self._rules.resource, decode, self._changed)
         )
         self._bound: set[str] = set()
-        """UIDs of pods whose binding we have asked for: until they come back bound, they are as good as that."""
-        self._told: dict[str, tuple[str, str]] = {}
-        """Reason and message that each pod that is held was given last, by UID."""
-        self._asked: dict[str, Amounts] = {}
+        """UIDs of assumed pods, whose binding has been requested."""
+        self._reported: dict[str, tuple[str, str]] = {}
+        """The last reported reason and message of each unschedulable pod, by UID."""
+        self._requests: dict[str, Amounts] = {}
         self._woken = asyncio.Event()
-        self._resting = False
+        self._is_stopped = False
 
     def wake(self) -> None:
-        """Something has changed that may make room."""
+        """Run a cycle, because something has changed."""
         self._woken.set()
 
-    def forget(self, uid: str) -> None:
-        """A pod is gone."""
+    def discard(self, uid: str) -> None:
+        """Discard everything about a deleted pod."""
         self._bound.discard(uid)
-        self._told.pop(uid, None)
-        self._asked.pop(uid, None)
+        self._reported.pop(uid, None)
+        self._requests.pop(uid, None)
 
     def has_bound(self, pod: Manifest) -> bool:
-        """Whether it was us who have bound the pod, and so have asked whether it fits."""
+        """Return whether this scheduler has bound the pod."""
         return _uid(pod) in self._bound
 
-    def rest(self) -> None:
-        """Bind nothing any more."""
-        self._resting = True
+    def stop(self) -> None:
+        """Stop binding pods."""
+        self._is_stopped = True
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -122,45 +124,45 @@ class Scheduler:
         self.wake()
 
     async def _schedule(self) -> None:
-        time, tell_at = asyncio.get_running_loop().time, None
+        time, report_at = asyncio.get_running_loop().time, None
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(tell_at):
+                async with asyncio.timeout_at(report_at):
                     await self._woken.wait()
             self._woken.clear()
-            view = self._view()
-            if view is None:
-                tell_at = None
+            snapshot = self._snapshot()
+            if snapshot is None:
+                report_at = None
                 continue
-            plan = decide(view)
-            unsaid = await self._act(plan)
-            if tell_at is not None and time() >= tell_at:
-                for say in unsaid:
-                    await say()
-                tell_at = None
+            plan = decide(snapshot)
+            deferred = await self._act(plan)
+            if report_at is not None and time() >= report_at:
+                for report in deferred:
+                    await report()
+                report_at = None
             else:
-                tell_at = (tell_at or time() + TELLING_SECONDS) if unsaid else None
+                report_at = (report_at or time() + REPORT_DELAY_SECONDS) if deferred else None
 
-    def _view(self) -> View | None:
-        """What there is to decide by; None while there is no node, and at the end."""
+    def _snapshot(self) -> Snapshot | None:
+        """Return the input of a cycle; None without a node and after ``stop``."""
         node = self._nodes.store.get("", self._node)
-        if node is None or self._resting:
+        if node is None or self._is_stopped:
             return None
         groups = () if self._groups is None else [row.manifest for row in self._groups.store]
-        return View(
+        return Snapshot(
             node.manifest,
             [self._as_bound(pod) for pod in self._pods.values()],
             self._gang_scheduler,
             self._rules,
             groups,
             {row.name: int(row.manifest.get("value") or 0) for row in self._classes.store},
-            self._hindrance,
-            self._ask,
+            self._volume_conflict,
+            self._requests_of,
         )
 
-    def _ask(self, pod: Manifest) -> Amounts:
-        """What a pod asks for, found out once."""
-        return self._asked.get(_uid(pod)) or self._asked.setdefault(_uid(pod), requests(pod))
+    def _requests_of(self, pod: Manifest) -> Amounts:
+        """Return the cached requests of a pod."""
+        return self._requests.get(_uid(pod)) or self._requests.setdefault(_uid(pod), requests(pod))
 
     def _as_bound(self, pod: Manifest) -> Manifest:
         if pod["spec"].get("nodeName") or _uid(pod) not in self._bound:
@@ -168,19 +170,21 @@ class Scheduler:
         return {**pod, "spec": {**pod["spec"], "nodeName": self._node}}
 
     async def _act(self, plan: Schedule) -> list[Callable[[], Awaitable[None]]]:
-        """Do what cannot wait; what is left to be said."""
+        """Bind pods and update phases; return the deferred reports."""
         for pod in plan.bind:
             await self._bind(pod)
-        unsaid: list[Callable[[], Awaitable[None]]] = [
-            partial(self._hold, held) for held in plan.held if self._told.get(_uid(held.pod)) != _words(held)
+        deferred: list[Callable[[], Awaitable[None]]] = [
+            partial(self._report_unschedulable, held)
+            for held in plan.held
+            if self._reported.get(_uid(held.pod)) != _report_key(held)
         ]
-        for standing in plan.standings:
-            status = self._dated(standing)
-            if standing.gang.phase != status["phase"]:
-                await self._stand(standing, status)
-            elif _differs(standing.gang.group, status):
-                unsaid.append(partial(self._stand, standing, status))
-        return unsaid
+        for group_status in plan.group_statuses:
+            status = self._with_transition_times(group_status)
+            if group_status.gang.phase != status["phase"]:
+                await self._update_group(group_status, status)
+            elif _differs(group_status.gang.group, status):
+                deferred.append(partial(self._update_group, group_status, status))
+        return deferred
 
     async def _bind(self, pod: Manifest) -> None:
         meta = pod["metadata"]
@@ -196,53 +200,57 @@ class Scheduler:
                 PODS, meta["namespace"], orjson.dumps(binding), name=meta["name"], subresource="binding"
             )
         except (NotFound, Conflict):
-            self._bound.discard(meta["uid"])  # It is gone or placed; its own event follows.
+            self._bound.discard(meta["uid"])  # It is deleted or bound; its watch event follows.
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             self._bound.discard(meta["uid"])
-            log.warning("a pod could not be bound", name=meta["name"], error=str(error))
+            log.warning("binding a pod failed; retrying", name=meta["name"], error=str(error))
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
         else:
-            self._told.pop(meta["uid"], None)
+            self._reported.pop(meta["uid"], None)
             text = f"Successfully assigned {meta['namespace']}/{meta['name']} to {self._node}"
-            self._events[pod["spec"]["schedulerName"]].tell(pod, "Scheduled", text)
+            self._events[pod["spec"]["schedulerName"]].record(pod, "Scheduled", text)
 
-    async def _hold(self, held: Held) -> None:
-        self._told[_uid(held.pod)] = _words(held)
+    async def _report_unschedulable(self, held: Unschedulable) -> None:
+        self._reported[_uid(held.pod)] = _report_key(held)
         events = self._events[held.pod["spec"]["schedulerName"]]
-        events.tell(held.pod, "FailedScheduling", held.message, warning=True)
+        events.record(held.pod, "FailedScheduling", held.message, warning=True)
         condition = unschedulable(held, self._now())
         await self._report(held.pod, {"phase": "Pending", "conditions": [condition]})
 
-    def _dated(self, standing: Standing) -> dict[str, Any]:
-        """The status with the times of its conditions."""
-        group, conditions = standing.gang.group, standing.status.get("conditions")
+    def _with_transition_times(self, group_status: GroupStatus) -> dict[str, Any]:
+        """Return the status with transition times of its conditions."""
+        group, conditions = group_status.gang.group, group_status.status.get("conditions")
         if not conditions:
-            return standing.status
+            return group_status.status
         dated = [with_condition(group, condition, self._now()) for condition in conditions]
-        return {**standing.status, "conditions": dated}
+        return {**group_status.status, "conditions": dated}
 
-    async def _stand(self, standing: Standing, status: dict[str, Any]) -> None:
-        """Write a PodGroup's status, and tell of it."""
+    async def _update_group(self, group_status: GroupStatus, status: dict[str, Any]) -> None:
+        """Write a PodGroup's status and record its event."""
         assert self._groups is not None
-        group = standing.gang.group
-        meta, said = group["metadata"], standing.said
+        group = group_status.gang.group
+        meta, event = group["metadata"], group_status.event
         body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": status})
         try:
             written = await self._client.patch(
                 self._groups.resource, meta["namespace"], meta["name"], body, subresource="status"
             )
         except (NotFound, Conflict):
-            return  # It is gone, or another one has its name; the next look sees that.
+            return  # It is deleted or replaced; the next cycle sees that.
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("a PodGroup's status could not be written", name=meta["name"], error=str(error))
+            log.warning(
+                "writing the status of a PodGroup failed; retrying", name=meta["name"], error=str(error)
+            )
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.wake)
             return
         self._groups.store.put(decode(msgspec.Raw(written)))
-        if said is not None:
-            self._events[self._gang_scheduler].tell(group, said.reason, said.message, warning=said.warning)
+        if event is not None:
+            self._events[self._gang_scheduler].record(
+                group, event.reason, event.message, warning=event.warning
+            )
 
 
-def _words(held: Held) -> tuple[str, str]:
+def _report_key(held: Unschedulable) -> tuple[str, str]:
     return held.reason, held.message
 
 

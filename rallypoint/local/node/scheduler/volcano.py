@@ -1,9 +1,9 @@
-"""Gangs in Volcano's words: a group is let into the queue first, then its pods are made, then they get places together.
+"""The gang rules of Volcano: a group is enqueued, then its pods are created, then they are bound together.
 
 There is one queue, whatever its name.
 
 Source: volcano, pkg/scheduler/plugins/gang, plugins/overcommit, framework/session.go, api/job_info.go. Differs: a group
-is let in when its ``minResources`` are there, not a fifth earlier; the condition that is not true any more goes.
+is enqueued when its ``minResources`` are free, without overcommit; an outdated condition is removed.
 """
 
 from collections import Counter
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from api.labels import GROUP_NAME
 from api.meta import VOLCANO_POD_GROUPS
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.capacity import lacking, less
-from rallypoint.local.node.scheduler.gangs import Gang, Rules, Said, Standing
-from rallypoint.local.node.scheduler.scheduling import Held, Room, counted, phase
+from rallypoint.local.node.resources import insufficient, subtract
+from rallypoint.local.node.scheduler.fit import FreeResources, Unschedulable, counted, phase
+from rallypoint.local.node.scheduler.gangs import Gang, GroupEvent, GroupStatus, Rules
 
 OVERUSED = "resource in cluster is overused"
 READY = "tasks in gang are ready to be scheduled"
@@ -24,12 +24,12 @@ def group_of(pod: Manifest) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(GROUP_NAME) or "")
 
 
-def orphan(pod: Manifest) -> Held | None:
-    """A pod whose group is not there is nobody's job yet, and nothing is said of it."""
+def without_group(pod: Manifest) -> Unschedulable | None:
+    """A pod without its group is ignored."""
     return None
 
 
-def hurdle(gang: Gang, room: Room, pod: Manifest) -> str:
+def pre_filter(gang: Gang, free: FreeResources, pod: Manifest) -> str:
     is_in = gang.phase not in {"", "Pending"}
     return "" if is_in and len(gang.waiting) + len(gang.placed) >= gang.least else unready(gang)
 
@@ -38,45 +38,49 @@ def unavailable(reasons: Sequence[str]) -> str:
     return f"0/1 nodes are unavailable: {counted(reasons)}."
 
 
-def refuse(gang: Gang, room: Room, lacking: Mapping[str, str]) -> list[Held]:
+def refuse(gang: Gang, free: FreeResources, insufficient: Mapping[str, str]) -> list[Unschedulable]:
     return [
-        Held(pod, lacking[uid]) if (uid := pod["metadata"]["uid"]) in lacking else _possible(pod, room)
+        Unschedulable(pod, insufficient[uid])
+        if (uid := pod["metadata"]["uid"]) in insufficient
+        else _possible(pod, free)
         for pod in gang.waiting
     ]
 
 
-def _possible(pod: Manifest, room: Room) -> Held:
-    name, node = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", room.node["metadata"]["name"]
+def _possible(pod: Manifest, free: FreeResources) -> Unschedulable:
+    name, node = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", free.node["metadata"]["name"]
     text = f"Pod {name} can possibly be assigned to {node}, once minAvailable is satisfied"
-    return Held(pod, text, "Schedulable")
+    return Unschedulable(pod, text, "Schedulable")
 
 
 def unready(gang: Gang) -> str:
-    """Why the gang as a whole does not run."""
+    """Return why the gang is not ready."""
     tasks = Counter("Pending" for _ in gang.waiting) + Counter(map(_task, (*gang.placed, *gang.failed)))
-    told = sorted(f"{count} {name}" for name, count in (tasks + Counter(minAvailable=gang.least)).items())
+    counts_text = sorted(
+        f"{count} {name}" for name, count in (tasks + Counter(minAvailable=gang.least)).items()
+    )
     missing = gang.least - len(gang.placed)
-    return f"{missing}/{tasks.total()} tasks in gang unschedulable: pod group is not ready, {', '.join(told)}"
+    return f"{missing}/{tasks.total()} tasks in gang unschedulable: pod group is not ready, {', '.join(counts_text)}"
 
 
 def _task(pod: Manifest) -> str:
-    """What Volcano calls the state of a pod that has, or has had, a place."""
+    """Return Volcano's task status of a bound pod."""
     if pod["metadata"].get("deletionTimestamp"):
         return "Releasing"
     return "Bound" if phase(pod) == "Pending" else phase(pod)
 
 
-def standings(gangs: Sequence[Gang], room: Room) -> Iterator[Standing]:
-    """Where each gang stands beside what is left of the machine, and which ones are let in."""
-    idle = room.left
+def group_statuses(gangs: Sequence[Gang], free: FreeResources) -> Iterator[GroupStatus]:
+    """Yield the status of each gang; enqueue gangs that fit."""
+    idle = free.left
     for gang in gangs:
-        if gang.phase == "Inqueue":  # Promised, though nothing runs in it yet.
-            idle = less(idle, gang.outstanding)
+        if gang.phase == "Inqueue":  # Enqueued groups reserve resources before their pods run.
+            idle = subtract(idle, gang.outstanding)
     for gang in sorted(gangs, key=Gang.sort_key):
         phase_now = _phase(gang)
-        if phase_now == "Pending" and not lacking(gang.outstanding, idle):
-            phase_now, idle = "Inqueue", less(idle, gang.outstanding)
-        yield _standing(gang, phase_now)
+        if phase_now == "Pending" and not insufficient(gang.outstanding, idle):
+            phase_now, idle = "Inqueue", subtract(idle, gang.outstanding)
+        yield _group_status(gang, phase_now)
 
 
 def _phase(gang: Gang) -> str:
@@ -87,10 +91,10 @@ def _phase(gang: Gang) -> str:
     return "Inqueue" if gang.phase == "Inqueue" else "Pending"
 
 
-def _standing(gang: Gang, phase_now: str) -> Standing:
+def _group_status(gang: Gang, phase_now: str) -> GroupStatus:
     if phase_now in ("Running", "Completed"):
         condition = {"type": "Scheduled", "status": "True", "reason": READY}
-        said = Said("Scheduled", "pod group is ready")
+        event = GroupEvent("Scheduled", "pod group is ready")
     else:
         text = unready(gang)
         condition = {
@@ -100,9 +104,13 @@ def _standing(gang: Gang, phase_now: str) -> Standing:
             "message": text,
         }
         is_out = phase_now == "Pending"
-        said = Said("Unschedulable", OVERUSED) if is_out else Said("Unschedulable", text, warning=True)
+        event = (
+            GroupEvent("Unschedulable", OVERUSED)
+            if is_out
+            else GroupEvent("Unschedulable", text, warning=True)
+        )
     counts = {name.lower(): gang.in_phase(name) for name in ("Running", "Succeeded", "Failed")}
-    return Standing(gang, {"phase": phase_now, "conditions": [condition], **counts}, said)
+    return GroupStatus(gang, {"phase": phase_now, "conditions": [condition], **counts}, event)
 
 
-VOLCANO = Rules(VOLCANO_POD_GROUPS, group_of, orphan, hurdle, unavailable, refuse, standings)
+VOLCANO = Rules(VOLCANO_POD_GROUPS, group_of, without_group, pre_filter, unavailable, refuse, group_statuses)

@@ -207,7 +207,7 @@ class Logs:
         remaining = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
         return [*(Log(file, ended=True) for file in remaining), *runs]
 
-    def forget(self, pod: Mapping[str, Any]) -> None:
+    def discard(self, pod: Mapping[str, Any]) -> None:
         """Close what is open; the files stay."""
         uid = pod["metadata"]["uid"]
         for key in [key for key in self._runs if key[0] == uid]:

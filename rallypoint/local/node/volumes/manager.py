@@ -58,9 +58,9 @@ class VolumeManager:
         """Update projected volumes until cancelled."""
         await self._updater.run()
 
-    def see_pod(self, pod: Manifest) -> None:
+    def handle_pod(self, pod: Manifest) -> None:
         """Handle a changed pod."""
-        self._updater.see_pod(pod)
+        self._updater.handle_pod(pod)
 
     def folder(self, pod: Manifest) -> Path:
         return self._folder / str(pod["metadata"]["uid"])
@@ -94,7 +94,7 @@ class VolumeManager:
         mounts = container_mounts.mounts(container, places, values, own / SUBPATH_COPIES / container["name"])
         return [*mounts, termination_message.mount(container, own)]
 
-    def forget(self, pod: Manifest) -> None:
+    def discard(self, pod: Manifest) -> None:
         """Remove the volumes of a pod that no longer runs."""
         self._updater.drop(self._with_service_account(pod))
         self._volumes_by_pod.pop(pod["metadata"]["uid"], None)

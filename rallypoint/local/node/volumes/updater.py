@@ -62,7 +62,7 @@ class VolumeUpdater:
             if not self._pods_by_reference[key]:
                 del self._pods_by_reference[key]
 
-    def see_pod(self, pod: Manifest) -> None:
+    def handle_pod(self, pod: Manifest) -> None:
         """Handle a pod that may have changed."""
         uid = pod["metadata"]["uid"]
         before = self._pods.get(uid)

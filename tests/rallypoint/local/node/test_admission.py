@@ -10,12 +10,12 @@ from rallypoint.local.node.admission import rejection
 CAPACITY = {"cpu": Fraction(2), "memory": Fraction(2**30), "pods": Fraction(2)}
 
 
-def pod(**asked: str) -> dict[str, Any]:
-    return {"spec": {"containers": [{"name": "c", "resources": {"requests": asked}}]}}
+def pod(**requests: str) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}
 
 
 @pytest.mark.parametrize(
-    ("asked", "others", "reason", "message"),
+    ("requests", "others", "reason", "message"),
     [
         pytest.param(
             {"cpu": "1500m"},
@@ -41,9 +41,9 @@ def pod(**asked: str) -> dict[str, Any]:
     ],
 )
 def test_in_a_kubelets_words(
-    asked: dict[str, str], others: list[dict[str, Any]], reason: str, message: str
+    requests: dict[str, str], others: list[dict[str, Any]], reason: str, message: str
 ) -> None:
-    refused = rejection(pod(**asked), others, CAPACITY)
+    refused = rejection(pod(**requests), others, CAPACITY)
 
     assert refused is not None
     assert refused.reason == reason
@@ -56,11 +56,11 @@ def test_in_a_kubelets_words(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requests",
     [
         pytest.param({"cpu": "1"}, id="what fits"),
         pytest.param({"a/b": "1"}, id="what the node knows nothing of"),
     ],
 )
-def test_what_is_taken(asked: dict[str, str]) -> None:
-    assert rejection(pod(**asked), [pod(cpu="1")], CAPACITY) is None
+def test_what_is_taken(requests: dict[str, str]) -> None:
+    assert rejection(pod(**requests), [pod(cpu="1")], CAPACITY) is None

@@ -5,19 +5,19 @@ from typing import Any
 import pytest
 
 from rallypoint.local.storage.binding import chosen, provisioned
-from rallypoint.local.storage.using import hindrance, holds
+from rallypoint.local.storage.using import holds, volume_conflict
 
 CLAIM_META = {"name": "c", "namespace": "team", "uid": "c-1", "resourceVersion": "7"}
 
 
 def claim(**spec: Any) -> dict[str, Any]:
-    asked = {
+    claim_spec = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "2Gi"}},
         "storageClassName": "",
         "volumeMode": "Filesystem",
     }
-    return {"metadata": CLAIM_META, "spec": {**asked, **spec}}
+    return {"metadata": CLAIM_META, "spec": {**claim_spec, **spec}}
 
 
 def volume(name: str = "v", size: str = "2Gi", **spec: Any) -> dict[str, Any]:
@@ -120,7 +120,7 @@ GOING = {**BOUND, "metadata": {**CLAIM_META, "deletionTimestamp": "2026-01-01T00
     ],
 )
 def test_what_keeps_a_pod_from_its_place(user: dict[str, Any], known: dict[str, Any], words: str) -> None:
-    assert hindrance(user, {("team", name): one for name, one in known.items()}) == words
+    assert volume_conflict(user, {("team", name): one for name, one in known.items()}) == words
 
 
 @pytest.mark.parametrize(("phase", "holding"), [("Running", True), ("Pending", True), ("Succeeded", False)])

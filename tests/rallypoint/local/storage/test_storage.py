@@ -10,7 +10,7 @@ import pytest
 
 from api.meta import PODS, Resource
 from controller.kube.errors import NotFound
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.storage.storage import CLAIMS, VOLUMES
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
@@ -24,7 +24,7 @@ MOUNTED = {
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
 
@@ -34,8 +34,8 @@ def wanted(claim: str, **more: Any) -> dict[str, Any]:
 
 
 async def claim(bench: Bench, name: str = "c", **spec: Any) -> None:
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
-    await bench.create(CLAIMS, {"metadata": {"name": name}, "spec": asked})
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    await bench.create(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec})
 
 
 async def until(bench: Bench, resource: Resource, name: str, phase: str) -> dict[str, Any]:
@@ -122,8 +122,8 @@ async def test_a_claim_that_a_pod_only_reads(bench: Bench) -> None:
 
 
 async def test_an_ephemeral_volume_goes_with_its_pod(bench: Bench) -> None:
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": asked}}}
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec}}}
     await bench.pod("a", "sh", "-c", "echo own > $V/x && cat $V/x", spec={"volumes": [volume]}, **MOUNTED)
     await bench.over("a")
     bound = await until(bench, CLAIMS, "a-v", "Bound")
@@ -188,7 +188,7 @@ async def test_without_a_class_a_claim_waits_for_a_volume(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_with_data_a_claim_outlives_the_process(tmp_path: Path, isolation: Wanted) -> None:
+async def test_with_data_a_claim_outlives_the_process(tmp_path: Path, isolation: IsolationMode) -> None:
     data = tmp_path / "data" / "objects.sqlite"
     data.parent.mkdir()
     async with opened(tmp_path, isolation, data=data) as first:

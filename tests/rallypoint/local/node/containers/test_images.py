@@ -10,8 +10,8 @@ import pytest
 from rallypoint.local.node.containers.images import BadImage, Image, Images, command_line, named
 from rallypoint.local.node.containers.launch import BaseEnvironment, image_environment
 from rallypoint.local.node.containers.process import CapturedProcess
-from rallypoint.local.node.sandbox.choice import Wanted, choose
 from rallypoint.local.node.sandbox.client import NoNamespaces
+from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS
 from rallypoint.testing.bench import Bench, opened, phase
 from rallypoint.testing.rootfs import build
@@ -28,7 +28,7 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, image: Path, isolations: list[Wanted]) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, image: Path, isolations: list[IsolationMode]) -> AsyncIterator[Bench]:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
     async with opened(tmp_path, "namespaces", images=Images({"small": Image.read(image)})) as bench:
@@ -153,7 +153,7 @@ async def test_plain_processes_have_no_images(tmp_path: Path, image: Path) -> No
 
 
 async def test_a_folder_that_cannot_be_a_root_is_refused_at_once(
-    tmp_path: Path, isolations: list[Wanted]
+    tmp_path: Path, isolations: list[IsolationMode]
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
@@ -245,7 +245,7 @@ def test_arguments_alone_need_an_entrypoint_that_is_known(tmp_path: Path, config
 
 
 async def test_a_container_without_a_command_runs_that_of_its_image(
-    tmp_path: Path, isolations: list[Wanted]
+    tmp_path: Path, isolations: list[IsolationMode]
 ) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")

@@ -20,23 +20,23 @@ class Scripted:
 
     def __init__(self) -> None:
         self.answers: dict[Kind, list[ProbeResult]] = {}
-        self.asked: list[tuple[str, float]] = []
+        self.probed: list[tuple[str, float]] = []
         self.takes_seconds = 0.0
         self.problem = ""
 
     async def probe(self, container: Any, probe: Probe) -> ProbeResult:
-        self.asked.append((probe.kind.name, asyncio.get_running_loop().time()))
+        self.probed.append((probe.kind.name, asyncio.get_running_loop().time()))
         await asyncio.sleep(self.takes_seconds)
         answers = self.answers.get(probe.kind) or [YES]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     async def hook(self, container: Any, hook: Any) -> str:
-        self.asked.append(("hook", asyncio.get_running_loop().time()))
+        self.probed.append(("hook", asyncio.get_running_loop().time()))
         await asyncio.sleep(hook["sleep"]["seconds"])
         return self.problem
 
     def times(self, kind: Kind) -> list[int]:
-        return [round(at) for name, at in self.asked if name == kind.name]
+        return [round(at) for name, at in self.probed if name == kind.name]
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ class Seen:
     def see(self, health: Health) -> None:
         self.health.append((round(asyncio.get_running_loop().time()), health))
 
-    def tell(self, reason: str, message: str) -> None:
+    def record_event(self, reason: str, message: str) -> None:
         self.events.append((reason, message))
 
 
 @asynccontextmanager
 async def attending(handlers: Scripted, **container: Any) -> AsyncGenerator[tuple[Prober, Seen]]:
     seen = Seen()
-    prober = Prober(container, cast("Handlers", handlers), seen.see, seen.tell)
+    prober = Prober(container, cast("Handlers", handlers), seen.see, seen.record_event)
     task = asyncio.create_task(prober.run())
     yield prober, seen
     task.cancel()
@@ -143,7 +143,7 @@ async def test_nothing_is_probed_before_the_hook_is_over(handlers: Scripted) -> 
     async with attending(handlers, lifecycle=lifecycle, readinessProbe=EXEC) as (_, seen):
         await asyncio.sleep(6)
 
-    assert handlers.asked == [("hook", 0.0), ("READINESS", 5.0)]
+    assert handlers.probed == [("hook", 0.0), ("READINESS", 5.0)]
     assert seen.health == [(5, Health(ready=False)), (5, Health())]
 
 
@@ -153,6 +153,6 @@ async def test_a_hook_that_fails_condemns_the_container(handlers: Scripted) -> N
     async with attending(handlers, lifecycle=lifecycle, livenessProbe=EXEC) as (_, seen):
         await asyncio.sleep(30)
 
-    assert [name for name, _ in handlers.asked] == ["hook"]
+    assert [name for name, _ in handlers.probed] == ["hook"]
     assert seen.health == [(1, Health(has_post_start_finished=False, kill_cause=KillCause.POST_START))]
     assert seen.events == [("FailedPostStartHook", "PostStartHook failed")]

@@ -64,18 +64,18 @@ def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_where_it_comes_from(log: Log, policy: str, written: str, code: int, says: str) -> None:
-    asked = container(terminationMessagePolicy=policy)
+    spec = container(terminationMessagePolicy=policy)
 
-    assert termination_message.message(pod(), asked, written, code, log) == says
+    assert termination_message.message(pod(), spec, written, code, log) == says
 
 
 def test_the_end_of_the_log(log: Log) -> None:
-    asked = container(terminationMessagePolicy="FallbackToLogsOnError")
-    lines = termination_message.message(pod(), asked, "", 1, log).splitlines()
+    spec = container(terminationMessagePolicy="FallbackToLogsOnError")
+    lines = termination_message.message(pod(), spec, "", 1, log).splitlines()
     assert (len(lines), lines[-1]) == (80, "line 99")
     log.write(b"x" * 5000, NOW)
 
-    assert termination_message.message(pod(), asked, "", 1, log) == "x" * 2048
+    assert termination_message.message(pod(), spec, "", 1, log) == "x" * 2048
 
 
 def test_many_containers_share_what_a_pod_may_say(log: Log) -> None:

@@ -96,10 +96,10 @@ class LocalPodRuntime:
     def read_termination_message(self, pod: Any, container: Any) -> str:
         return self.words
 
-    def tell(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
+    def record_event(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
         self.events.append((reason, message))
 
-    def forget(self, pod: Any) -> None:
+    def discard(self, pod: Any) -> None:
         self.forgotten = True
 
     @property

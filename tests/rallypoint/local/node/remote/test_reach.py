@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.network.addresses import Addresses
-from rallypoint.local.node.network.network import Network
-from rallypoint.local.node.remote.command import Call
+from rallypoint.local.node.network.dns import PodNetwork
+from rallypoint.local.node.remote.command_line import Call
 from rallypoint.local.node.remote.reach import (
-    Foreign,
+    Forbidden,
     NotStarted,
     NotYet,
     Unknown,
     Unreachable,
+    error_message,
     find,
     is_equipped,
-    spelled,
 )
 
 OPERATOR = "training.kubeflow.org/operator-name"
@@ -32,16 +32,16 @@ def pod(name: str, job: str = "pi", namespace: str = "hpc", **spec: Any) -> dict
 
 
 @pytest.fixture
-def network() -> Network:
+def network() -> PodNetwork:
     """A job's launcher and its worker 0, which have addresses, and a worker of another job."""
-    network = Network(Addresses("127.9"))
+    network = PodNetwork(Addresses("127.9"))
     launcher = pod("pi-launcher", dnsConfig={"searches": ["pi.hpc.svc.cluster.local"]})
     for number, one in enumerate([launcher, pod("pi-worker-0"), pod("e-worker-0", "e")]):
         network.put_pod({**one, "status": {"podIP": f"127.9.2.{number}"}})
     return network
 
 
-def call(network: Network, host: str, **fields: str) -> tuple[str, str]:
+def call(network: PodNetwork, host: str, **fields: str) -> tuple[str, str]:
     found = find(network, network.pods["hpc", "pi-launcher"], Call(host, ["true"], **fields))  # type: ignore[arg-type]
     return found.pod["metadata"]["name"], found.container
 
@@ -56,11 +56,11 @@ def call(network: Network, host: str, **fields: str) -> tuple[str, str]:
         "127.9.2.1",
     ],
 )
-def test_a_worker_goes_by_all_its_names(network: Network, host: str) -> None:
+def test_a_worker_goes_by_all_its_names(network: PodNetwork, host: str) -> None:
     assert call(network, host) == ("pi-worker-0", "first")
 
 
-def test_the_container(network: Network) -> None:
+def test_the_container(network: PodNetwork) -> None:
     """The one that is named, else the one that is marked, else the first."""
     marked = pod("pi-worker-1")
     marked["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "second"}
@@ -77,12 +77,12 @@ def test_the_container(network: Network) -> None:
     [
         pytest.param("elsewhere", {}, Unknown, id="nobody's name"),
         pytest.param("pi-worker-7.pi.hpc.svc", {}, NotYet, id="a worker that may come"),
-        pytest.param("e-worker-0.e", {}, Foreign, id="a worker of another job"),
-        pytest.param("pi-worker-0", {"namespace": "other"}, Foreign, id="another namespace"),
+        pytest.param("e-worker-0.e", {}, Forbidden, id="a worker of another job"),
+        pytest.param("pi-worker-0", {"namespace": "other"}, Forbidden, id="another namespace"),
     ],
 )
 def test_what_is_out_of_reach(
-    network: Network, host: str, fields: dict[str, str], error: type[Unreachable]
+    network: PodNetwork, host: str, fields: dict[str, str], error: type[Unreachable]
 ) -> None:
     with pytest.raises(Unreachable) as raised:
         call(network, host, **fields)
@@ -93,9 +93,11 @@ def test_what_is_out_of_reach(
 def test_each_tool_says_it_in_its_own_words() -> None:
     what = Call("w", ["true"])
 
-    assert spelled("ssh", what, NotYet()) == "ssh: Could not resolve hostname w: Name or service not known"
-    assert spelled("kubectl", what, Unknown()) == 'Error from server (NotFound): pods "w" not found'
-    assert spelled("ssh", what, NotStarted("no shell")) == "ssh: no shell"
+    assert (
+        error_message("ssh", what, NotYet()) == "ssh: Could not resolve hostname w: Name or service not known"
+    )
+    assert error_message("kubectl", what, Unknown()) == 'Error from server (NotFound): pods "w" not found'
+    assert error_message("ssh", what, NotStarted("no shell")) == "ssh: no shell"
 
 
 @pytest.mark.parametrize(

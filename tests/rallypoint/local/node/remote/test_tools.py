@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rallypoint.local.node.remote.tools import SAID, Tools
+from rallypoint.local.node.remote.tools import SSHD_MESSAGE, Tools
 
 LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
 SSHD = {"name": "w", "command": ["/usr/sbin/sshd", "-De"]}
@@ -18,7 +18,7 @@ def pod(uid: str = "u", **labels: str) -> dict[str, Any]:
 
 def test_ssh_is_the_first_on_path(tmp_path: Path) -> None:
     tools = Tools(tmp_path)
-    tools.equip(pod())
+    tools.install(pod())
     env = tools.on_path(pod(), {"PATH": "/usr/bin"})
     (ours, theirs) = env["PATH"].split(os.pathsep)
 
@@ -30,33 +30,33 @@ def test_ssh_is_the_first_on_path(tmp_path: Path) -> None:
 
 def test_a_pod_of_another_kind_keeps_the_persons(tmp_path: Path) -> None:
     tools, other = Tools(tmp_path), pod(app="x")
-    tools.equip(other)
+    tools.install(other)
 
     assert tools.on_path(other, {"PATH": "/usr/bin"}) == {"PATH": "/usr/bin"}
     assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
-    assert tools.in_place_of(other, SSHD) == SSHD
+    assert tools.replacement(other, SSHD) == SSHD
 
 
 def test_an_sshd_is_waited_in_place_of_and_that_is_said_once(tmp_path: Path) -> None:
     tools = Tools(tmp_path)
-    first, second = (tools.in_place_of(pod(uid), SSHD)["command"][2] for uid in ("a", "b"))
+    first, second = (tools.replacement(pod(uid), SSHD)["command"][2] for uid in ("a", "b"))
 
-    assert (SAID in first, SAID in second) == (True, False)
+    assert (SSHD_MESSAGE in first, SSHD_MESSAGE in second) == (True, False)
 
 
 def test_with_the_real_ssh_an_sshd_is_one(tmp_path: Path) -> None:
     tools = Tools(tmp_path, real_ssh=True)
-    tools.equip(pod())
+    tools.install(pod())
 
-    assert tools.in_place_of(pod(), SSHD) == SSHD
+    assert tools.replacement(pod(), SSHD) == SSHD
     assert [path.name for path in (tmp_path / "u").rglob("*") if path.is_file()] == ["kubectl"]
 
 
 def test_kubectl_is_delivered(tmp_path: Path) -> None:
     tools, target = Tools(tmp_path / "a place"), tmp_path / "target"
-    tools.equip(pod())
+    tools.install(pod())
     target.mkdir()
-    command = tools.in_place_of(pod(), DELIVERY)["command"]
+    command = tools.replacement(pod(), DELIVERY)["command"]
     subprocess.run(command, env={**os.environ, "TARGET_DIR": str(target)}, check=True)
     said = subprocess.run([target / "kubectl", "exec"], capture_output=True, text=True)
 
@@ -66,4 +66,4 @@ def test_kubectl_is_delivered(tmp_path: Path) -> None:
 def test_an_image_that_is_told_what_to_do_does_it(tmp_path: Path) -> None:
     told = {**DELIVERY, "command": ["cp", "/bin/kubectl", "/opt/kube"]}
 
-    assert Tools(tmp_path).in_place_of(pod(), told) == told
+    assert Tools(tmp_path).replacement(pod(), told) == told

@@ -225,10 +225,10 @@ def test_a_port_is_its_jobs_until_the_job_has_no_pod_left(loopback: Loopback) ->
 
     first, second = ports("a", "b")
     loopback.network.put_pod(job_pod("a", port))
-    loopback.forget(job_pod("a", port))
+    loopback.discard(job_pod("a", port))
     assert (first, second != port, ports("a", "b")) == (port, True, [first, second])
     loopback.network.drop_pod(("default", "a-worker-0"))
-    loopback.forget(job_pod("a", port))
+    loopback.discard(job_pod("a", port))
     assert ports("c") == [port]
 
 

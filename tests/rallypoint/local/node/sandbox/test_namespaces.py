@@ -14,9 +14,9 @@ import pytest
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import CapturedProcess, Launch, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.sandbox.choice import Wanted, choose
 from rallypoint.local.node.sandbox.client import DAEMON_PROGRAM
 from rallypoint.local.node.sandbox.isolation import Isolation
+from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.setup import Mount
 
 pytestmark = pytest.mark.looptime(False)
@@ -25,7 +25,7 @@ PATH = os.environ["PATH"]
 
 
 @pytest.fixture
-async def node(tmp_path: Path, isolations: list[Wanted]) -> AsyncIterator[Isolation]:
+async def node(tmp_path: Path, isolations: list[IsolationMode]) -> AsyncIterator[Isolation]:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
     chosen = await choose("namespaces", tmp_path)
@@ -302,7 +302,7 @@ async def test_a_pod_that_comes_back_has_its_address_and_its_peers_find_it(bench
         addresses.append(bench.node.pod_address(pod))
         assert (await bench.says(pod, "true"))[0] == 0
         bench.node.release(pod)
-        bench.node.forget(pod)
+        bench.node.discard(pod)
 
     assert addresses[0] == addresses[1]
 
@@ -342,7 +342,7 @@ async def test_nothing_of_the_manifest_is_rewritten(bench: Bench) -> None:
     assert bench.node.rewrite(pod, "job-master-0") == "job-master-0"
 
 
-async def test_egress_is_a_way_out_of_the_machine(tmp_path: Path, isolations: list[Wanted]) -> None:
+async def test_egress_is_a_way_out_of_the_machine(tmp_path: Path, isolations: list[IsolationMode]) -> None:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.scheduler.filters import objection
+from rallypoint.local.node.scheduler.filters import filter_reason
 
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 
@@ -53,7 +53,7 @@ def named(name: str) -> dict[str, Any]:
     ],
 )
 def test_affinity(manifest: dict[str, Any], there: dict[str, Any], expected: str) -> None:
-    assert objection(manifest, there) == expected
+    assert filter_reason(manifest, there) == expected
 
 
 TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
@@ -72,7 +72,7 @@ TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
     ],
 )
 def test_taints(tolerations: list[dict[str, str]], taint: dict[str, str], keeps_away: bool) -> None:
-    why = objection(pod(tolerations=tolerations), node(taints=[taint]))
+    why = filter_reason(pod(tolerations=tolerations), node(taints=[taint]))
 
     assert why == ("node(s) had untolerated taint(s)" if keeps_away else "")
 
@@ -80,5 +80,5 @@ def test_taints(tolerations: list[dict[str, str]], taint: dict[str, str], keeps_
 def test_a_cordoned_node() -> None:
     tolerant = pod(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
 
-    assert objection(pod(), node(unschedulable=True)) == "node(s) were unschedulable"
-    assert objection(tolerant, node(unschedulable=True)) == ""
+    assert filter_reason(pod(), node(unschedulable=True)) == "node(s) were unschedulable"
+    assert filter_reason(tolerant, node(unschedulable=True)) == ""

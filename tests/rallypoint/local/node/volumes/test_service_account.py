@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.meta import Resource
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.service_account import PATH, ApiServerAccess, with_mount
 from rallypoint.testing.bench import Bench, opened
 
@@ -46,7 +46,7 @@ print(ask(service, "/api"))
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from api.meta import PODS
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
 from rallypoint.testing.bench import Bench, opened
 
@@ -27,7 +27,7 @@ MOUNTED = {
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
     async with opened(tmp_path, isolation) as bench:
         yield bench
 
@@ -115,14 +115,14 @@ async def test_a_part_is_not_followed_until_the_container_starts_again(bench: Be
 
 @pytest.mark.parametrize("isolation", ["loopback"])
 async def test_only_what_is_mounted_is_asked_for(
-    bench: Bench, asked: Callable[[Bench], Awaitable[list[str]]]
+    bench: Bench, recorded_calls: Callable[[Bench], Awaitable[list[str]]]
 ) -> None:
     await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"hosts": "one"}})
     await bench.pod(
         "a", "sh", "-c", WATCHED, spec={"volumes": [{"name": "v", "configMap": {"name": "c"}}]}, **MOUNTED
     )
     await bench.wrote("a", "hosts=one")
-    calls = await asked(bench)
+    calls = await recorded_calls(bench)
     await bench.create(CONFIG_MAPS, {"metadata": {"name": "other"}, "data": {"hosts": "x"}})
     await changed(bench, {"hosts": "two"})
     await bench.wrote("a", "hosts=two")
@@ -132,7 +132,7 @@ async def test_only_what_is_mounted_is_asked_for(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bench], Awaitable[list[str]]]:
+def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Bench], Awaitable[list[str]]]:
     """The paths that the node reads from now on."""
 
     async def listen(bench: Bench) -> list[str]:

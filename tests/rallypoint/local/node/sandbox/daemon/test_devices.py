@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 
 ASK = """
 import os, sys
@@ -29,18 +29,18 @@ print(*sorted(os.listdir(folder)))
 """
 
 
-def test_the_machines_devices_and_room_for_more(tmp_path: Path, isolations: list[Wanted]) -> None:
+def test_the_machines_devices_and_room_for_more(tmp_path: Path, isolations: list[IsolationMode]) -> None:
     """What the machine gets later is shown; what pods add stays with them."""
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
     (tmp_path / "null").symlink_to("/dev/null")
     (tmp_path / "pts").mkdir()
     (tmp_path / "one").touch()
-    asked = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", ASK, str(tmp_path)], capture_output=True, text=True, check=True
     )
 
-    assert asked.stdout.splitlines() == [
+    assert completed.stdout.splitlines() == [
         "null of-a-pod one pts termination-log True",
         "late null of-a-pod one pts termination-log",
     ]

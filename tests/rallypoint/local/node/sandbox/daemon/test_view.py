@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.unprivileged_user import ACTING, ROOT, named, start
 
 MOUNT = """
@@ -29,7 +29,9 @@ print(*sorted(os.listdir(folder)), *os.listdir(folder / "added" / "volume"), os.
 
 
 @pytest.mark.parametrize("uid", ACTING, ids=named)
-def test_room_is_made_in_a_folder_of_another_user(tmp_path: Path, isolations: list[Wanted], uid: int) -> None:
+def test_room_is_made_in_a_folder_of_another_user(
+    tmp_path: Path, isolations: list[IsolationMode], uid: int
+) -> None:
     """As in root's ``/run``, whose owner the namespace of an ordinary user does not know."""
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rallypoint.local.node.sandbox.choice import Wanted, choose
 from rallypoint.local.node.sandbox.client import NoNamespaces
+from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -20,7 +20,7 @@ FORBIDDING = (
 SAY = """
 import asyncio, sys
 from pathlib import Path
-from rallypoint.local.node.sandbox.choice import choose
+from rallypoint.local.node.sandbox.selection import choose
 
 async def say():
     try:
@@ -28,30 +28,30 @@ async def say():
     except Exception as error:
         print(type(error).__name__, error)
     else:
-        print(chosen.spelled)
+        print(chosen.description)
         await chosen.isolation.close()
 
 asyncio.run(say())
 """
 
 
-async def test_the_best_that_works_is_taken(tmp_path: Path, isolations: list[Wanted]) -> None:
+async def test_the_best_that_works_is_taken(tmp_path: Path, isolations: list[IsolationMode]) -> None:
     chosen = await choose("auto", tmp_path)
     await chosen.isolation.close()
 
     assert chosen.isolation.name == isolations[-1]
-    assert ("cannot be used" in chosen.remark) == (chosen.isolation.name == "loopback")
+    assert ("cannot be used" in chosen.note) == (chosen.isolation.name == "loopback")
 
 
-async def test_what_is_asked_for_is_taken(tmp_path: Path, isolation: Wanted) -> None:
+async def test_what_is_asked_for_is_taken(tmp_path: Path, isolation: IsolationMode) -> None:
     chosen = await choose(isolation, tmp_path, egress=True)
     await chosen.isolation.close()
 
     assert chosen.isolation.name == isolation
-    assert ("--egress changes nothing" in chosen.spelled) == (isolation == "loopback")
+    assert ("--egress changes nothing" in chosen.description) == (isolation == "loopback")
 
 
-async def test_two_sites_have_two_folders_that_go_with_them(tmp_path: Path, isolation: Wanted) -> None:
+async def test_two_sites_have_two_folders_that_go_with_them(tmp_path: Path, isolation: IsolationMode) -> None:
     one, two = [(await choose(isolation, tmp_path)).isolation for _ in range(2)]
     for folder in (one.folder, two.folder):
         (folder / "pod").mkdir(parents=True)
@@ -67,7 +67,7 @@ def inside(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-def forbidden(wanted: str, folder: Path, isolations: list[Wanted]) -> str:
+def forbidden(wanted: str, folder: Path, isolations: list[IsolationMode]) -> str:
     """What is said where the kernel refuses namespaces: this machine, or a world made so."""
     command = [sys.executable, "-c", SAY, wanted, str(folder)]
     if "namespaces" in isolations:
@@ -77,14 +77,16 @@ def forbidden(wanted: str, folder: Path, isolations: list[Wanted]) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_without_namespaces_auto_is_loopback_and_says_why(tmp_path: Path, isolations: list[Wanted]) -> None:
+def test_without_namespaces_auto_is_loopback_and_says_why(
+    tmp_path: Path, isolations: list[IsolationMode]
+) -> None:
     said = forbidden("auto", tmp_path, isolations)
 
     assert said.startswith("loopback isolation (namespaces cannot be used here: unshare: ")
 
 
 def test_without_namespaces_they_are_refused_with_the_reason(
-    tmp_path: Path, isolations: list[Wanted]
+    tmp_path: Path, isolations: list[IsolationMode]
 ) -> None:
     said = forbidden("namespaces", tmp_path, isolations)
 

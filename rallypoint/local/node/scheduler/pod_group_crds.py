@@ -1,4 +1,4 @@
-"""The definitions of PodGroups that a site serves for its gang scheduler, as that scheduler installs them in a cluster.
+"""The PodGroup CRDs of the gang schedulers, as these install them in a cluster.
 
 Source: volcano, config/crd; scheduler-plugins, manifests/crds: names, fields and columns.
 """
@@ -37,7 +37,7 @@ _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
 
 
 def definitions(gang_scheduler: str) -> list[dict[str, Any]]:
-    """What has to be served for this scheduler; nothing for none."""
+    """Return the CRDs of a gang scheduler; none for an empty name."""
     rules = rules_of(gang_scheduler)
     return [] if rules is None else [_definition(rules.resource)]
 

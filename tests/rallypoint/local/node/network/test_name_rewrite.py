@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.local.node.network import names
+from rallypoint.local.node.network import name_rewrite
 
 KNOWN = {"job-master-0": "127.9.1.1", "job-worker-1": "127.9.1.2", "job-master-0.default.svc": "127.9.1.1"}
 
@@ -29,7 +29,7 @@ KNOWN = {"job-master-0": "127.9.1.1", "job-worker-1": "127.9.1.2", "job-master-0
     ],
 )
 def test_replace(text: str, replaced: str) -> None:
-    assert names.replace(text, find) == replaced
+    assert name_rewrite.replace(text, find) == replaced
 
 
 def find(name: str, port: int | None) -> tuple[str, int | None] | None:
@@ -52,7 +52,7 @@ def find(name: str, port: int | None) -> tuple[str, int | None] | None:
     ],
 )
 def test_split(word: str, meant: tuple[str, str]) -> None:
-    assert names.split(word, "here", {"there"}) == meant
+    assert name_rewrite.split(word, "here", {"there"}) == meant
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_split(word: str, meant: tuple[str, str]) -> None:
     ],
 )
 def test_replace_paths(text: str, replaced: str) -> None:
-    assert names.replace_paths(text, {"/data": "/v/data", "/data/cache": "/v/cache"}) == replaced
+    assert name_rewrite.replace_paths(text, {"/data": "/v/data", "/data/cache": "/v/cache"}) == replaced
 
 
 def test_replaced_paths_are_not_replaced_again() -> None:
-    assert names.replace_paths("/a /home", {"/a": "/home/me/a", "/home": "/x"}) == "/home/me/a /x"
+    assert name_rewrite.replace_paths("/a /home", {"/a": "/home/me/a", "/home": "/x"}) == "/home/me/a /x"

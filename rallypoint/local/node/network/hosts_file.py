@@ -1,6 +1,6 @@
-"""The ``/etc/hosts`` of each pod: all names of the pod network, as cluster DNS would answer them, kept up to date.
+"""The ``/etc/hosts`` of each pod, with all names of the pod network. It replaces cluster DNS.
 
-A file keeps its identity while its text changes, because pods have it mounted.
+Updates write in place, because pods mount the file.
 """
 
 import asyncio
@@ -12,13 +12,12 @@ from pathlib import Path
 
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.launch import host_name
-from rallypoint.local.node.network.names import CLUSTER_DOMAIN
-from rallypoint.local.node.network.network import Network, searched
+from rallypoint.local.node.network.dns import PodNetwork, search_domains
+from rallypoint.local.node.network.name_rewrite import CLUSTER_DOMAIN
 
-ITSELF = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-SHARE = 10
-"""After a round of writing, this many times its duration passes before the next one: many pods that start together
-cost a tenth of a core at most."""
+LOCALHOST = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+PAUSE_FACTOR = 10
+"""The pause after a round of writes, as a multiple of its duration: writes take a tenth of a core at most."""
 PAUSE_SECONDS = 0.05
 
 
@@ -27,14 +26,14 @@ class _File:
     path: Path
     namespace: str
     own: str
-    searched: tuple[str, ...]
-    """Domains whose names have a short form here."""
+    search_domains: tuple[str, ...]
+    """The pod's DNS search domains."""
 
 
 class Hosts:
     """The files of one node's pods."""
 
-    def __init__(self, network: Network, fixed: str = "") -> None:
+    def __init__(self, network: PodNetwork, fixed: str = "") -> None:
         """``fixed`` is in all files."""
         self._network = network
         self._fixed = fixed
@@ -47,14 +46,14 @@ class Hosts:
         network.listen(self._changed)
 
     def add(self, pod: Manifest, address: str, path: Path) -> None:
-        """Write the file of a pod from now on."""
-        own = ITSELF + self._fixed + f"{address}\t{_itself(pod)}\n"
-        file = _File(path, pod["metadata"]["namespace"], own, tuple(searched(pod)))
+        """Write and update the file of a pod."""
+        own = LOCALHOST + self._fixed + f"{address}\t{_own_names(pod)}\n"
+        file = _File(path, pod["metadata"]["namespace"], own, tuple(search_domains(pod)))
         self._files[pod["metadata"]["uid"]] = file
         self._write(file)
 
     def refresh(self, pod: Manifest) -> None:
-        """Have what is known now in the pod's file, before something in it starts that may ask."""
+        """Update the pod's file before a process starts that may read it."""
         if pod["metadata"]["uid"] in self._files:
             self._write(self._files[pod["metadata"]["uid"]])
 
@@ -75,10 +74,10 @@ class Hosts:
         began = time.monotonic()
         for file in self._files.values():
             self._write(file)
-        self._pause_seconds = max(PAUSE_SECONDS, SHARE * (time.monotonic() - began))
+        self._pause_seconds = max(PAUSE_SECONDS, PAUSE_FACTOR * (time.monotonic() - began))
 
     def _write(self, file: _File) -> None:
-        text = file.own + self._of(file.namespace, file.searched)
+        text = file.own + self._records_text(file.namespace, file.search_domains)
         descriptor = os.open(file.path, os.O_WRONLY | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, text.encode(), 0)
@@ -86,14 +85,16 @@ class Hosts:
         finally:
             os.close(descriptor)
 
-    def _of(self, namespace: str, domains: tuple[str, ...]) -> str:
+    def _records_text(self, namespace: str, domains: tuple[str, ...]) -> str:
         key = namespace, domains
         if key not in self._names:
-            self._names[key] = spell(self._network.records(), namespace, domains)
+            self._names[key] = records_text(self._network.records(), namespace, domains)
         return self._names[key]
 
 
-def spell(records: Mapping[tuple[str, str], list[str]], namespace: str, domains: Sequence[str] = ()) -> str:
+def records_text(
+    records: Mapping[tuple[str, str], list[str]], namespace: str, domains: Sequence[str] = ()
+) -> str:
     """Lines for (namespace, name) → addresses; the short name only of what is in the same namespace or searched for."""
     lines: list[str] = []
     for (owner, name), addresses in records.items():
@@ -106,7 +107,7 @@ def spell(records: Mapping[tuple[str, str], list[str]], namespace: str, domains:
     return "".join(lines)
 
 
-def _itself(pod: Manifest) -> str:
+def _own_names(pod: Manifest) -> str:
     """What the pod calls itself.
 
     Source: Kubernetes, pkg/kubelet/kubelet_pods.go, managedHostsFileContent.

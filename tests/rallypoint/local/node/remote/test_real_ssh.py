@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.remote import realssh
+from rallypoint.local.node.remote import real_ssh
 from rallypoint.local.node.remote.tools import Tools
 
 LABELS = {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-name": "pi"}
@@ -19,7 +19,7 @@ def pod(**labels: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("is_root", "port"), [(True, []), (False, ["Port 2222"])])
 def test_the_client_knows_the_keys_and_asks_for_nothing(is_root: bool, port: list[str]) -> None:
-    lines = [line.strip() for line in realssh.config(pod(), is_root=is_root).splitlines()]
+    lines = [line.strip() for line in real_ssh.config(pod(), is_root=is_root).splitlines()]
 
     assert lines[:3] == ["Host *", "StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]
     assert lines[4:] == ["IdentityFile /home/mpiuser/.ssh/id_rsa", *port]

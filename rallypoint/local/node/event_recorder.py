@@ -1,6 +1,6 @@
-"""Events about pods, written behind the node's back: they are never waited for, and may be lost.
+"""Records events in the background; nothing waits for them, and they may be lost.
 
-What is told again is counted in the event that tells of it, as client-go's recorder does.
+A repeated event increases the count of the first one, as in client-go's recorder.
 """
 
 import asyncio
@@ -18,28 +18,28 @@ from controller.kube.client import Client
 from controller.kube.errors import ApiError
 from rallypoint.local.node.pods.status import timestamp
 
-MOST_WAITING = 1000
-MOST_REMEMBERED = 1000
-"""Events that can still be counted on; then the one that was told longest ago is forgotten."""
+MAX_PENDING = 1000
+MAX_AGGREGATED = 1000
+"""The number of events whose repetitions can be counted; the oldest is discarded first."""
 
 
-class Events:
+class EventRecorder:
     def __init__(self, client: Client, component: str, node: str, now: Callable[[], datetime]) -> None:
         self._client = client
         self._source = {"component": component, "host": node}
         self._now = now
-        self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MOST_WAITING)
+        self._pending: asyncio.Queue[dict[str, Any]] = asyncio.Queue(MAX_PENDING)
         self._written: dict[tuple[str, str, str], dict[str, Any]] = {}
 
-    def tell(self, pod: Mapping[str, Any], reason: str, message: str, *, warning: bool = False) -> None:
-        if not self._waiting.full():
-            self._waiting.put_nowait(self._event(pod, reason, message, "Warning" if warning else "Normal"))
+    def record(self, pod: Mapping[str, Any], reason: str, message: str, *, warning: bool = False) -> None:
+        if not self._pending.full():
+            self._pending.put_nowait(self._event(pod, reason, message, "Warning" if warning else "Normal"))
 
     async def run(self) -> None:
         """Write events until cancelled."""
         while True:
-            event = await self._waiting.get()
-            # An event tells of something; it is not the thing itself.
+            event = await self._pending.get()
+            # A lost event has no consequences.
             with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
                 await self._write(event)
 
@@ -49,23 +49,23 @@ class Events:
         if before is None:
             await self._client.create(EVENTS, event["metadata"]["namespace"], orjson.dumps(event))
         else:
-            again = {"count": before["count"] + 1, "lastTimestamp": event["lastTimestamp"]}
+            update = {"count": before["count"] + 1, "lastTimestamp": event["lastTimestamp"]}
             meta = before["metadata"]
-            await self._client.patch(EVENTS, meta["namespace"], meta["name"], orjson.dumps(again))
-            event = before | again
+            await self._client.patch(EVENTS, meta["namespace"], meta["name"], orjson.dumps(update))
+            event = before | update
         self._written[key] = event
-        if len(self._written) > MOST_REMEMBERED:
+        if len(self._written) > MAX_AGGREGATED:
             del self._written[next(iter(self._written))]
 
-    def _event(self, about: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
-        meta, moment = about["metadata"], timestamp(self._now())
+    def _event(self, involved: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
+        meta, moment = involved["metadata"], timestamp(self._now())
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"{meta['name']}.{uuid.uuid4().hex[:16]}", "namespace": meta["namespace"]},
             "involvedObject": {
-                "apiVersion": about.get("apiVersion") or "v1",
-                "kind": about.get("kind") or "Pod",
+                "apiVersion": involved.get("apiVersion") or "v1",
+                "kind": involved.get("kind") or "Pod",
                 "name": meta["name"],
                 "namespace": meta["namespace"],
                 "uid": meta["uid"],

@@ -9,8 +9,8 @@ import pytest
 
 from controller.kube.client import Client
 from controller.kube.errors import NotFound
-from rallypoint.local.node import events
-from rallypoint.local.node.events import Events
+from rallypoint.local.node import event_recorder
+from rallypoint.local.node.event_recorder import EventRecorder
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 POD = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
@@ -40,12 +40,12 @@ async def tell(server: Written, *messages: str) -> None:
     """One each second."""
     loop = asyncio.get_running_loop()
     began = loop.time()
-    recorder = Events(
+    recorder = EventRecorder(
         cast("Client", server), "kubelet", "local", lambda: START + timedelta(seconds=loop.time() - began)
     )
     running = asyncio.create_task(recorder.run())
     for message in messages:
-        recorder.tell(POD, "Unhealthy", message, warning=True)
+        recorder.record(POD, "Unhealthy", message, warning=True)
         await asyncio.sleep(1)
     running.cancel()
     await asyncio.wait([running])
@@ -66,14 +66,14 @@ async def test_what_is_told_again_is_counted() -> None:
 async def test_an_event_that_has_gone_is_told_anew() -> None:
     """The first time after that is lost."""
     server = Written()
-    forget = asyncio.get_running_loop().call_later(0.5, server.events.clear)
+    discard = asyncio.get_running_loop().call_later(0.5, server.events.clear)
     await tell(server, "a", "a", "a")
 
-    assert (server.told, forget.cancelled()) == ([("a", 1)], False)
+    assert (server.told, discard.cancelled()) == ([("a", 1)], False)
 
 
 async def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(event_recorder, "MAX_AGGREGATED", 2)
     server = Written()
     await tell(server, "a", "b", "c", "a", "c")
 

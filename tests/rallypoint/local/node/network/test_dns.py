@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.network.addresses import LAST, Addresses, NoAddresses
-from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.dns import PodNetwork
 
 LABELS = {"job": "job", "index": "0"}
 
 
 @pytest.fixture
-def network() -> Network:
-    return Network(Addresses("127.9"))
+def network() -> PodNetwork:
+    return PodNetwork(Addresses("127.9"))
 
 
 def pod(
@@ -38,20 +38,20 @@ def service(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": LABELS, **spec}}
 
 
-def add(network: Network, *pods: dict[str, Any]) -> None:
+def add(network: PodNetwork, *pods: dict[str, Any]) -> None:
     for one in pods:
         network.put_pod(one)
 
 
 @pytest.mark.parametrize("word", ["svc", "svc.default", "svc.default.svc", "svc.default.svc.cluster.local"])
-def test_a_service_resolves_to_its_ready_pods(network: Network, word: str) -> None:
+def test_a_service_resolves_to_its_ready_pods(network: PodNetwork, word: str) -> None:
     network.put_service(service("svc"))
     add(network, pod("job-master-0"))
 
     assert network.resolve("default", word) == ["127.9.1.77"]
 
 
-def test_a_pod_that_is_not_ready_does_not_resolve(network: Network) -> None:
+def test_a_pod_that_is_not_ready_does_not_resolve(network: PodNetwork) -> None:
     network.put_service(service("svc"))
     network.put_service(service("early", publishNotReadyAddresses=True))
     add(network, pod("job-master-0", ready=False))
@@ -71,7 +71,7 @@ def test_a_pod_that_is_not_ready_does_not_resolve(network: Network) -> None:
     ],
 )
 def test_a_pod_that_is_leaving(
-    network: Network, changes: dict[str, dict[str, Any]], plainly: bool, early: bool
+    network: PodNetwork, changes: dict[str, dict[str, Any]], plainly: bool, early: bool
 ) -> None:
     network.put_service(service("svc"))
     network.put_service(service("early", publishNotReadyAddresses=True))
@@ -94,7 +94,7 @@ def test_a_pod_that_is_leaving(
         ),
     ],
 )
-def test_a_pods_own_name(network: Network, spec: dict[str, Any], resolves: bool) -> None:
+def test_a_pods_own_name(network: PodNetwork, spec: dict[str, Any], resolves: bool) -> None:
     network.put_service(service("sub"))
     network.put_service(service("nobodys", selector={"job": "other"}))
     add(network, pod("job-master-0", **spec))
@@ -105,7 +105,7 @@ def test_a_pods_own_name(network: Network, spec: dict[str, Any], resolves: bool)
     assert network.records().get(("default", name), []) == (["127.9.1.77"] if resolves else [])
 
 
-def test_a_pods_own_name_waits_until_it_is_ready_unless_the_service_does_not(network: Network) -> None:
+def test_a_pods_own_name_waits_until_it_is_ready_unless_the_service_does_not(network: PodNetwork) -> None:
     add(network, pod("job-master-0", ready=False, hostname="h", subdomain="sub"))
     network.put_service(service("sub"))
     assert network.resolve("default", "h.sub") == []
@@ -114,7 +114,7 @@ def test_a_pods_own_name_waits_until_it_is_ready_unless_the_service_does_not(net
     assert network.resolve("default", "h.sub") == ["127.9.1.77"]
 
 
-def test_a_sibling_has_an_address_before_it_exists(network: Network) -> None:
+def test_a_sibling_has_an_address_before_it_exists(network: PodNetwork) -> None:
     me = pod("job-worker-0")
     early = network.address_of(me, "job-master-0")
     add(network, pod("job-master-0"))
@@ -134,11 +134,11 @@ def test_a_sibling_has_an_address_before_it_exists(network: Network) -> None:
         pytest.param("localhost", id="localhost"),
     ],
 )
-def test_other_words_have_no_address(network: Network, word: str) -> None:
+def test_other_words_have_no_address(network: PodNetwork, word: str) -> None:
     assert network.address_of(pod("job-worker-0"), word) is None
 
 
-def test_services_and_other_jobs_pods_have_addresses_once_they_exist(network: Network) -> None:
+def test_services_and_other_jobs_pods_have_addresses_once_they_exist(network: PodNetwork) -> None:
     other = pod("other-master-0", owner="other")
     add(network, other)
     network.put_service(service("store"))
@@ -180,7 +180,7 @@ def test_an_address_is_given_to_another_name_when_no_fresh_one_is_left() -> None
     assert addresses.of("default", "p2") == given[3]
 
 
-def test_records_are_what_resolves(network: Network) -> None:
+def test_records_are_what_resolves(network: PodNetwork) -> None:
     network.put_service(service("sub"))
     network.put_service(service("nobodys", selector={"job": "other"}))
     named: dict[str, Any] = {"hostname": "c", "subdomain": "sub"}
@@ -194,7 +194,7 @@ def test_records_are_what_resolves(network: Network) -> None:
     }
 
 
-def test_a_pod_that_changed_its_labels_or_went_is_no_longer_selected(network: Network) -> None:
+def test_a_pod_that_changed_its_labels_or_went_is_no_longer_selected(network: PodNetwork) -> None:
     network.put_service(service("svc"))
     moved, gone = pod("moved"), pod("gone")
     add(network, moved, gone)
@@ -204,7 +204,7 @@ def test_a_pod_that_changed_its_labels_or_went_is_no_longer_selected(network: Ne
     assert network.resolve("default", "svc") == []
 
 
-def test_listeners_hear_of_every_change(network: Network) -> None:
+def test_listeners_hear_of_every_change(network: PodNetwork) -> None:
     heard: list[str] = []
     network.listen(lambda: heard.append("change"))
     add(network, pod("a"))
@@ -215,7 +215,7 @@ def test_listeners_hear_of_every_change(network: Network) -> None:
     assert len(heard) == 4
 
 
-def test_pods_of_old_mpi_jobs_go_by_their_host_names(network: Network) -> None:
+def test_pods_of_old_mpi_jobs_go_by_their_host_names(network: PodNetwork) -> None:
     one = pod("job-launcher-x", hostname="job-launcher")
     one["metadata"]["labels"] = {"mpi_job_name": "job"}
     add(network, one)
@@ -225,7 +225,7 @@ def test_pods_of_old_mpi_jobs_go_by_their_host_names(network: Network) -> None:
     assert network.resolve("default", "job-launcher") == []
 
 
-def test_a_job_is_also_told_by_a_label(network: Network) -> None:
+def test_a_job_is_also_told_by_a_label(network: PodNetwork) -> None:
     """A launcher belongs to a batch Job, and its siblings to the job itself."""
     launcher = pod("pi-launcher-x", owner="pi-launcher")
     launcher["metadata"]["labels"] = {"training.kubeflow.org/job-name": "pi"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.local.node.remote.command import Call, Unusable, kubectl, ssh
+from rallypoint.local.node.remote.command_line import Call, Unusable, kubectl, ssh
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rallypoint.local.node.network.addresses import Addresses
-from rallypoint.local.node.network.hosts import ITSELF, Hosts, spell
-from rallypoint.local.node.network.network import Network
+from rallypoint.local.node.network.dns import PodNetwork
+from rallypoint.local.node.network.hosts_file import LOCALHOST, Hosts, records_text
 
 
 def pod(name: str, address: str, **spec: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def service(name: str) -> dict[str, Any]:
 def test_a_short_name_is_known_in_its_own_namespace_alone() -> None:
     records = {("ns", "a"): ["10.0.0.1"], ("other", "b"): ["10.0.0.2", "10.0.0.3"], ("ns", "none"): []}
 
-    assert spell(records, "ns").splitlines() == [
+    assert records_text(records, "ns").splitlines() == [
         "10.0.0.1\ta.ns.svc.cluster.local a.ns.svc a.ns a",
         "10.0.0.2\tb.other.svc.cluster.local b.other.svc b.other",
         "10.0.0.3\tb.other.svc.cluster.local b.other.svc b.other",
@@ -32,17 +32,17 @@ def test_a_short_name_is_known_in_its_own_namespace_alone() -> None:
 
 
 async def test_a_pod_knows_itself_before_anybody_does(tmp_path: Path) -> None:
-    hosts = Hosts(Network(Addresses("10.0")))
+    hosts = Hosts(PodNetwork(Addresses("10.0")))
     hosts.add(pod("a", ""), "10.0.0.1", tmp_path / "a")
     hosts.add(pod("b", "", hostname="h", subdomain="s"), "10.0.0.2", tmp_path / "b")
 
-    assert (tmp_path / "a").read_text() == f"{ITSELF}10.0.0.1\ta\n"
-    assert (tmp_path / "b").read_text() == f"{ITSELF}10.0.0.2\th.s.ns.svc.cluster.local h\n"
+    assert (tmp_path / "a").read_text() == f"{LOCALHOST}10.0.0.1\ta\n"
+    assert (tmp_path / "b").read_text() == f"{LOCALHOST}10.0.0.2\th.s.ns.svc.cluster.local h\n"
 
 
 async def test_files_follow_the_network_and_stay_the_same_files(tmp_path: Path) -> None:
     """Also when the text becomes shorter."""
-    network = Network(Addresses("10.0"))
+    network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
     hosts.add(pod("a", ""), "10.0.0.1", file)
     before, inode = file.read_text(), file.stat().st_ino
@@ -58,7 +58,7 @@ async def test_files_follow_the_network_and_stay_the_same_files(tmp_path: Path) 
 
 
 async def test_what_starts_sees_what_is_known_at_once(tmp_path: Path) -> None:
-    network = Network(Addresses("10.0"))
+    network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
     hosts.add(pod("a", ""), "10.0.0.1", file)
     network.put_service(service("b"))
@@ -70,7 +70,7 @@ async def test_what_starts_sees_what_is_known_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_pod_that_is_gone_has_no_file_any_more(tmp_path: Path) -> None:
-    network = Network(Addresses("10.0"))
+    network = PodNetwork(Addresses("10.0"))
     hosts, file = Hosts(network), tmp_path / "a"
     hosts.add(pod("a", ""), "10.0.0.1", file)
     hosts.drop(pod("a", ""))
@@ -85,7 +85,7 @@ async def test_a_pod_that_is_gone_has_no_file_any_more(tmp_path: Path) -> None:
 def test_a_searched_domain_makes_names_short() -> None:
     records = {("ns", "l.job"): ["10.0.0.1"], ("ns", "l.other"): ["10.0.0.2"]}
 
-    assert spell(records, "ns", ["job.ns.svc.cluster.local"]).splitlines() == [
+    assert records_text(records, "ns", ["job.ns.svc.cluster.local"]).splitlines() == [
         "10.0.0.1\tl.job.ns.svc.cluster.local l.job.ns.svc l.job.ns l.job l",
         "10.0.0.2\tl.other.ns.svc.cluster.local l.other.ns.svc l.other.ns l.other",
     ]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from api.labels import GROUP_NAME, POD_GROUP
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.scheduler.coscheduling import COSCHEDULING
-from rallypoint.local.node.scheduler.session import Schedule, View, decide
+from rallypoint.local.node.scheduler.cycle import Schedule, Snapshot, decide
 from rallypoint.local.node.scheduler.volcano import VOLCANO
 
 NODE = {"metadata": {"name": "local"}, "status": {"allocatable": {"cpu": "4", "pods": "100"}}}
@@ -49,19 +49,19 @@ def gang(name: str, count: int, cpu: str = "1", **fields: Any) -> list[dict[str,
 
 def look(*pods: dict[str, Any], groups: tuple[dict[str, Any], ...] = (), volcano: bool = False) -> Schedule:
     rules = VOLCANO if volcano else COSCHEDULING
-    return decide(View(NODE, pods, "gang", rules, groups, {"high": 100}))
+    return decide(Snapshot(NODE, pods, "gang", rules, groups, {"high": 100}))
 
 
 def bound(plan: Schedule) -> list[str]:
     return [one["metadata"]["name"] for one in plan.bind]
 
 
-def said(plan: Schedule) -> dict[str, tuple[str, str]]:
+def event(plan: Schedule) -> dict[str, tuple[str, str]]:
     return {held.pod["metadata"]["name"]: (held.reason, held.message) for held in plan.held}
 
 
 def phases(plan: Schedule) -> dict[str, str]:
-    return {one.gang.group["metadata"]["name"]: one.status["phase"] for one in plan.standings}
+    return {one.gang.group["metadata"]["name"]: one.status["phase"] for one in plan.group_statuses}
 
 
 def test_priority_goes_before_age() -> None:
@@ -92,16 +92,18 @@ def test_a_pod_of_another_scheduler_waits_without_a_word() -> None:
 
 
 def test_what_stands_in_a_pods_way_whatever_the_node() -> None:
-    def hindrance(pod: Manifest) -> str:
+    def volume_conflict(pod: Manifest) -> str:
         return 'persistentvolumeclaim "c" not found' if pod["metadata"]["name"].endswith("0") else ""
 
     pods = [pod("alone-0", "5"), pod("alone-1"), *gang("g", 2)]
-    plan = decide(View(NODE, pods, "gang", COSCHEDULING, [group("g", 2)], hindrance=hindrance))
+    plan = decide(
+        Snapshot(NODE, pods, "gang", COSCHEDULING, [group("g", 2)], volume_conflict=volume_conflict)
+    )
 
     assert bound(plan) == ["alone-1"]
     words = '0/1 nodes are available: persistentvolumeclaim "c" not found.'
-    assert said(plan)["alone-0"] == ("Unschedulable", words)
-    assert said(plan)["g-0"][1].startswith(words)
+    assert event(plan)["alone-0"] == ("Unschedulable", words)
+    assert event(plan)["g-0"][1].startswith(words)
 
 
 def test_a_pod_on_another_node_takes_no_room_here() -> None:
@@ -109,9 +111,9 @@ def test_a_pod_on_another_node_takes_no_room_here() -> None:
 
 
 def test_without_a_gang_scheduler_its_pods_wait() -> None:
-    plan = decide(View(NODE, gang("g", 1)))
+    plan = decide(Snapshot(NODE, gang("g", 1)))
 
-    assert (plan.bind, plan.held, plan.standings) == ([], [], [])
+    assert (plan.bind, plan.held, plan.group_statuses) == ([], [], [])
 
 
 def test_a_gang_is_bound_together() -> None:
@@ -132,7 +134,7 @@ def test_pods_beyond_the_least_come_as_they_fit() -> None:
     plan = look(*gang("g", 5), groups=(group("g", 3),))
 
     assert bound(plan) == ["g-0", "g-1", "g-2", "g-3"]
-    assert said(plan) == {"g-4": ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")}
+    assert event(plan) == {"g-4": ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")}
 
 
 def test_a_lost_pod_is_replaced_beside_those_that_run() -> None:
@@ -152,7 +154,7 @@ def test_coscheduling_says_that_siblings_are_missing() -> None:
     plan = look(*gang("g", 2), groups=(group("g", 3),))
     words = "cannot find enough sibling pods, current pods number: 2, minMember of group: 3."
 
-    assert said(plan) == {
+    assert event(plan) == {
         name: ("Unschedulable", f"0/1 nodes are available: pre-filter pod {name} {words}")
         for name in ("g-0", "g-1")
     }
@@ -163,7 +165,7 @@ def test_coscheduling_says_whose_fault_it_is() -> None:
     plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),))
     rejected = "PodGroup default/g gets rejected due to Pod g-2 is unschedulable even after PostFilter"
 
-    assert said(plan) == {
+    assert event(plan) == {
         "g-0": ("Unschedulable", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
         "g-1": ("Unschedulable", "0/1 nodes are available: 1 optimistic rejection in PostFilter."),
         "g-2": ("Unschedulable", f"0/1 nodes are available: 1 Insufficient cpu. {rejected}"),
@@ -174,11 +176,11 @@ def test_coscheduling_says_whose_fault_it_is() -> None:
 def test_coscheduling_asks_for_the_least_resources_first() -> None:
     plan = look(*gang("g", 2), groups=(group("g", 2, minResources={"cpu": "6"}),))
 
-    assert said(plan)["g-0"][1] == "0/1 nodes are available: resource gap: map[cpu:2]."
+    assert event(plan)["g-0"][1] == "0/1 nodes are available: resource gap: map[cpu:2]."
 
 
 def test_coscheduling_misses_a_group() -> None:
-    assert said(look(*gang("g", 1))) == {
+    assert event(look(*gang("g", 1))) == {
         "g-0": ("Unschedulable", "0/1 nodes are available: 1 PodGroup not found.")
     }
 
@@ -225,11 +227,13 @@ def test_volcano_lets_the_more_urgent_group_in() -> None:
 
 
 def test_volcano_tells_why_a_group_is_not_in() -> None:
-    (standing,) = look(groups=(group("g", 2, phase="", minResources={"cpu": "5"}),), volcano=True).standings
+    (group_status,) = look(
+        groups=(group("g", 2, phase="", minResources={"cpu": "5"}),), volcano=True
+    ).group_statuses
 
-    assert standing.said is not None
-    assert standing.said.message == "resource in cluster is overused"
-    assert standing.status["conditions"] == [
+    assert group_status.event is not None
+    assert group_status.event.message == "resource in cluster is overused"
+    assert group_status.status["conditions"] == [
         {
             "type": "Unschedulable",
             "status": "True",
@@ -241,10 +245,10 @@ def test_volcano_tells_why_a_group_is_not_in() -> None:
 
 def test_volcano_says_which_pods_would_fit() -> None:
     plan = look(pod("alone", "2", nodeName="local"), *gang("g", 3), groups=(group("g", 3),), volcano=True)
-    (standing,) = plan.standings
+    (group_status,) = plan.group_statuses
 
     assert plan.bind == []
-    assert said(plan) == {
+    assert event(plan) == {
         **{
             name: (
                 "Schedulable",
@@ -254,7 +258,7 @@ def test_volcano_says_which_pods_would_fit() -> None:
         },
         "g-2": ("Unschedulable", "0/1 nodes are unavailable: 1 Insufficient cpu."),
     }
-    assert standing.status["conditions"][0]["message"] == (
+    assert group_status.status["conditions"][0]["message"] == (
         "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"
     )
 

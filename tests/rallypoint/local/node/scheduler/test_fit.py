@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.node.capacity import requests
-from rallypoint.local.node.scheduler.scheduling import Room, is_waiting, place
+from rallypoint.local.node.resources import requests
+from rallypoint.local.node.scheduler.fit import FreeResources, is_waiting, place
 
 ALLOCATABLE = {"cpu": "2", "memory": "1Gi", "pods": "3"}
 
@@ -21,13 +21,13 @@ def asks(name: str = "p", **amounts: str) -> dict[str, Any]:
     return pod(name, resources={"requests": amounts})
 
 
-def room(*taken: dict[str, Any], **spec: Any) -> Room:
+def free(*taken: dict[str, Any], **spec: Any) -> FreeResources:
     node = {"metadata": {"name": "local"}, "spec": spec, "status": {"allocatable": ALLOCATABLE}}
-    return Room.beside(taken, node)
+    return FreeResources.beside(taken, node)
 
 
 def test_a_pod_without_requests_fits() -> None:
-    assert place(pod(), room(asks("other", cpu="2"))) is None
+    assert place(pod(), free(asks("other", cpu="2"))) is None
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_a_pod_without_requests_fits() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
-    held = place(wanted, room())
+    held = place(wanted, free())
 
     assert held is not None
     assert (held.reason, held.message) == ("Unschedulable", f"0/1 nodes are available: {reasons}.")
 
 
 def test_too_many_pods() -> None:
-    held = place(asks(cpu="1"), room(pod("a"), pod("b"), asks("c", cpu="2")))
+    held = place(asks(cpu="1"), free(pod("a"), pod("b"), asks("c", cpu="2")))
 
     assert held is not None
     assert held.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
 
 
 def test_room_is_given_away_once() -> None:
-    left = room()
+    left = free()
 
     assert place(asks("a", cpu="1500m"), left) is None
     assert place(asks("b", cpu="1500m"), left) is not None

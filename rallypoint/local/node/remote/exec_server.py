@@ -1,7 +1,7 @@
-"""The node's end of the tools in ``tools``: a socket that all pods see, and one command for each connection.
+"""Executes the commands of the tools in ``tools``: a socket that all pods see, one command per connection.
 
-The streams of the tool come along as descriptors and become the command's own, so that nothing of what it reads or
-writes passes through here. The connection lasts as long as the tool: when it goes first, the command is hung up.
+The tool sends its streams as descriptors, which the command inherits. When the tool disconnects first, the command gets
+SIGHUP.
 """
 
 import asyncio
@@ -18,9 +18,16 @@ from typing import TypeAlias
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
-from rallypoint.local.node.network.network import Network
-from rallypoint.local.node.remote.command import FAILED, READERS, Call, Unusable
-from rallypoint.local.node.remote.reach import NotStarted, NotUp, Unknown, Unreachable, find, spelled
+from rallypoint.local.node.network.dns import PodNetwork
+from rallypoint.local.node.remote.command_line import FAILED, READERS, Call, Unusable
+from rallypoint.local.node.remote.reach import (
+    NotRunningYet,
+    NotStarted,
+    Unknown,
+    Unreachable,
+    error_message,
+    find,
+)
 from rallypoint.local.node.remote.shim import LENGTH_BYTES, PIECE_BYTES, SOCKET
 from rallypoint.local.node.streams.exec_endpoint import NotRunning
 
@@ -28,20 +35,20 @@ STREAMS = 3
 BACKLOG = 1024
 RETRY_SECONDS = 1.0
 """Between two attempts, as in ssh."""
-LOOK_SECONDS = 0.01
-LOOKS = 200
+POLL_SECONDS = 0.01
+POLLS = 200
 """After two seconds it is no matter any more what is told of the caller: it may be an init container."""
 HANG_UP_SECONDS = 2.0
 """How long a command has to end when its tool has gone; then it is killed."""
 
-HUNG_UP = 128 + signal.SIGHUP
+HANG_UP_EXIT_CODE = 128 + signal.SIGHUP
 
 Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
 """Starts a command in a container of a pod, its words as they are. Raises CannotStart, NotRunning."""
 
 
-class Service:
-    def __init__(self, folder: Path, network: Network, enter: Enter) -> None:
+class ExecServer:
+    def __init__(self, folder: Path, network: PodNetwork, enter: Enter) -> None:
         self._network = network
         self._enter = enter
         self._listener = _listen(folder)
@@ -58,17 +65,17 @@ class Service:
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         with connection, contextlib.suppress(OSError, EOFError), ExitStack() as held:
-            words, streams = await _received(connection, held)
-            gone = asyncio.create_task(_gone(connection))
+            words, streams = await _receive(connection, held)
+            disconnected = asyncio.create_task(_disconnected(connection))
             try:
-                code, said = await self._answer(words, streams, held, gone)
+                code, message = await self._answer(words, streams, held, disconnected)
             finally:
-                gone.cancel()
-                await asyncio.wait([gone])
-            await asyncio.get_running_loop().sock_sendall(connection, f"{code}\n{said}".encode())
+                disconnected.cancel()
+                await asyncio.wait([disconnected])
+            await asyncio.get_running_loop().sock_sendall(connection, f"{code}\n{message}".encode())
 
     async def _answer(
-        self, words: Sequence[str], streams: Streams, held: ExitStack, gone: "asyncio.Task[None]"
+        self, words: Sequence[str], streams: Streams, held: ExitStack, disconnected: "asyncio.Task[None]"
     ) -> tuple[int, str]:
         """The exit status, and what the tool says."""
         uid, tool, *arguments = words
@@ -77,29 +84,31 @@ class Service:
         except Unusable as error:
             return FAILED[tool], f"{error}\n"
         try:
-            process = await self._begun(uid, call, streams, gone)
+            process = await self._start_with_retries(uid, call, streams, disconnected)
         except Unreachable as error:
-            return FAILED[tool], f"{spelled(tool, call, error)}\n"
+            return FAILED[tool], f"{error_message(tool, call, error)}\n"
         held.close()  # The streams are the command's alone now, so that whoever reads them sees its end.
-        code = await _through(process, gone)
+        code = await _wait(process, disconnected)
         return code, f"command terminated with exit code {code}\n" if tool == "kubectl" and code else ""
 
-    async def _begun(self, uid: str, call: Call, streams: Streams, gone: "asyncio.Task[None]") -> Process:
+    async def _start_with_retries(
+        self, uid: str, call: Call, streams: Streams, disconnected: "asyncio.Task[None]"
+    ) -> Process:
         """Raises:
         Unreachable: after all attempts, or nobody waits for another one.
         """
         for left in reversed(range(call.attempts)):
             try:
-                return await self._begin(uid, call, streams)
+                return await self._start(uid, call, streams)
             except Unreachable as error:
-                if not left or not error.may_pass:
+                if not left or not error.is_transient:
                     raise
-                await asyncio.wait([gone], timeout=RETRY_SECONDS)
-                if gone.done():
+                await asyncio.wait([disconnected], timeout=RETRY_SECONDS)
+                if disconnected.done():
                     raise
         raise Unknown
 
-    async def _begin(self, uid: str, call: Call, streams: Streams) -> Process:
+    async def _start(self, uid: str, call: Call, streams: Streams) -> Process:
         caller = await self._caller(uid)
         found = find(self._network, caller, call)
         with ExitStack() as stack:
@@ -110,7 +119,7 @@ class Service:
             try:
                 return await self._enter(found.pod, found.container, call.command, streams)
             except NotRunning as error:
-                raise NotUp from error
+                raise NotRunningYet from error
             except CannotStart as error:
                 raise NotStarted(error) from error
 
@@ -120,14 +129,14 @@ class Service:
         Raises:
             Unknown: there is none any more.
         """
-        for left in reversed(range(LOOKS)):
+        for left in reversed(range(POLLS)):
             pods = self._network.pods.values()
             caller = next((pod for pod in pods if pod["metadata"]["uid"] == uid), None)
             if caller is None:
                 break
             if not left or (caller.get("status") or {}).get("phase") == "Running":
                 return caller
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         raise Unknown
 
 
@@ -151,7 +160,7 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-async def _received(connection: socket.socket, held: ExitStack) -> tuple[Sequence[str], Streams]:
+async def _receive(connection: socket.socket, held: ExitStack) -> tuple[Sequence[str], Streams]:
     """The words and the streams of a tool; ``held`` closes these.
 
     Raises:
@@ -184,21 +193,21 @@ async def _readable(connection: socket.socket) -> None:
         loop.remove_reader(connection.fileno())
 
 
-async def _gone(connection: socket.socket) -> None:
+async def _disconnected(connection: socket.socket) -> None:
     """Until the tool has ended; it sends nothing more."""
     with contextlib.suppress(OSError):
         await asyncio.get_running_loop().sock_recv(connection, 1)
 
 
-async def _through(process: Process, gone: "asyncio.Task[None]") -> int:
+async def _wait(process: Process, disconnected: "asyncio.Task[None]") -> int:
     """The exit code, once the command has ended: by itself, or because its tool is gone."""
     ended = asyncio.create_task(process.wait())
     try:
-        await asyncio.wait((ended, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((ended, disconnected), return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
             process.send(signal.SIGHUP)
             await asyncio.wait([ended], timeout=HANG_UP_SECONDS)
-        return ended.result() if ended.done() else HUNG_UP
+        return ended.result() if ended.done() else HANG_UP_EXIT_CODE
     finally:
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)

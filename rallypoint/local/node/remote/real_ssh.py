@@ -20,7 +20,9 @@ ORDINARY_PORT = 2222
 
 def config(pod: Manifest, *, is_root: bool) -> str:
     """Of the client. The job's keys are named, for their mount need not be in the home of who runs this."""
-    mounts = [mount for one in pod["spec"]["containers"] for mount in one.get("volumeMounts") or ()]
+    mounts = [
+        mount for container in pod["spec"]["containers"] for mount in container.get("volumeMounts") or ()
+    ]
     keys = {mount["mountPath"] for mount in mounts if mount["name"] == KEYS}
     return "\n".join(
         [

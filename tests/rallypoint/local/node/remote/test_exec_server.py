@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from api.meta import PODS
-from rallypoint.local.node.sandbox.choice import Wanted
+from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.site import Site, site
 
 pytestmark = pytest.mark.looptime(False)
@@ -90,7 +90,7 @@ async def gone(left: Left, *lines: str) -> bool:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: Wanted, left: Left) -> AsyncIterator[Bench]:
+async def bench(tmp_path: Path, isolation: IsolationMode, left: Left) -> AsyncIterator[Bench]:
     async with site([], tmp_path / ("deep" * 40), isolation=isolation) as here:
         bench = Bench(here)
         for name in ("pi-launcher", "pi-worker-0"):
