@@ -81,7 +81,8 @@ class Observer:
             "allowWatchBookmarks": "true",
         }
         listed.set()
-        async with self._client.stream(resource.path(NAMESPACE), params) as lines:
+        # Without events there are only bookmarks, and a busy machine sends those late.
+        async with self._client.stream(resource.path(NAMESPACE), params, endless=True) as lines:
             while line := await lines.readline(max_line_length=LONGEST_LINE_BYTES):
                 self._take(resource, orjson.loads(line))
         raise RuntimeError(f"the watch of {resource.plural} ended")
