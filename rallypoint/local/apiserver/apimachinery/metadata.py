@@ -28,31 +28,31 @@ def timestamp(now: datetime) -> str:
 
 
 def create_metadata(
-    given: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool
+    requested: Json, namespace: str, now: datetime, rng: random.Random, *, generation: bool
 ) -> Json:
     """Create the metadata of a new object."""
     result: Json = {}
-    name = given.get("name") or ""
-    if not name and given.get("generateName"):
-        name = names.generate(given["generateName"], rng)
+    name = requested.get("name") or ""
+    if not name and requested.get("generateName"):
+        name = names.generate(requested["generateName"], rng)
     if name:
         result["name"] = name
-    if given.get("generateName"):
-        result["generateName"] = given["generateName"]
+    if requested.get("generateName"):
+        result["generateName"] = requested["generateName"]
     if namespace:
         result["namespace"] = namespace
     result["uid"] = str(uuid.uuid4())
     result["resourceVersion"] = ""
-    if generation or given.get("generation"):
-        result["generation"] = 1 if generation else given["generation"]
+    if generation or requested.get("generation"):
+        result["generation"] = 1 if generation else requested["generation"]
     result["creationTimestamp"] = timestamp(now)
-    return result | {key: given[key] for key in WRITABLE if given.get(key)}
+    return result | {key: requested[key] for key in WRITABLE if requested.get(key)}
 
 
 def carry_over(new: Json, old: Json) -> Json:
     """Return the metadata of an updated object: fields that clients cannot set come from the old object."""
-    kept = {key: value for key, value in old.items() if key not in WRITABLE}
-    return kept | {key: new[key] for key in WRITABLE if new.get(key)}
+    result = {key: value for key, value in old.items() if key not in WRITABLE}
+    return result | {key: new[key] for key in WRITABLE if new.get(key)}
 
 
 def validate(

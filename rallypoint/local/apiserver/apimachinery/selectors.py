@@ -78,10 +78,10 @@ class _Parser:
     def _peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
-    def _expect(self, wanted: str) -> None:
+    def _expect(self, expected: str) -> None:
         token = self._next()
-        if token != wanted:
-            raise _parse_error(f"found '{token}', expected: '{wanted}'")
+        if token != expected:
+            raise _parse_error(f"found '{token}', expected: '{expected}'")
 
     def _requirement(self) -> Callable[[Labels], bool]:
         if self._peek() == "!":
@@ -102,8 +102,8 @@ class _Parser:
                 return lambda labels: labels.get(key) != other
             case "in":
                 self._next()
-                wanted = self._values()
-                return lambda labels: labels.get(key) in wanted
+                expected = self._values()
+                return lambda labels: labels.get(key) in expected
             case "notin":
                 self._next()
                 excluded = self._values()

@@ -82,19 +82,19 @@ class Authorizer:
             return
         if self.allows(user, permitted):
             return
-        held = [*self._rules_of(user, namespace)]
+        held_rules = [*self._rules_of(user, namespace)]
         missing = [
             atom
             for rule in granted
             for atom in _break_down(rule)
-            if not any(rule_allows(held_rule, atom) for held_rule in held)
+            if not any(rule_allows(held_rule, atom) for held_rule in held_rules)
         ]
         if missing:
             groups = " ".join(f'"{group}"' for group in user.groups)
-            listed = "\n".join(_format_atom(atom) for atom in missing)
+            lines = "\n".join(_format_atom(atom) for atom in missing)
             why = (
                 f'user "{user.name}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
-                f"{listed}"
+                f"{lines}"
             )
             raise errors.forbidden(GROUP, plural, name, why)
 
@@ -114,10 +114,10 @@ class Authorizer:
         if found is None:
             return
         yield from found.object.get("rules") or ()
-        for chosen in (found.object.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
-            wanted = (chosen.get("matchLabels") or {}).items()
+        for selector in (found.object.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
+            match_labels = (selector.get("matchLabels") or {}).items()
             for other in self._objects("clusterroles"):
-                if wanted and wanted <= (other["metadata"].get("labels") or {}).items():
+                if match_labels and match_labels <= (other["metadata"].get("labels") or {}).items():
                     yield from other.get("rules") or ()
 
     def _objects(self, plural: str, namespace: str = "") -> Iterator[Json]:
@@ -138,13 +138,13 @@ def rule_allows(rule: Rule, attributes: Attributes) -> bool:
     )
 
 
-def _matches(listed: Sequence[str] | None, wanted: str) -> bool:
-    return bool(listed and ("*" in listed or wanted in listed))
+def _matches(allowed: Sequence[str] | None, requested: str) -> bool:
+    return bool(allowed and ("*" in allowed or requested in allowed))
 
 
-def _matches_resource(listed: Sequence[str] | None, wanted: str) -> bool:
-    _, slash, subresource = wanted.partition("/")
-    return _matches(listed, wanted) or bool(slash and listed and f"*/{subresource}" in listed)
+def _matches_resource(allowed: Sequence[str] | None, requested: str) -> bool:
+    _, slash, subresource = requested.partition("/")
+    return _matches(allowed, requested) or bool(slash and allowed and f"*/{subresource}" in allowed)
 
 
 def _matches_path(path: str, granted: str) -> bool:

@@ -36,20 +36,20 @@ class GarbageCollector:
                 await asyncio.sleep(0)
 
     def handle(self, collection: Collection, change: Change) -> None:
-        given = change.entry.metadata
+        meta = change.entry.metadata
         if change.type == "DELETED":
-            for location in list(self._store.dependents.get(given["uid"], ())):
+            for location in list(self._store.dependents.get(meta["uid"], ())):
                 self._collect_dependent(location)
-            for owner in given.get("ownerReferences", ()):
+            for owner in meta.get("ownerReferences", ()):
                 self._process_finalizers(owner["uid"])
-            self._finalize_namespace(given.get("namespace", ""))
+            self._finalize_namespace(meta.get("namespace", ""))
             return
-        if given.get("ownerReferences"):
+        if meta.get("ownerReferences"):
             self._collect_dependent((collection, change.entry.key))
-        if given.get("deletionTimestamp"):
-            self._process_finalizers(given["uid"])
+        if meta.get("deletionTimestamp"):
+            self._process_finalizers(meta["uid"])
             if collection.name == "/namespaces":
-                self._delete_contents(given["name"])
+                self._delete_contents(meta["name"])
 
     def _find(self, location: Location) -> tuple[Resource, Entry] | None:
         collection, key = location
@@ -64,11 +64,11 @@ class GarbageCollector:
             return
         resource, entry = found
         owners: list[Json] = entry.metadata.get("ownerReferences", [])
-        left = [owner for owner in owners if self._exists(owner, entry)]
-        if not left and owners:
+        remaining = [owner for owner in owners if self._exists(owner, entry)]
+        if not remaining and owners:
             self._delete(resource, entry)
-        elif len(left) < len(owners):
-            self._write(resource, entry, {"ownerReferences": left})
+        elif len(remaining) < len(owners):
+            self._write(resource, entry, {"ownerReferences": remaining})
 
     def _exists(self, owner: Json, dependent: Entry) -> bool:
         """Return whether an owner exists, in the namespace of its dependent or cluster-scoped."""
@@ -87,8 +87,8 @@ class GarbageCollector:
             self._orphan_dependents(uid)
         elif FOREGROUND not in finalizers or self._delete_dependents(uid):
             return
-        kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
-        self._write(resource, entry, {"finalizers": kept})
+        remaining = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
+        self._write(resource, entry, {"finalizers": remaining})
 
     def _orphan_dependents(self, uid: str) -> None:
         for location in list(self._store.dependents.get(uid, ())):
@@ -104,10 +104,10 @@ class GarbageCollector:
             found = self._find(location)
             if found is not None and not found[1].metadata.get("deletionTimestamp"):
                 self._delete(*found)
-        left = (self._find(location) for location in self._store.dependents.get(uid, ()))
+        remaining = (self._find(location) for location in self._store.dependents.get(uid, ()))
         return any(
             owner["uid"] == uid and owner.get("blockOwnerDeletion")
-            for found in left
+            for found in remaining
             if found is not None
             for owner in found[1].metadata["ownerReferences"]
         )
@@ -141,5 +141,5 @@ class GarbageCollector:
                 raise
 
     def _write(self, resource: Resource, entry: Entry, changed: Json) -> None:
-        given = {key: value for key, value in (entry.metadata | changed).items() if value != []}
-        self._writer.put(resource, {**entry.object, "metadata": given})
+        meta = {key: value for key, value in (entry.metadata | changed).items() if value != []}
+        self._writer.put(resource, {**entry.object, "metadata": meta})

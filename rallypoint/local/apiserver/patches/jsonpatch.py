@@ -196,6 +196,8 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def wrong_form(kind: str, wanted: str) -> StatusError:
+def wrong_form(kind: str, expected: str) -> StatusError:
     """Return the error for a patch that is JSON of the wrong type for its media type."""
-    return bad_request(f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {wanted}")
+    return bad_request(
+        f"error decoding patch: json: cannot unmarshal {kind} into Go value of type {expected}"
+    )

@@ -51,13 +51,13 @@ def merge(node: Node, target: Any, patch: Any) -> Any:
 
 def _orders(node: Node, patch: Json) -> Json:
     """Return the order of each list: from ``$setElementOrder``, else the order of the items in the patch."""
-    mentioned = {
+    implicit = {
         name: value
         for name, value in patch.items()
         if isinstance(value, list) and not name.startswith("$") and "merge" in _merging(node, name)
     }
-    said = {name.removeprefix(ORDER): value for name, value in patch.items() if name.startswith(ORDER)}
-    return mentioned | said
+    explicit = {name.removeprefix(ORDER): value for name, value in patch.items() if name.startswith(ORDER)}
+    return implicit | explicit
 
 
 def _merging(node: Node, name: str) -> str:
@@ -117,19 +117,20 @@ def _ordered(node: Node, items: list[Any], order: list[Any], before: list[Any]) 
     def identity(item: Any) -> Any:
         return item.get(node.merge_key) if isinstance(item, dict) else item
 
-    wanted = [identity(entry) for entry in order]
+    ordered_keys = [identity(entry) for entry in order]
     named = sorted(
-        (item for item in items if identity(item) in wanted), key=lambda item: wanted.index(identity(item))
+        (item for item in items if identity(item) in ordered_keys),
+        key=lambda item: ordered_keys.index(identity(item)),
     )
-    others = [item for item in items if identity(item) not in wanted]
-    stood = [identity(item) for item in before]
+    others = [item for item in items if identity(item) not in ordered_keys]
+    old_order = [identity(item) for item in before]
     result: list[Any] = []
     for item in named:
-        while others and _stood_before(stood, identity(others[0]), identity(item)):
+        while others and _stood_before(old_order, identity(others[0]), identity(item)):
             result.append(others.pop(0))
         result.append(item)
     return [*result, *others]
 
 
-def _stood_before(stood: list[Any], first: Any, second: Any) -> bool:
-    return first in stood and second in stood and stood.index(first) < stood.index(second)
+def _stood_before(old_order: list[Any], first: Any, second: Any) -> bool:
+    return first in old_order and second in old_order and old_order.index(first) < old_order.index(second)

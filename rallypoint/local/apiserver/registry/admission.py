@@ -145,10 +145,10 @@ GO_TYPES = {
 }
 
 
-def _accessor_error(place: str, reached: str, value: Any, wanted: str) -> FieldError:
-    given = GO_TYPES.get(type(value), "int64")
+def _accessor_error(place: str, reached: str, value: Any, expected: str) -> FieldError:
+    actual = GO_TYPES.get(type(value), "int64")
     shown = value if isinstance(value, str) else quoted(value)
-    detail = f"{reached} accessor error: {shown} is of the type {given}, expected {wanted}"
+    detail = f"{reached} accessor error: {shown} is of the type {actual}, expected {expected}"
     return field_errors.invalid(place, 0, detail)
 
 

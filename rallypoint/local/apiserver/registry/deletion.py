@@ -69,27 +69,27 @@ def _check_preconditions(resource: Resource, entry: Entry, options: DeleteOption
 
 def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
     """Return the object marked as being deleted; unchanged if it is, and the grace period does not become shorter."""
-    given: Json = obj["metadata"]
+    meta: Json = obj["metadata"]
     now = writer.clock()
     if resource.strategy.emptied_first:
-        if given.get("deletionTimestamp"):
+        if meta.get("deletionTimestamp"):
             return obj
-        stamped = {**given, "deletionTimestamp": metadata.timestamp(now)}
+        stamped = {**meta, "deletionTimestamp": metadata.timestamp(now)}
         return {**obj, "metadata": stamped, "status": {**obj.get("status", {}), "phase": "Terminating"}}
     start, grace = now, _grace(resource, obj, options)
-    finalizers = _finalizers(resource, given, options)
-    if given.get("deletionTimestamp"):
-        if grace >= given.get("deletionGracePeriodSeconds", 0) and finalizers == given.get("finalizers", []):
+    finalizers = _finalizers(resource, meta, options)
+    if meta.get("deletionTimestamp"):
+        if grace >= meta.get("deletionGracePeriodSeconds", 0) and finalizers == meta.get("finalizers", []):
             return obj
-        old_grace_seconds = given.get("deletionGracePeriodSeconds", 0)
-        start = parse_time(given["deletionTimestamp"]) - timedelta(seconds=old_grace_seconds)
+        old_grace_seconds = meta.get("deletionGracePeriodSeconds", 0)
+        start = parse_time(meta["deletionTimestamp"]) - timedelta(seconds=old_grace_seconds)
         grace = min(grace, old_grace_seconds)
-        generation = given.get("generation")
+        generation = meta.get("generation")
     else:
-        generation = given["generation"] + 1 if "generation" in given else None
+        generation = meta["generation"] + 1 if "generation" in meta else None
     if finalizers and not _waits_for_node(resource, obj):
         grace = 0
-    ended = {key: value for key, value in given.items() if key not in ("finalizers", "generation")}
+    ended = {key: value for key, value in meta.items() if key not in ("finalizers", "generation")}
     ended["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=grace))
     ended["deletionGracePeriodSeconds"] = grace
     if generation is not None:
@@ -114,22 +114,22 @@ def _grace(resource: Resource, obj: Json, options: DeleteOptions) -> int:
     return int(obj["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
 
 
-def _finalizers(resource: Resource, given: Json, options: DeleteOptions) -> list[str]:
+def _finalizers(resource: Resource, meta: Json, options: DeleteOptions) -> list[str]:
     """Return the finalizers, with those of the garbage collector set by the propagation policy."""
-    finalizers: list[str] = list(given.get("finalizers") or [])
+    finalizers: list[str] = list(meta.get("finalizers") or [])
     policy = options.propagation
     if not policy:
         if FOREGROUND in finalizers or ORPHAN in finalizers:
             return finalizers
         policy = resource.strategy.propagation
-    kept = [name for name in finalizers if name not in (FOREGROUND, ORPHAN)]
+    others = [name for name in finalizers if name not in (FOREGROUND, ORPHAN)]
     match policy:
         case "Foreground":
-            return [*kept, FOREGROUND]
+            return [*others, FOREGROUND]
         case "Orphan":
-            return [*kept, ORPHAN]
+            return [*others, ORPHAN]
         case _:
-            return kept
+            return others
 
 
 def _success_status(resource: Resource, entry: Entry) -> Json:

@@ -35,7 +35,7 @@ UNOWNED_METADATA = (
 """Metadata that identifies an applied object and has no owner."""
 
 
-def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) -> WriteResult:
+def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -> WriteResult:
     """Apply the configuration of a manager to an object, which is created if it is missing.
 
     Raises:
@@ -44,27 +44,27 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
     if not options.manager:
         required = field_errors.required("fieldManager", "is required for apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [required])
-    if not isinstance(wanted, dict):
+    if not isinstance(applied, dict):
         raise errors.bad_request("error decoding YAML: the applied configuration is not an object")
     node = target.resource.schema
-    _check_unknown_fields(target, wanted)
+    _check_unknown_fields(target, applied)
     existing = writer.collection(target.resource).entries.get((target.namespace, target.name))
     managed = FieldManager(
         target, options.manager, [] if existing is None else existing.metadata.get("managedFields", [])
     )
-    own = fields(node, _applied_fields(wanted))
+    own = fields(node, _applied_fields(applied))
     entry = managed.entry(own, timestamp(writer.clock()))
     if existing is None:
         if target.subresource:
             raise target.not_found
-        body = {**wanted, "metadata": {**(wanted.get("metadata") or {}), "name": target.name}}
+        body = {**applied, "metadata": {**(applied.get("metadata") or {}), "name": target.name}}
         return writer.create(target, body, options, managed_fields=[entry])
-    _check_conflicts(managed, node, own, wanted, existing, force=options.force)
+    _check_conflicts(managed, node, own, applied, existing, force=options.force)
 
     def merged(old: Json) -> Json:
         kept = remove(node, old, managed.released_fields(own))
         merged_items: Json = combine(
-            node, kept, {**_applied_fields(wanted), "metadata": (wanted.get("metadata") or {})}
+            node, kept, {**_applied_fields(applied), "metadata": (applied.get("metadata") or {})}
         )
         return merged_items
 
@@ -74,9 +74,9 @@ def apply(writer: Writer, target: Target, wanted: Any, options: WriteOptions) ->
     return writer.apply(target, merged, options, [entry, *(other for other in others if other["fieldsV1"])])
 
 
-def _check_unknown_fields(target: Target, wanted: Json) -> None:
+def _check_unknown_fields(target: Target, applied: Json) -> None:
     unknown: list[str] = []
-    prune_and_default(target.resource.schema, wanted, unknown)
+    prune_and_default(target.resource.schema, applied, unknown)
     if unknown:
         resource = target.resource
         about = f"{target.namespace}/{target.name}; {resource.api_version}, Kind={resource.kind}"
@@ -84,12 +84,12 @@ def _check_unknown_fields(target: Target, wanted: Json) -> None:
         raise StatusError(500, "", f"failed to create typed patch object ({about}): {listed}")
 
 
-def _applied_fields(wanted: Json) -> Json:
+def _applied_fields(applied: Json) -> Json:
     """Return the part of an applied object whose fields have owners."""
     given = {
-        key: value for key, value in (wanted.get("metadata") or {}).items() if key not in UNOWNED_METADATA
+        key: value for key, value in (applied.get("metadata") or {}).items() if key not in UNOWNED_METADATA
     }
-    rest = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind", "metadata")}
+    rest = {key: value for key, value in applied.items() if key not in ("apiVersion", "kind", "metadata")}
     return {**rest, "metadata": given} if given else rest
 
 
@@ -120,21 +120,21 @@ class FieldManager:
 
     def released_fields(self, own: Json) -> Json:
         """Return the fields that the manager applied before and no manager owns now."""
-        left = difference(self._previous_fields, own)
+        remaining = difference(self._previous_fields, own)
         for other in self.others:
-            left = difference(left, other["fieldsV1"])
-        return left
+            remaining = difference(remaining, other["fieldsV1"])
+        return remaining
 
 
 def _check_conflicts(
-    managed: FieldManager, node: Node, own: Json, wanted: Json, existing: Entry, *, force: bool
+    managed: FieldManager, node: Node, own: Json, applied: Json, existing: Entry, *, force: bool
 ) -> None:
     if force:
         return
     changed = [
         path
         for path in leaves(own)
-        if _value_at(node, wanted, path) != _value_at(node, existing.object, path)
+        if _value_at(node, applied, path) != _value_at(node, existing.object, path)
     ]
     found = [
         (other["manager"], path)
@@ -198,13 +198,13 @@ def _default(node: Node, name: str) -> Any:
 
 def difference(fields_v1: Json, other: Json) -> Json:
     """Return the fields that are not in ``other``; parents of remaining fields stay."""
-    left: Json = {}
+    remaining: Json = {}
     for name, inner in fields_v1.items():
         if name not in other:
-            left[name] = inner
+            remaining[name] = inner
         elif inner and (rest := difference(inner, other[name])):
-            left[name] = rest
-    return left
+            remaining[name] = rest
+    return remaining
 
 
 def remove(node: Node, value: Any, removed_fields: Json) -> Any:
@@ -240,22 +240,22 @@ def _item_identity(node: Node, item: Any) -> str:
     return _item_key(node, item) if node.list_type == "map" else f"v:{orjson.dumps(item).decode()}"
 
 
-def combine(node: Node, old: Any, wanted: Any) -> Any:
+def combine(node: Node, old: Any, applied: Any) -> Any:
     """Merge the wanted value into the old one: objects and keyed lists are merged, other values replaced."""
-    if isinstance(wanted, dict) and isinstance(old, dict) and node.map_type != "atomic":
-        merged = {name: combine(_child(node, name), old.get(name), part) for name, part in wanted.items()}
+    if isinstance(applied, dict) and isinstance(old, dict) and node.map_type != "atomic":
+        merged = {name: combine(_child(node, name), old.get(name), part) for name, part in applied.items()}
         return {**old, **merged}
-    if isinstance(wanted, list) and isinstance(old, list) and node.list_type in ("map", "set"):
+    if isinstance(applied, list) and isinstance(old, list) and node.list_type in ("map", "set"):
         existing = {_item_identity(node, item): item for item in old}
         merged_items = {
             _item_identity(node, item): combine(
                 node.items or ANY, existing.get(_item_identity(node, item)), item
             )
-            for item in wanted
+            for item in applied
         }
         kept = [merged_items.pop(key, item) for key, item in existing.items()]
         return [*kept, *merged_items.values()]
-    return wanted
+    return applied
 
 
 def leaves(fields_v1: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

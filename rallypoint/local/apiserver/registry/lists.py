@@ -173,11 +173,11 @@ def _entries(collection: Collection, namespace: str, at: int, options: ListOptio
 def _page(entries: list[Entry], at: int, options: ListOptions) -> tuple[list[Entry], Json]:
     metadata: Json = {"resourceVersion": str(at)}
     if options.limit and len(entries) > options.limit and options.version != "0":
-        left = len(entries) - options.limit
+        remaining = len(entries) - options.limit
         entries = entries[: options.limit]
         metadata["continue"] = _token(at, entries[-1].key)
         if options.predicate is None:
-            metadata["remainingItemCount"] = left
+            metadata["remainingItemCount"] = remaining
     return entries, metadata
 
 

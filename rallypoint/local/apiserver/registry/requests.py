@@ -111,10 +111,10 @@ def parse_bool(text: str) -> bool:
     return text in ("true", "1", "True", "TRUE", "t", "T")
 
 
-def _parse_dry_run(given: list[str], kind: str) -> bool:
-    if given and given != ["All"]:
-        raise errors.invalid_options(kind, field_errors.not_supported("dryRun", given, ("All",)))
-    return bool(given)
+def _parse_dry_run(values: list[str], kind: str) -> bool:
+    if values and values != ["All"]:
+        raise errors.invalid_options(kind, field_errors.not_supported("dryRun", values, ("All",)))
+    return bool(values)
 
 
 POLICIES = ("Foreground", "Background", "Orphan", "nil")
@@ -133,41 +133,41 @@ class DeleteOptions:
     @classmethod
     def read(cls, query: Mapping[str, str], body: Any) -> "DeleteOptions":
         """Read the options from the body, or from the query without a body."""
-        given: Json = body if isinstance(body, dict) and body else _query_options(query)
-        policy = given.get("propagationPolicy") or ""
+        options: Json = body if isinstance(body, dict) and body else _query_options(query)
+        policy = options.get("propagationPolicy") or ""
         if policy and policy not in POLICIES[:3]:
             raise errors.invalid_options(
                 "DeleteOptions", field_errors.not_supported("propagationPolicy", policy, POLICIES)
             )
-        if given.get("orphanDependents") is not None:
+        if options.get("orphanDependents") is not None:
             if policy:
                 detail = "orphanDependents and deletionPropagation cannot be both set"
-                shown = FieldError(
+                error = FieldError(
                     "FieldValueInvalid", "propagationPolicy", f'Invalid value: "{policy}": {detail}'
                 )
-                raise errors.invalid_options("DeleteOptions", shown)
-            policy = "Orphan" if given["orphanDependents"] else "Background"
-        preconditions = given.get("preconditions") or {}
+                raise errors.invalid_options("DeleteOptions", error)
+            policy = "Orphan" if options["orphanDependents"] else "Background"
+        preconditions = options.get("preconditions") or {}
         return cls(
-            grace_seconds=given.get("gracePeriodSeconds"),
+            grace_seconds=options.get("gracePeriodSeconds"),
             propagation=policy,
             uid=preconditions.get("uid") or "",
             version=preconditions.get("resourceVersion") or "",
-            dry_run=_parse_dry_run(given.get("dryRun") or [], "DeleteOptions"),
+            dry_run=_parse_dry_run(options.get("dryRun") or [], "DeleteOptions"),
         )
 
 
 def _query_options(query: Mapping[str, str]) -> Json:
-    given: Json = {}
+    options: Json = {}
     if query.get("gracePeriodSeconds"):
-        given["gracePeriodSeconds"] = parse_int(query["gracePeriodSeconds"])
+        options["gracePeriodSeconds"] = parse_int(query["gracePeriodSeconds"])
     if query.get("propagationPolicy"):
-        given["propagationPolicy"] = query["propagationPolicy"]
+        options["propagationPolicy"] = query["propagationPolicy"]
     if query.get("orphanDependents"):
-        given["orphanDependents"] = parse_bool(query["orphanDependents"])
+        options["orphanDependents"] = parse_bool(query["orphanDependents"])
     if query.get("dryRun"):
-        given["dryRun"] = [query["dryRun"]]
-    return given
+        options["dryRun"] = [query["dryRun"]]
+    return options
 
 
 def parse_int(text: str) -> int:

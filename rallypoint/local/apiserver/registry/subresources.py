@@ -27,12 +27,12 @@ def get_scale(obj: Json, paths: Scale) -> Json:
     selector = read_path(obj, paths.selector) if paths.selector else None
     if selector:
         status["selector"] = selector
-    wanted = read_path(obj, paths.spec)
-    if wanted is None:
+    desired = read_path(obj, paths.spec)
+    if desired is None:
         message = f'the spec replicas field ".{".".join(paths.spec)}" does not exist'
         details = {"causes": [{"message": message}]}
         raise errors.StatusError(500, "InternalError", f"Internal error occurred: {message}", details)
-    spec = {"replicas": wanted} if wanted else {}
+    spec = {"replicas": desired} if desired else {}
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -48,14 +48,16 @@ def write_scale(
     """Change the replicas of a custom resource; ``edit`` returns the new Scale."""
 
     def edit_scale(old: Json) -> Json:
-        wanted: Any = edit(get_scale(old, paths))
-        if not isinstance(wanted, dict) or wanted.get("kind", "Scale") != "Scale":
+        desired: Any = edit(get_scale(old, paths))
+        if not isinstance(desired, dict) or desired.get("kind", "Scale") != "Scale":
             raise errors.bad_request("expected input object type to be Scale")
-        replicas = (wanted.get("spec") or {}).get("replicas", 0)
-        given = wanted.get("metadata") or {}
+        replicas = (desired.get("spec") or {}).get("replicas", 0)
+        meta = desired.get("metadata") or {}
         changed = _set(old, paths.spec, replicas)
-        kept = {key: given[key] for key in ("name", "namespace", "resourceVersion", "uid") if given.get(key)}
-        return {**changed, "metadata": {**old["metadata"], **kept}}
+        identity = {
+            key: meta[key] for key in ("name", "namespace", "resourceVersion", "uid") if meta.get(key)
+        }
+        return {**changed, "metadata": {**old["metadata"], **identity}}
 
     main = Target(target.resource, target.namespace, target.name)
     result = writer.patch(main, edit_scale, options)

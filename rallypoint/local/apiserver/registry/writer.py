@@ -143,7 +143,7 @@ class Writer:
         resource, entry = target.resource, self.find(target)
         old = entry.object
         warnings: list[str] = []
-        new = decode(resource, edit(self.shown(resource, old)), options, warnings)
+        new = decode(resource, edit(self.in_version(resource, old)), options, warnings)
         new_metadata = new["metadata"]
         self._check_name(target, new)
         self._check_namespace_match(target, new_metadata)
@@ -166,7 +166,7 @@ class Writer:
         admission.validate(resource, new, old, target.subresource)
         return WriteResult(self._commit(resource, new, options), 200, warnings)
 
-    def shown(self, resource: Resource, obj: Json) -> Json:
+    def in_version(self, resource: Resource, obj: Json) -> Json:
         """Return a stored object in the API version of a resource."""
         return (
             obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}
@@ -211,9 +211,9 @@ class Writer:
 
     def reread(self, definition: Json) -> None:
         """Convert the existing objects of a definition to its current schemas."""
-        made = self.catalog.of_collection(customresources.collection(definition))
-        if made is not None:
-            self.store.reread(self.collection(made), made.read, made.storage_api_version)
+        resource = self.catalog.of_collection(customresources.collection(definition))
+        if resource is not None:
+            self.store.reread(self.collection(resource), resource.read, resource.storage_api_version)
 
     def _undefine(self, entry: Entry) -> None:
         """Remove the objects and resources of a removed definition."""
@@ -274,12 +274,12 @@ def _restrict_update(target: Target, new: Json, old: Json) -> Json:
     updated_metadata = metadata.carry_over(new["metadata"], old["metadata"])
     if target.subresource == "status":
         if target.resource.strategy.status_owns_metadata:
-            kept = metadata.carry_over(
+            merged = metadata.carry_over(
                 {**updated_metadata, **_owner_references(old["metadata"])}, old["metadata"]
             )
         else:
-            kept = old["metadata"]
-        result = {**old, "metadata": kept}
+            merged = old["metadata"]
+        result = {**old, "metadata": merged}
         return _with_status(result, new)
     result = {**new, "metadata": updated_metadata}
     if "status" in target.resource.subresources:
@@ -287,11 +287,11 @@ def _restrict_update(target: Target, new: Json, old: Json) -> Json:
     return result
 
 
-def _with_managed_fields(new: Json, old: Json, listed: list[Json]) -> Json:
+def _with_managed_fields(new: Json, old: Json, managed_fields: list[Json]) -> Json:
     """Return the object with its managed fields; unchanged managers keep their time."""
     before = {_manager_key(entry): entry for entry in old["metadata"].get("managedFields", [])}
-    kept = [before.get(_manager_key(entry), entry) for entry in listed]
-    return {**new, "metadata": {**new["metadata"], "managedFields": kept}}
+    merged = [before.get(_manager_key(entry), entry) for entry in managed_fields]
+    return {**new, "metadata": {**new["metadata"], "managedFields": merged}}
 
 
 def _manager_key(entry: Json) -> str:
@@ -312,8 +312,8 @@ def _count_generation(resource: Resource, new: Json, old: Json) -> Json:
     if not resource.strategy.counts_generation:
         return new
     ignored = {"apiVersion", "metadata", *({"status"} & {*resource.subresources})}
-    wanted = {name: part for name, part in new.items() if name not in ignored}
-    if wanted == {name: part for name, part in old.items() if name not in ignored}:
+    desired = {name: part for name, part in new.items() if name not in ignored}
+    if desired == {name: part for name, part in old.items() if name not in ignored}:
         return new
     meta = new["metadata"]
     return {**new, "metadata": {**meta, "generation": meta.get("generation", 0) + 1}}

@@ -19,7 +19,7 @@ class Catalog:
         definitions = customresources.definition_resource(
             builtin.schemas().kind(customresources.GROUP, "CustomResourceDefinition")
         )
-        self._builtin = {_place(resource): resource for resource in [*builtin.resources(), definitions]}
+        self._builtin = {_key(resource): resource for resource in [*builtin.resources(), definitions]}
         self._custom: dict[str, list[Resource]] = {}
         self._all = dict(self._builtin)
 
@@ -67,7 +67,7 @@ class Catalog:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        custom = {_place(resource): resource for made in self._custom.values() for resource in made}
+        custom = {_key(resource): resource for resources in self._custom.values() for resource in resources}
         self._all = {**self._builtin, **custom}
 
 
@@ -82,5 +82,5 @@ def _rank(version: str) -> tuple[int, int, int, str]:
     return STAGES.index(found["stage"] or ""), -int(found["major"]), -int(found["minor"] or 0), ""
 
 
-def _place(resource: Resource) -> tuple[str, str, str]:
+def _key(resource: Resource) -> tuple[str, str, str]:
     return resource.group, resource.version, resource.plural

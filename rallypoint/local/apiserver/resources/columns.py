@@ -151,10 +151,10 @@ def _gates(pod: Json) -> str:
 
 
 def _ports(service: Json) -> str:
-    shown = [
+    cells = [
         f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in service["spec"].get("ports") or ()
     ]
-    return ",".join(shown) or NONE
+    return ",".join(cells) or NONE
 
 
 def _event_seen(event: Json) -> Any:
@@ -195,8 +195,12 @@ def _job_status(job: Json) -> str:
 
 
 def _completions(job: Json) -> str:
-    done, wanted = job.get("status", {}).get("succeeded", 0), job["spec"].get("completions")
-    return f"{done}/{wanted}" if wanted is not None else f"{done}/1 of {job['spec'].get('parallelism', 0)}"
+    done, completions = job.get("status", {}).get("succeeded", 0), job["spec"].get("completions")
+    return (
+        f"{done}/{completions}"
+        if completions is not None
+        else f"{done}/1 of {job['spec'].get('parallelism', 0)}"
+    )
 
 
 def _template_containers(field: str) -> Any:
@@ -211,16 +215,16 @@ def _job_selector(job: Json) -> str:
 
 
 def _targets(autoscaler: Json) -> str:
-    shown = []
+    cells = []
     for metric in autoscaler["spec"].get("metrics") or ():
         resource = metric.get("resource")
         if resource:
-            shown.append(
+            cells.append(
                 f"{resource['name']}: <unknown>/{resource.get('target', {}).get('averageUtilization', '')}%"
             )
         else:
-            shown.append(f"<unknown>/{metric.get('type', '')}")
-    return ", ".join(shown) or NONE
+            cells.append(f"<unknown>/{metric.get('type', '')}")
+    return ", ".join(cells) or NONE
 
 
 def _reference(autoscaler: Json) -> str:
@@ -256,8 +260,8 @@ def _node_address(kind: str) -> Any:
 MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
-def _modes(given: Iterable[str]) -> str:
-    present = set(given)
+def _modes(modes: Iterable[str]) -> str:
+    present = set(modes)
     return ",".join(short for mode, short in MODES.items() if mode in present)
 
 
@@ -293,13 +297,13 @@ def _subjects(kind: str) -> Any:
 
 
 def _endpoints(endpoints: Json) -> str:
-    shown = [
+    cells = [
         f"{address['ip']}:{port['port']}"
         for subset in endpoints.get("subsets") or ()
         for address in subset.get("addresses") or ()
         for port in subset.get("ports") or ()
     ]
-    return ",".join(shown[:3]) + (f" + {len(shown) - 3} more..." if len(shown) > 3 else "") or NONE
+    return ",".join(cells[:3]) + (f" + {len(cells) - 3} more..." if len(cells) > 3 else "") or NONE
 
 
 def _count(*fields: str) -> Any:

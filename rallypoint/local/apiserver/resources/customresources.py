@@ -201,9 +201,9 @@ def _schema(schema: Json, metadata: Node) -> Node:
     root = Compiler().compile(schema)
     text = Node(type="string")
     own = root.properties.get("metadata", metadata).properties
-    limited: dict[str, Node] = {name: own[name] for name in ("name", "generateName") if name in own}
-    shown = replace(metadata, properties={**metadata.properties, **limited})
-    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": shown}
+    name_limits: dict[str, Node] = {name: own[name] for name in ("name", "generateName") if name in own}
+    object_meta = replace(metadata, properties={**metadata.properties, **name_limits})
+    root.properties = {**root.properties, "apiVersion": text, "kind": text, "metadata": object_meta}
     return root
 
 
@@ -217,8 +217,8 @@ def _scale(paths: Json | None) -> Scale | None:
     )
 
 
-def _columns(given: list[Json] | None) -> tuple[Column, ...]:
-    if not given:
+def _columns(columns: list[Json] | None) -> tuple[Column, ...]:
+    if not columns:
         return (NAME, Column("Age", CREATED_AT.cell, type="date", reads="age"))
     return NAME, *(
         Column(
@@ -231,7 +231,7 @@ def _columns(given: list[Json] | None) -> tuple[Column, ...]:
             description=column.get("description", ""),
             priority=column.get("priority", 0),
         )
-        for column in given
+        for column in columns
     )
 
 
@@ -276,12 +276,14 @@ def _step(value: Any, name: str | None, index: str | None) -> list[Any]:
     if index == "*":
         return value
     if index.startswith("?"):
-        wanted = FILTER.fullmatch(index)
+        equality = FILTER.fullmatch(index)
         return (
-            [] if wanted is None else [v for v in value if path_reader(wanted["path"])(v) == wanted["value"]]
+            []
+            if equality is None
+            else [v for v in value if path_reader(equality["path"])(v) == equality["value"]]
         )
     if ":" in index:
         start, _, end = index.partition(":")
         return value[int(start) if start else None : int(end) if end else None]
-    place = int(index)
-    return [value[place]] if -len(value) <= place < len(value) else []
+    position = int(index)
+    return [value[position]] if -len(value) <= position < len(value) else []

@@ -69,9 +69,9 @@ def _validate_volume(volume: Json) -> Iterator[FieldError]:
 
 def _add_finalizer(obj: Json, finalizer: str) -> Json:
     """Add the finalizer that prevents deletion while the object is in use."""
-    given = obj["metadata"]
-    if finalizer not in given.get("finalizers", ()):
-        given["finalizers"] = [*given.get("finalizers", ()), finalizer]
+    meta = obj["metadata"]
+    if finalizer not in meta.get("finalizers", ()):
+        meta["finalizers"] = [*meta.get("finalizers", ()), finalizer]
     return obj
 
 

@@ -58,9 +58,9 @@ def validate(service: Json) -> Iterator[FieldError]:
         yield field_errors.required("spec.ports")
     if spec.get("type") == "ExternalName" and not spec.get("externalName"):
         yield field_errors.required("spec.externalName")
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for i, port in enumerate(ports):
-        yield from _port(port, f"spec.ports[{i}]", seen, alone=len(ports) == 1)
+        yield from _port(port, f"spec.ports[{i}]", used_names, alone=len(ports) == 1)
     for key, value in (spec.get("selector") or {}).items():
         if wrong := names.qualified(key):
             yield field_errors.invalid("spec.selector", key, wrong)
@@ -69,15 +69,15 @@ def validate(service: Json) -> Iterator[FieldError]:
     yield from _distinct(ports)
 
 
-def _port(port: Json, path: str, seen: set[str], *, alone: bool) -> Iterator[FieldError]:
+def _port(port: Json, path: str, used_names: set[str], *, alone: bool) -> Iterator[FieldError]:
     name, number = port.get("name", ""), port.get("port", 0)
     if not name and not alone:
         yield field_errors.required(f"{path}.name")
     elif name and (wrong := names.label(name)):
         yield field_errors.invalid(f"{path}.name", name, wrong)
-    elif name and name in seen:
+    elif name and name in used_names:
         yield field_errors.duplicate(f"{path}.name", name)
-    seen.add(name)
+    used_names.add(name)
     if not 0 < number < 65536:
         yield field_errors.invalid(f"{path}.port", number, "must be between 1 and 65535, inclusive")
     target = port.get("targetPort")
@@ -91,13 +91,13 @@ def _distinct(ports: Any) -> Iterator[FieldError]:
     """Yield an error for each repeated pair of protocol and port."""
     taken: set[tuple[str, int]] = set()
     for i, port in enumerate(ports):
-        place = (port.get("protocol", "TCP"), port.get("port", 0))
-        if place in taken:
-            shown = {
-                "Name": "", "Protocol": place[0], "AppProtocol": None, "Port": place[1], "TargetPort": 0, "NodePort": 0,
+        key = (port.get("protocol", "TCP"), port.get("port", 0))
+        if key in taken:
+            value = {
+                "Name": "", "Protocol": key[0], "AppProtocol": None, "Port": key[1], "TargetPort": 0, "NodePort": 0,
             }  # fmt: skip
-            yield field_errors.duplicate(f"spec.ports[{i}]", shown)
-        taken.add(place)
+            yield field_errors.duplicate(f"spec.ports[{i}]", value)
+        taken.add(key)
 
 
 def validate_update(new: Json, old: Json) -> Iterator[FieldError]:

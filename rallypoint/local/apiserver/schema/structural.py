@@ -192,13 +192,15 @@ class TypeMismatch:
 
     path: str
     struct: str
-    given: str
-    wanted: str
+    actual: str
+    expected: str
 
     @override
     def __str__(self) -> str:
         field_path = f"{self.struct}.{self.path}" if self.struct else self.path
-        return f"json: cannot unmarshal {self.given} into Go struct field {field_path} of type {self.wanted}"
+        return (
+            f"json: cannot unmarshal {self.actual} into Go struct field {field_path} of type {self.expected}"
+        )
 
 
 def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "") -> TypeMismatch | str | None:
@@ -228,8 +230,8 @@ def find_type_mismatch(node: Node, value: Any, path: str = "", struct: str = "")
 
 def _json_type(node: Node, value: Any) -> str:
     """Return the JSON type as Go prints it; a number in an integer field includes its value."""
-    given = JSON_TYPES[type(value)]
-    return f"{given} {value}" if node.type == "integer" and given == "number" else given
+    actual = JSON_TYPES[type(value)]
+    return f"{actual} {value}" if node.type == "integer" and actual == "number" else actual
 
 
 def _base64_error_offset(text: str) -> int | None:

@@ -138,15 +138,23 @@ def json_type(value: Any) -> str:
 
 def _type_errors(node: Node, value: Any, path: str) -> Iterator[FieldError]:
     """Yield the errors of a value that does not fit the type of its field or, for numbers, its format."""
-    given = json_type(value)
-    wanted = "integer,string" if node.int_or_string else node.type
-    integral = wanted == "integer" and isinstance(value, float) and value.is_integer()
-    number = wanted == "number" and given == "integer"
-    fits = not wanted or given in wanted.split(",") or number or integral or (value is None and node.nullable)
-    if wanted == "integer" and given == "number" and node.format:
-        given, wanted = "float64", node.format
+    actual = json_type(value)
+    expected = "integer,string" if node.int_or_string else node.type
+    integral = expected == "integer" and isinstance(value, float) and value.is_integer()
+    number = expected == "number" and actual == "integer"
+    fits = (
+        not expected
+        or actual in expected.split(",")
+        or number
+        or integral
+        or (value is None and node.nullable)
+    )
+    if expected == "integer" and actual == "number" and node.format:
+        actual, expected = "float64", node.format
     if not fits:
-        yield field_errors.type_invalid(path, given, f'{path} in body must be of type {wanted}: "{given}"')
+        yield field_errors.type_invalid(
+            path, actual, f'{path} in body must be of type {expected}: "{actual}"'
+        )
     if (
         node.type == "integer"
         and isinstance(value, int | float)
@@ -216,14 +224,14 @@ def _validate_uniqueness(node: Node, value: Any, old: Any, path: str) -> Iterato
             if part is not None:
                 yield from _validate_uniqueness(part, item, _old_member(old, name), _join(path, name))
     elif isinstance(value, list):
-        seen: set[bytes] = set()
+        identities: set[bytes] = set()
         for i, item in enumerate(value):
             identity = _identity(node, item)
             if identity is not None:
                 encoded = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
-                if encoded in seen:
+                if encoded in identities:
                     yield field_errors.duplicate(f"{path}[{i}]", identity)
-                seen.add(encoded)
+                identities.add(encoded)
             if node.items is not None:
                 yield from _validate_uniqueness(node.items, item, NO_OLD_VALUE, f"{path}[{i}]")
 
@@ -237,13 +245,13 @@ def _identity(node: Node, item: Any) -> Any:
     return None
 
 
-def _has_rules(node: Node, seen: set[int] | None = None) -> bool:
-    seen = set() if seen is None else seen
-    if id(node) in seen:
+def _has_rules(node: Node, visited: set[int] | None = None) -> bool:
+    visited = set() if visited is None else visited
+    if id(node) in visited:
         return False
-    seen.add(id(node))
+    visited.add(id(node))
     parts = [*node.properties.values(), *(part for part in (node.additional, node.items) if part is not None)]
-    return bool(node.rules) or any(_has_rules(part, seen) for part in parts)
+    return bool(node.rules) or any(_has_rules(part, visited) for part in parts)
 
 
 def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[FieldError]:

@@ -269,27 +269,27 @@ class Handlers:
         if target.subresource in ("exec", "attach"):
             return await self._serve_pod_subresource(request, target, self._writer.find(target))
         options = WriteOptions.read(request.query, "CreateOptions", user)
-        given = _decode_body(request, target, body)
+        decoded = _decode_body(request, target, body)
         match (bool(target.name), target.subresource):
             case (False, _):
-                result = self._writer.create(target, given, options)
+                result = self._writer.create(target, decoded, options)
             case (True, "binding"):
-                result = subresources.bind(self._writer, target, given, options)
+                result = subresources.bind(self._writer, target, decoded, options)
             case (True, "eviction"):
-                result = subresources.evict(self._writer, target, given)
+                result = subresources.evict(self._writer, target, decoded)
             case _:
                 raise errors.method_not_supported()
         return self._write_response(request, target, result)
 
     def _update(self, request: web.Request, user: User, target: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "UpdateOptions", user)
-        given = _decode_body(request, target, body)
+        decoded = _decode_body(request, target, body)
         if target.subresource == "scale" and target.resource.scale is not None:
             result = subresources.write_scale(
-                self._writer, target, target.resource.scale, lambda old: given, options
+                self._writer, target, target.resource.scale, lambda old: decoded, options
             )
             return self._write_response(request, target, result)
-        return self._write_response(request, target, self._writer.update(target, given, options))
+        return self._write_response(request, target, self._writer.update(target, decoded, options))
 
     def _patch(self, request: web.Request, user: User, target: Target, body: bytes) -> web.Response:
         options = WriteOptions.read(request.query, "PatchOptions", user)
@@ -305,8 +305,8 @@ class Handlers:
         return self._write_response(request, target, result)
 
     def _delete(self, request: web.Request, target: Target, body: bytes) -> web.Response:
-        given = _decode_body(request, target, body) if body else None
-        options = DeleteOptions.read(request.query, given)
+        decoded = _decode_body(request, target, body) if body else None
+        options = DeleteOptions.read(request.query, decoded)
         return self._write_response(request, target, delete(self._writer, target, options))
 
     def _delete_many(self, request: web.Request, target: Target, body: bytes) -> web.Response:
@@ -346,9 +346,9 @@ class Handlers:
             case ["version"]:
                 document = discovery.VERSION
             case ["api" | "apis" as root] if is_aggregated:
-                shown = discovery.aggregated(catalog, core=root == "api")
+                aggregated = discovery.aggregated(catalog, core=root == "api")
                 form = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-                return web.Response(body=orjson.dumps(shown), headers={"Content-Type": form})
+                return web.Response(body=orjson.dumps(aggregated), headers={"Content-Type": form})
             case ["api"]:
                 document = discovery.api_versions(request.host)
             case ["api", "v1"]:
@@ -374,8 +374,8 @@ class Handlers:
 
 def _without_empty_version(obj: Json) -> Json:
     """Remove the empty resourceVersion of an object that is not stored."""
-    given = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion" or value}
-    return {**obj, "metadata": given}
+    meta = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion" or value}
+    return {**obj, "metadata": meta}
 
 
 def _json(body: Json, status: int = HTTPStatus.OK) -> web.Response:
@@ -418,8 +418,8 @@ def _attributes(request: web.Request, target: Target) -> Attributes:
     resource, name = target.resource, target.name
     verb = "create" if target.subresource in STREAMING_SUBRESOURCES else _verb(request, target)
     if not name and verb in ("list", "watch", "deletecollection"):
-        chosen = dict(required_values(request.query.get("fieldSelector", "")))
-        name = chosen.get("metadata.name", "")
+        selected = dict(required_values(request.query.get("fieldSelector", "")))
+        name = selected.get("metadata.name", "")
     qualified = f"{resource.plural}/{target.subresource}" if target.subresource else resource.plural
     is_namespace = (resource.group, resource.plural) == ("", "namespaces")
     namespace = target.name if is_namespace else target.namespace
@@ -490,15 +490,15 @@ def _parse_patch(media: str, target: Target, body: bytes) -> Edit:
     if media not in accepted or (media == STRATEGIC_PATCH and target.resource.custom):
         raise errors.unsupported_media_type((JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
     try:
-        given = orjson.loads(body)
+        decoded = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from error
     if media == JSON_PATCH:
-        if not isinstance(given, list):
-            raise jsonpatch.wrong_form(json_type(given), "[]handlers.jsonPatchOp")
-        return lambda old: jsonpatch.apply(old, given)
-    if not isinstance(given, dict):
-        raise jsonpatch.wrong_form(json_type(given), "map[string]interface {}")
+        if not isinstance(decoded, list):
+            raise jsonpatch.wrong_form(json_type(decoded), "[]handlers.jsonPatchOp")
+        return lambda old: jsonpatch.apply(old, decoded)
+    if not isinstance(decoded, dict):
+        raise jsonpatch.wrong_form(json_type(decoded), "map[string]interface {}")
     if media == MERGE_PATCH:
-        return lambda old: jsonpatch.merge(old, given)
-    return lambda old: strategic.merge(target.resource.schema, old, given)
+        return lambda old: jsonpatch.merge(old, decoded)
+    return lambda old: strategic.merge(target.resource.schema, old, decoded)

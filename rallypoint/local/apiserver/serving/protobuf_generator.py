@@ -38,11 +38,11 @@ def field_numbers(types: dict[str, str], name: str) -> FieldNumbers:
     found: FieldNumbers = {}
     package = name.rpartition(".")[0]
     for field in _FIELD.finditer(types[name]):
-        shown, *options = field["json"].split(",")
-        if not shown and "inline" in options:
+        json_name, *options = field["json"].split(",")
+        if not json_name and "inline" in options:
             found[field["number"]] = field_numbers(types, _full(package, field["type"]))
         else:
-            found[field["number"]] = shown + ("*" if field["type"].startswith("*") else "")
+            found[field["number"]] = json_name + ("*" if field["type"].startswith("*") else "")
     return found
 
 
@@ -69,8 +69,8 @@ def read_structs(modules: Path) -> Iterator[tuple[str, str]]:
 
 def main(modules: Path) -> None:
     types = dict(read_structs(modules))
-    wanted = [*orjson.loads(SCHEMAS.read_bytes())["definitions"], *EXTRA_TYPES]
-    tables = {name: found for name in wanted if name in types and (found := field_numbers(types, name))}
+    names = [*orjson.loads(SCHEMAS.read_bytes())["definitions"], *EXTRA_TYPES]
+    tables = {name: found for name in names if name in types and (found := field_numbers(types, name))}
     TARGET.write_bytes(orjson.dumps(tables, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 

@@ -216,11 +216,11 @@ def negotiate(accept: str, resource: Resource, clock: Callable[[], datetime], qu
     """
     for media_range in accept.split(",") if accept else ["*/*"]:
         media, *parameters = PARAMETER.split(media_range.strip())
-        given = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
+        options = {name: value for name, _, value in (parameter.partition("=") for parameter in parameters)}
         if media not in ("application/json", "application/*", "*/*"):
             continue
-        representation = given.get("as", "")
-        if representation and (given.get("g") != "meta.k8s.io" or given.get("v") != "v1"):
+        representation = options.get("as", "")
+        if representation and (options.get("g") != "meta.k8s.io" or options.get("v") != "v1"):
             continue
         if representation == "Table":
             return Table(resource, clock, query_include)

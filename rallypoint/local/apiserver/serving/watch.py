@@ -82,8 +82,8 @@ class Watch:
         next_bookmark = loop.time() + BOOKMARK_SECONDS
         while not watcher.lost and end - loop.time() > CLOCK_RESOLUTION_SECONDS:
             try:
-                left = max(min(end, next_bookmark) - loop.time(), CLOCK_RESOLUTION_SECONDS)
-                async with asyncio.timeout(left):
+                remaining = max(min(end, next_bookmark) - loop.time(), CLOCK_RESOLUTION_SECONDS)
+                async with asyncio.timeout(remaining):
                     await watcher.wake.wait() if not watcher.pending else None
             except TimeoutError:
                 if end - loop.time() > CLOCK_RESOLUTION_SECONDS:
@@ -91,7 +91,9 @@ class Watch:
                     if self._should_send_bookmark():
                         yield [self._bookmark()]
                 continue
-            found = [made for change in watcher.drain() if (made := self._event(change)) is not None]
+            found = [
+                frame_bytes for change in watcher.drain() if (frame_bytes := self._event(change)) is not None
+            ]
             if found:
                 yield found
         if self._should_send_bookmark() and not watcher.lost:

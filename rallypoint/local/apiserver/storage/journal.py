@@ -82,8 +82,8 @@ class Journal:
         Raises:
             sqlite3.Error: the write failed; the changes stay queued, and the next call retries.
         """
-        wanted = self._recorded
-        while self._written < wanted:
+        target = self._recorded
+        while self._written < target:
             if self._write_task is None or self._write_task.done():
                 self._write_task = asyncio.wrap_future(self._submit_batch())
             await asyncio.shield(self._write_task)

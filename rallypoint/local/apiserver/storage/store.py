@@ -201,13 +201,13 @@ class Store:
             found = self.collections[name] = Collection(name, self._history, self.revision)
         return found
 
-    def restore(self, revision: int, kept: Iterable[tuple[str, Json]]) -> None:
+    def restore(self, revision: int, objects: Iterable[tuple[str, Json]]) -> None:
         """Load the revision and the objects of an earlier process, with the names of their collections.
 
         Watchers receive no events for them. Listeners do, because the garbage collector has not checked their owners.
         """
         self.revision = revision
-        for name, obj in kept:
+        for name, obj in objects:
             collection = self.collection(name)
             entry = Entry(obj, int(obj["metadata"]["resourceVersion"]))
             self._insert(collection, entry)
@@ -290,17 +290,17 @@ class Store:
         self._index(collection, entry)
 
     def _index(self, collection: Collection, entry: Entry) -> None:
-        place = (collection, entry.key)
-        self.owners[entry.metadata["uid"]] = place
+        location = (collection, entry.key)
+        self.owners[entry.metadata["uid"]] = location
         for owner in entry.metadata.get("ownerReferences", ()):
-            self.dependents.setdefault(owner["uid"], set()).add(place)
+            self.dependents.setdefault(owner["uid"], set()).add(location)
 
     def _unindex(self, collection: Collection, entry: Entry) -> None:
-        place = (collection, entry.key)
+        location = (collection, entry.key)
         self.owners.pop(entry.metadata["uid"], None)
         for owner in entry.metadata.get("ownerReferences", ()):
             places = self.dependents.get(owner["uid"])
             if places is not None:
-                places.discard(place)
+                places.discard(location)
                 if not places:
                     del self.dependents[owner["uid"]]

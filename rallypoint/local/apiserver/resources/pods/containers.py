@@ -22,28 +22,28 @@ SEVERAL_SOURCES = "may not have more than one field specified at a time"
 
 def validate_containers(spec: Json, path: str, mountable: set[str]) -> Iterator[FieldError]:
     """Validate all containers of a pod; ``mountable`` are the names of its volumes."""
-    seen: set[str] = set()
+    used_names: set[str] = set()
     if not spec.get("containers"):
         yield field_errors.required(f"{path}.containers")
     grace_seconds = spec.get("terminationGracePeriodSeconds", 30)
     for role in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(role) or ()):
             place = f"{path}.{role}[{i}]"
-            yield from _container(container, place, mountable, seen)
+            yield from _container(container, place, mountable, used_names)
             if role == "initContainers" and container.get("restartPolicy") != "Always":
                 yield from probes.validate_init_container(container, place)
             else:
                 yield from probes.validate_lifecycle(container, place, grace_seconds)
 
 
-def _container(container: Json, path: str, mountable: set[str], seen: set[str]) -> Iterator[FieldError]:
+def _container(container: Json, path: str, mountable: set[str], used_names: set[str]) -> Iterator[FieldError]:
     if not container.get("image"):
         yield field_errors.required(f"{path}.image")
     elif container["image"] != container["image"].strip():
         yield field_errors.invalid(
             f"{path}.image", container["image"], "must not have leading or trailing whitespace"
         )
-    yield from volumes.validate_name(container, path, seen)
+    yield from volumes.validate_name(container, path, used_names)
     yield from _ports(container.get("ports") or (), f"{path}.ports")
     yield from _environment(container.get("env") or (), f"{path}.env")
     yield from _env_from(container.get("envFrom") or (), f"{path}.envFrom")
@@ -52,14 +52,14 @@ def _container(container: Json, path: str, mountable: set[str], seen: set[str]) 
 
 
 def _ports(ports: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
-    seen: set[str] = set()
+    used_names: set[str] = set()
     for i, port in enumerate(ports):
         name, number = port.get("name", ""), port.get("containerPort", 0)
         if name and (wrong := names.port(name)):
             yield field_errors.invalid(f"{path}[{i}].name", name, wrong)
-        elif name in seen and name:
+        elif name in used_names and name:
             yield field_errors.duplicate(f"{path}[{i}].name", name)
-        seen.add(name)
+        used_names.add(name)
         if number == 0:
             yield field_errors.required(f"{path}[{i}].containerPort")
         elif not 0 < number < 65536:
@@ -81,8 +81,8 @@ def _environment(variables: list[Json] | tuple[()], path: str) -> Iterator[Field
 def _source(variable: Json, path: str) -> Iterator[FieldError]:
     """Validate the source of a variable's value."""
     source = variable["valueFrom"]
-    given = [kind for kind in VALUE_SOURCES if source.get(kind) is not None]
-    for kind in given:
+    kinds = [kind for kind in VALUE_SOURCES if source.get(kind) is not None]
+    for kind in kinds:
         place = f"{path}.{kind}"
         if kind == "fieldRef":
             yield from volumes.validate_field_ref(source[kind], place, volumes.ENV_FIELDS)
@@ -90,12 +90,12 @@ def _source(variable: Json, path: str) -> Iterator[FieldError]:
             yield from volumes.validate_resource_field_ref(source[kind], place)
         elif kind != "fileKeyRef":
             yield from _key(source[kind], place)
-    if not given:
+    if not kinds:
         listed = ", ".join(f"`{kind}`" for kind in VALUE_SOURCES[:-1])
         yield field_errors.invalid(path, "", f"{NO_SOURCE}{listed} or `{VALUE_SOURCES[-1]}`")
     elif variable.get("value"):
         yield field_errors.invalid(path, "", "may not be specified when `value` is not empty")
-    elif len(given) > 1:
+    elif len(kinds) > 1:
         yield field_errors.invalid(path, "", SEVERAL_SOURCES)
 
 
@@ -112,16 +112,16 @@ def _key(reference: Json, path: str) -> Iterator[FieldError]:
 
 def _env_from(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
     for source in sources:
-        given = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
-        for kind in given:
+        kinds = [kind for kind in ("configMapRef", "secretRef") if source.get(kind) is not None]
+        for kind in kinds:
             name = source[kind].get("name", "")
             if not name:
                 yield field_errors.required(f"{path}.{kind}.name")
             elif wrong := names.subdomain(name):
                 yield field_errors.invalid(f"{path}.{kind}.name", name, wrong)
-        if not given:
+        if not kinds:
             yield field_errors.invalid(path, "", f"{NO_SOURCE}`configMapRef` or `secretRef`")
-        elif len(given) > 1:
+        elif len(kinds) > 1:
             yield field_errors.invalid(path, "", SEVERAL_SOURCES)
 
 

@@ -52,11 +52,11 @@ def _probe(name: str, probe: Json, path: str, grace_seconds: int) -> Iterator[Fi
 
 
 def _handler(holder: Json, path: str, grace_seconds: int) -> Iterator[FieldError]:
-    given = [name for name in HANDLERS if holder.get(name) is not None]
-    if not given:
+    handlers = [name for name in HANDLERS if holder.get(name) is not None]
+    if not handlers:
         yield field_errors.required(path, "must specify a handler type")
         return
-    first, *others = given
+    first, *others = handlers
     if first == "sleep":
         yield from _sleep(holder["sleep"], f"{path}.sleep", grace_seconds)
     else:

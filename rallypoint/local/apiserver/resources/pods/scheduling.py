@@ -13,18 +13,20 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def validate_affinity(given: Json, path: str) -> Iterator[FieldError]:
+def validate_affinity(affinity: Json, path: str) -> Iterator[FieldError]:
     """Validate node affinity."""
-    nodes = given.get("nodeAffinity") or {}
+    nodes = affinity.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED)
     if required is not None:
-        place = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+        terms_path = f"{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
         if not required.get("nodeSelectorTerms"):
-            yield field_errors.required(place, "must have at least one node selector term")
+            yield field_errors.required(terms_path, "must have at least one node selector term")
         for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
-            yield from _term(term, f"{place}[{i}]")
-    for i, weighed in enumerate(nodes.get(PREFERRED) or ()):
-        yield from _term(weighed.get("preference") or {}, f"{path}.nodeAffinity.{PREFERRED}[{i}].preference")
+            yield from _term(term, f"{terms_path}[{i}]")
+    for i, preferred in enumerate(nodes.get(PREFERRED) or ()):
+        yield from _term(
+            preferred.get("preference") or {}, f"{path}.nodeAffinity.{PREFERRED}[{i}].preference"
+        )
 
 
 def _term(term: Json, path: str) -> Iterator[FieldError]:
@@ -51,8 +53,8 @@ def _requirement(requirement: Json, path: str) -> Iterator[FieldError]:
         yield field_errors.invalid(f"{path}.key", requirement.get("key", ""), wrong)
 
 
-def validate_tolerations(given: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
-    for i, toleration in enumerate(given):
+def validate_tolerations(tolerations: list[Json] | tuple[()], path: str) -> Iterator[FieldError]:
+    for i, toleration in enumerate(tolerations):
         key, operator = toleration.get("key", ""), toleration.get("operator")
         if key and (wrong := names.qualified(key)):
             yield field_errors.invalid(f"{path}[{i}].key", key, wrong)

@@ -44,26 +44,26 @@ HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 INVALID_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 
 
-def validate_name(obj: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
+def validate_name(obj: Json, path: str, used_names: set[str]) -> Iterator[FieldError]:
     """Validate the name of a volume or container, which is unique."""
     name = obj.get("name", "")
     if not name:
         yield field_errors.required(f"{path}.name")
     elif wrong := names.label(name):
         yield field_errors.invalid(f"{path}.name", name, wrong)
-    elif name in seen:
+    elif name in used_names:
         yield field_errors.duplicate(f"{path}.name", name)
-    seen.add(name)
+    used_names.add(name)
 
 
-def validate_volume(given: Json, path: str, seen: set[str]) -> Iterator[FieldError]:
-    kinds = [kind for kind in KINDS if given.get(kind) is not None]
+def validate_volume(volume: Json, path: str, used_names: set[str]) -> Iterator[FieldError]:
+    kinds = [kind for kind in KINDS if volume.get(kind) is not None]
     for kind in kinds[1:]:
         yield field_errors.forbidden(f"{path}.{kind}", "may not specify more than 1 volume type")
     for kind in kinds[:1]:
         if kind in CHECKS:
-            yield from CHECKS[kind](given[kind], f"{path}.{kind}")
-    yield from validate_name(given, path, seen)
+            yield from CHECKS[kind](volume[kind], f"{path}.{kind}")
+    yield from validate_name(volume, path, used_names)
 
 
 def _host_path(source: Json, path: str) -> Iterator[FieldError]:
@@ -152,16 +152,16 @@ def _file(item: Json, path: str) -> Iterator[FieldError]:
 
 def validate_field_ref(reference: Json, path: str, allowed: Collection[str]) -> Iterator[FieldError]:
     """Validate a ``fieldRef`` of the downward API."""
-    wanted = reference.get("fieldPath")
-    if not wanted:
+    requested = reference.get("fieldPath")
+    if not requested:
         yield field_errors.required(f"{path}.fieldPath")
         return
-    subscript = SUBSCRIPT.fullmatch(wanted)
-    name = subscript["path"] if subscript else wanted
+    subscript = SUBSCRIPT.fullmatch(requested)
+    name = subscript["path"] if subscript else requested
     if name not in FIELDS:
-        yield _field_path_error(path, wanted, f"not supported: {name}")
+        yield _field_path_error(path, requested, f"not supported: {name}")
     elif subscript and name not in ("metadata.annotations", "metadata.labels"):
-        yield _field_path_error(path, wanted, f"does not support subscript: {wanted}")
+        yield _field_path_error(path, requested, f"does not support subscript: {requested}")
     elif subscript:
         key = subscript["key"]
         if wrong := names.qualified(key.lower() if name == "metadata.annotations" else key):
@@ -170,18 +170,20 @@ def validate_field_ref(reference: Json, path: str, allowed: Collection[str]) -> 
         yield field_errors.not_supported(f"{path}.fieldPath", name, allowed)
 
 
-def _field_path_error(path: str, wanted: str, why: str) -> FieldError:
-    return field_errors.invalid(f"{path}.fieldPath", wanted, f"error converting fieldPath: field label {why}")
+def _field_path_error(path: str, requested: str, why: str) -> FieldError:
+    return field_errors.invalid(
+        f"{path}.fieldPath", requested, f"error converting fieldPath: field label {why}"
+    )
 
 
 def validate_resource_field_ref(
     reference: Json, path: str, *, needs_container: bool = False
 ) -> Iterator[FieldError]:
     """Validate a ``resourceFieldRef`` of the downward API."""
-    wanted = reference.get("resource")
+    requested = reference.get("resource")
     if needs_container and not reference.get("containerName"):
         yield field_errors.required(f"{path}.containerName")
-    elif not wanted:
+    elif not requested:
         yield field_errors.required(f"{path}.resource")
-    elif wanted not in RESOURCE_FIELDS and not wanted.startswith(HUGE_PAGES):
-        yield field_errors.not_supported(f"{path}.resource", wanted, RESOURCE_FIELDS)
+    elif requested not in RESOURCE_FIELDS and not requested.startswith(HUGE_PAGES):
+        yield field_errors.not_supported(f"{path}.resource", requested, RESOURCE_FIELDS)
