@@ -12,7 +12,6 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-ENVIRONMENT = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 PORT = re.compile(r"[-a-z0-9]+")
 

@@ -38,12 +38,6 @@ class Catalog:
                 versions.append(resource.version)
         return {group: sorted(versions, key=_rank) for group, versions in groups.items()}
 
-    def of_kind(self, group: str, kind: str) -> Resource | None:
-        return next(
-            (resource for resource in self._all.values() if (resource.group, resource.kind) == (group, kind)),
-            None,
-        )
-
     def of_collection(self, name: str) -> Resource | None:
         """Return a version of the resource that a collection stores, preferably the storage version."""
         found = [resource for resource in self._all.values() if resource.collection == name]
