@@ -120,7 +120,7 @@ class Rule:
 
 
 class Faults:
-    """A front of the server that follows rules; they may be added and removed at any time.
+    """An interceptor that follows rules; they may be added and removed at any time.
 
     Calls of the user agent ``spared`` always go well.
     """

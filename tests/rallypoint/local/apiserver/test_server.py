@@ -1,6 +1,6 @@
-"""The embedded server over its socket: who may ask, what is told to an audit, and what only it offers.
+"""The embedded API server over HTTP: authentication, the audit, and its own features.
 
-What it shares with a real server is in ``tests/contract``.
+``tests/contract`` tests what it shares with a real API server.
 """
 
 import asyncio
@@ -35,21 +35,21 @@ async def wire(server: ApiServer) -> AsyncIterator[Wire]:
         yield wire
 
 
-async def test_a_token_is_needed(server: ApiServer) -> None:
+async def test_a_request_requires_a_token(server: ApiServer) -> None:
     async with Wire(server.url, "another") as wire:
         reply = await wire.send(Step("GET", CONFIGMAPS))
 
     assert (reply.code, reply.body["reason"]) == (401, "Unauthorized")
 
 
-async def test_the_kubeconfig_leads_to_the_server(server: ApiServer) -> None:
+async def test_the_kubeconfig_reaches_the_server(server: ApiServer) -> None:
     async with Wire.from_kubeconfig(server.kubeconfig()) as wire:
         reply = await wire.send(Step("GET", "/version"))
 
     assert reply.body["major"] == "1"
 
 
-async def test_namespaces_come_by_themselves_when_asked() -> None:
+async def test_auto_namespaces_creates_missing_namespaces() -> None:
     server = ApiServer(auto_namespaces=True)
     await server.start()
     async with Wire(server.url, server.token) as wire:
@@ -61,7 +61,7 @@ async def test_namespaces_come_by_themselves_when_asked() -> None:
     assert namespace.body["status"]["phase"] == "Active"
 
 
-async def test_the_audit_hears_of_calls_and_refusals(server: ApiServer, wire: Wire) -> None:
+async def test_the_audit_records_calls_and_errors(server: ApiServer, wire: Wire) -> None:
     heard: list[dict[str, Any]] = []
     server.audit = heard.append
     await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
@@ -74,7 +74,7 @@ async def test_the_audit_hears_of_calls_and_refusals(server: ApiServer, wire: Wi
     assert heard[0]["body"] == b'{"metadata":{"name":"c"}}'
 
 
-async def test_what_was_taken_under_other_rules_can_be_ended(server: ApiServer, wire: Wire) -> None:
+async def test_an_object_from_before_a_stricter_rule_can_be_deleted(server: ApiServer, wire: Wire) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     made = await wire.send(
         Step("POST", PODS, {"metadata": {"name": "p", "finalizers": ["a.b/c"]}, "spec": spec})
@@ -94,7 +94,7 @@ async def test_what_was_taken_under_other_rules_can_be_ended(server: ApiServer, 
     )
 
 
-async def test_logs_are_answered_by_who_runs_the_pods(server: ApiServer, wire: Wire) -> None:
+async def test_the_handler_for_pods_serves_logs(server: ApiServer, wire: Wire) -> None:
     async def answer(request: web.Request, pod: dict[str, Any]) -> web.Response:
         return web.Response(text=f"{pod['metadata']['name']} {request.query['tailLines']}")
 
@@ -108,8 +108,8 @@ async def test_logs_are_answered_by_who_runs_the_pods(server: ApiServer, wire: W
     assert told.text == "p 5"
 
 
-async def test_a_page_of_a_forgotten_list(wire: Wire) -> None:
-    """Refused, with a token that goes on from there without the promise of one moment."""
+async def test_a_page_of_a_compacted_list(wire: Wire) -> None:
+    """An error with a token that continues from there without consistency."""
     for name in "abc":
         await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": name}}))
     page = await wire.send(Step("GET", CONFIGMAPS, query={"limit": "1"}))
@@ -125,7 +125,7 @@ async def test_a_page_of_a_forgotten_list(wire: Wire) -> None:
     assert [item["metadata"]["name"] for item in rest.body["items"]] == ["b", "c"]
 
 
-async def test_an_exact_version_that_is_forgotten(wire: Wire) -> None:
+async def test_an_exact_version_that_is_compacted(wire: Wire) -> None:
     made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
     for count in range(10):
         await wire.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(count)}}, type=MERGE))
@@ -148,10 +148,10 @@ async def test_a_watch_ends_with_the_server() -> None:
             assert [line async for line in lines] == []
 
 
-async def test_a_client_that_does_not_read_is_cut_off(
+async def test_a_client_that_does_not_read_is_disconnected(
     server: ApiServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its queue overflows while its socket is full; writers are not held up."""
+    """Its queue overflows while its socket is full; writers do not block."""
     monkeypatch.setattr(watch, "QUEUE_CAPACITY", 4)
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
@@ -167,19 +167,19 @@ async def test_a_client_that_does_not_read_is_cut_off(
     async with asyncio.timeout(10):
         received = await reader.read()
     writer.close()
-    assert not received.endswith(b"0\r\n\r\n")  # broken off, not ended
+    assert not received.endswith(b"0\r\n\r\n")  # aborted without the final chunk
     assert received.count(b'"type":"ADDED"') < 60
     assert not server.store.collection("/configmaps").watchers
 
 
-async def test_a_bad_definition() -> None:
+async def test_an_invalid_definition() -> None:
     with pytest.raises(StatusError) as refused:
         ApiServer(crds=[{"metadata": {"name": "x"}, "spec": {"group": "g", "names": {}, "versions": []}}])
 
     assert refused.value.code == 422
 
 
-async def test_a_notice_for_those_who_create() -> None:
+async def test_a_notice_is_a_warning_on_create() -> None:
     server = ApiServer(notices={"/configmaps": "it has no effect here"})
     await server.start()
     async with Wire(server.url, server.token) as wire:

@@ -1,4 +1,4 @@
-"""What roles grant, beyond what ``tests/contract/test_rights.py`` holds against a real server."""
+"""RBAC rules that ``tests/contract/test_rights.py`` does not compare with a real API server."""
 
 from typing import Any
 
@@ -35,22 +35,24 @@ def get(resource: str, namespace: str = "team", verb: str = "get") -> Attributes
 
 
 @pytest.mark.parametrize(
-    ("role", "may", "may_not"),
+    ("role", "allowed", "denied"),
     [
         ("view", get("pods/log"), get("secrets")),
         ("edit", get("pods/exec", verb="create"), Attributes("get", GROUP, "roles", "team")),
         ("admin", Attributes("get", GROUP, "roles", "team"), get("nodes", "")),
     ],
 )
-def test_the_roles_for_people(server: ApiServer, role: str, may: Attributes, may_not: Attributes) -> None:
+def test_user_facing_roles_allow_and_deny(
+    server: ApiServer, role: str, allowed: Attributes, denied: Attributes
+) -> None:
     bind(server, role, {"kind": "ServiceAccount", "name": "default"}, "team")
     rights = Authorizer(server.store)
 
-    assert rights.allows(POD, may)
-    assert not rights.allows(POD, may_not)
+    assert rights.allows(POD, allowed)
+    assert not rights.allows(POD, denied)
 
 
-def test_a_role_is_added_up_from_others_by_their_labels(server: ApiServer) -> None:
+def test_an_aggregated_role_has_the_rules_of_the_roles_with_its_labels(server: ApiServer) -> None:
     trains = {"apiGroups": ["example.com"], "resources": ["trains"], "verbs": ["get"]}
     labels = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     put(server, "clusterroles", "trains", metadata={"labels": labels}, rules=[trains])
@@ -60,7 +62,7 @@ def test_a_role_is_added_up_from_others_by_their_labels(server: ApiServer) -> No
 
 
 @pytest.mark.parametrize(
-    ("subject", "is_it"),
+    ("subject", "expected"),
     [
         pytest.param({"kind": "ServiceAccount", "name": "default", "namespace": "team"}, True, id="the account"),
         pytest.param({"kind": "ServiceAccount", "name": "default", "namespace": "other"}, False, id="one of another namespace"),
@@ -71,19 +73,19 @@ def test_a_role_is_added_up_from_others_by_their_labels(server: ApiServer) -> No
         pytest.param({"kind": "Group", "name": "system:masters"}, False, id="a group that it is not in"),
     ],
 )  # fmt: skip
-def test_who_is_meant(server: ApiServer, subject: dict[str, Any], is_it: bool) -> None:
+def test_a_binding_matches_its_subjects(server: ApiServer, subject: dict[str, Any], expected: bool) -> None:
     bind(server, "cluster-admin", subject)
 
-    assert Authorizer(server.store).allows(POD, get("secrets")) is is_it
+    assert Authorizer(server.store).allows(POD, get("secrets")) is expected
 
 
-def test_a_binding_to_a_role_that_is_not_there_grants_nothing(server: ApiServer) -> None:
+def test_a_binding_to_a_missing_role_grants_nothing(server: ApiServer) -> None:
     bind(server, "missing", {"kind": "ServiceAccount", "name": "default", "namespace": "team"})
 
     assert not Authorizer(server.store).allows(POD, get("pods"))
 
 
-def test_the_person_may_do_everything_whatever_the_bindings_say(server: ApiServer) -> None:
+def test_the_administrator_is_allowed_everything_without_bindings(server: ApiServer) -> None:
     bindings = server.store.collection(f"{GROUP}/clusterrolebindings")
     for entry in bindings.select():
         server.store.remove(bindings, entry.object)
@@ -92,7 +94,7 @@ def test_the_person_may_do_everything_whatever_the_bindings_say(server: ApiServe
     assert not Authorizer(server.store).allows(POD, Attributes("get", path="/version"))
 
 
-def test_who_may_bind_a_role_need_not_have_its_rights(server: ApiServer) -> None:
+def test_the_verb_bind_allows_binding_a_role_with_more_permissions(server: ApiServer) -> None:
     bound = {
         "metadata": {"name": "b", "namespace": "team"},
         "roleRef": {"kind": "ClusterRole", "name": "view"},
@@ -113,7 +115,7 @@ def test_who_may_bind_a_role_need_not_have_its_rights(server: ApiServer) -> None
 
 
 @pytest.mark.parametrize(
-    ("paths", "path", "is_it"),
+    ("paths", "path", "expected"),
     [
         (["/api/*"], "/api/v1", True),
         (["/api/*"], "/apis", False),
@@ -121,5 +123,5 @@ def test_who_may_bind_a_role_need_not_have_its_rights(server: ApiServer) -> None
         (["*"], "/metrics", True),
     ],
 )
-def test_paths(paths: list[str], path: str, is_it: bool) -> None:
-    assert rule_allows({"nonResourceURLs": paths, "verbs": ["get"]}, Attributes("get", path=path)) is is_it
+def test_non_resource_paths(paths: list[str], path: str, expected: bool) -> None:
+    assert rule_allows({"nonResourceURLs": paths, "verbs": ["get"]}, Attributes("get", path=path)) is expected

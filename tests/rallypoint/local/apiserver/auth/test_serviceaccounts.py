@@ -1,4 +1,4 @@
-"""Whose token it is, and how long it is good."""
+"""The user and the lifetime of pod tokens."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -26,10 +26,10 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def pod(server: ApiServer) -> dict[str, Any]:
-    return await made(server)
+    return await create_pod(server)
 
 
-async def made(server: ApiServer) -> dict[str, Any]:
+async def create_pod(server: ApiServer) -> dict[str, Any]:
     async with Wire(server.url, server.token) as wire:
         body: dict[str, Any] = (
             await wire.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": SPEC}))
@@ -37,7 +37,7 @@ async def made(server: ApiServer) -> dict[str, Any]:
     return body
 
 
-async def removed(server: ApiServer) -> None:
+async def delete_pod(server: ApiServer) -> None:
     async with Wire(server.url, server.token) as wire:
         await wire.send(Step("DELETE", f"{PODS}/p", query={"gracePeriodSeconds": "0"}))
 
@@ -54,7 +54,7 @@ async def test_a_token_names_its_account(server: ApiServer, pod: dict[str, Any])
     assert 'User "system:serviceaccount:team:trainer" cannot list' in refused.body["message"]
 
 
-async def test_a_token_can_be_read_as_those_of_a_cluster(server: ApiServer, pod: dict[str, Any]) -> None:
+async def test_a_token_has_the_claims_of_kubernetes(server: ApiServer, pod: dict[str, Any]) -> None:
     claims = server.pod_token(pod).split(".")[1]
     read = orjson.loads(base64.urlsafe_b64decode(claims + "=="))
 
@@ -66,39 +66,39 @@ async def test_a_token_can_be_read_as_those_of_a_cluster(server: ApiServer, pod:
 async def test_a_token_ends_with_its_pod(server: ApiServer, pod: dict[str, Any]) -> None:
     token = server.pod_token(pod)
     before = await code(server, token)
-    await removed(server)
+    await delete_pod(server)
 
     assert (before, await code(server, token)) == (200, 401)
 
 
 async def test_a_pod_of_the_same_name_has_another_token(server: ApiServer, pod: dict[str, Any]) -> None:
     token = server.pod_token(pod)
-    await removed(server)
-    second = await made(server)
+    await delete_pod(server)
+    second = await create_pod(server)
 
     assert await code(server, token) == 401
     assert await code(server, server.pod_token(second)) == 200
 
 
-async def test_a_token_for_somebody_else_is_of_no_use_here(server: ApiServer, pod: dict[str, Any]) -> None:
+async def test_a_token_for_another_audience_is_rejected(server: ApiServer, pod: dict[str, Any]) -> None:
     assert await code(server, server.pod_token(pod, "vault")) == 401
 
 
 async def test_a_token_stays_the_same(server: ApiServer, pod: dict[str, Any]) -> None:
-    """A mounted file is replaced when it changes."""
+    """A changed token would rewrite the mounted file."""
     assert server.pod_token(pod) == server.pod_token(pod)
 
 
-async def test_a_token_of_another_server_is_unknown(server: ApiServer, pod: dict[str, Any]) -> None:
+async def test_a_token_of_another_server_is_rejected(server: ApiServer, pod: dict[str, Any]) -> None:
     assert await code(server, ApiServer().pod_token(pod)) == 401
 
 
 @pytest.mark.parametrize("token", ["", ".", "..", "a.b.c", "é", "\udce9"])
-async def test_what_is_no_token_is_unknown(server: ApiServer, token: str) -> None:
+async def test_a_malformed_token_is_rejected(server: ApiServer, token: str) -> None:
     assert await code(server, token) == 401
 
 
-async def test_claims_cannot_be_changed(server: ApiServer, pod: dict[str, Any]) -> None:
+async def test_a_token_with_changed_claims_is_rejected(server: ApiServer, pod: dict[str, Any]) -> None:
     header, claims, signature = server.pod_token(pod).split(".")
     read = base64.urlsafe_b64decode(claims + "==").replace(b"trainer", b"ruler00")
     forged = base64.urlsafe_b64encode(read).decode().rstrip("=")

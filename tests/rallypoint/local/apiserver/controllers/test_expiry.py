@@ -1,4 +1,4 @@
-"""Old events go, the others stay."""
+"""Events expire after an hour."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from rallypoint.local.apiserver.registry.requests import Target, WriteOptions
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def test_events_are_kept_for_an_hour() -> None:
+async def test_events_expire_after_an_hour() -> None:
     loop = asyncio.get_running_loop()
     server = ApiServer(clock=lambda: START + timedelta(seconds=loop.time()))
     writer = server._writer

@@ -1,4 +1,4 @@
-"""JSON and merge patches on plain values; their use by requests is in the contract suite."""
+"""JSON and merge patches on plain values. The contract suite tests them in requests."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_operation(operation: dict[str, Any], expected: Any) -> None:
         "no operation",
     ],
 )
-def test_refused_operation(operation: Any) -> None:
+def test_invalid_operation(operation: Any) -> None:
     with pytest.raises(StatusError) as refused:
         jsonpatch.apply({"a": [1, 2]}, [operation])
     assert refused.value.code == 422
@@ -61,7 +61,7 @@ def test_too_many_operations() -> None:
     assert refused.value.code == 413
 
 
-def test_what_is_not_touched_is_shared() -> None:
+def test_unchanged_parts_are_shared() -> None:
     document: dict[str, Any] = {"a": {"b": [1]}, "c": {"d": 1}}
 
     changed = jsonpatch.apply(document, [{"op": "add", "path": "/c/e", "value": 2}])
@@ -82,14 +82,14 @@ def test_an_empty_merge_changes_nothing(target: dict[str, Any]) -> None:
     assert jsonpatch.merge(target, {}) == target
 
 
-def test_copies_are_refused_once_they_add_more_than_the_limit() -> None:
+def test_copies_beyond_the_size_limit_are_rejected() -> None:
     doubling = [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(64)]
 
     with pytest.raises(StatusError):
         jsonpatch.apply({"a": "x"}, doubling)
 
 
-def test_a_copy_within_the_limit_is_made() -> None:
+def test_a_copy_within_the_size_limit_applies() -> None:
     value = "x" * (jsonpatch.MAX_COPIED_BYTES // 2)
 
     assert jsonpatch.apply({"a": value}, [{"op": "copy", "from": "/a", "path": "/b"}]) == {

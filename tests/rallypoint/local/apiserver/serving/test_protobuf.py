@@ -1,4 +1,4 @@
-"""Objects as Go clients send them. That real ones are understood is seen in ``tests/integration/test_kubectl.py``."""
+"""Protobuf objects as Go clients send them. ``tests/integration/test_kubectl.py`` tests real clients."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def sent(api_version: str, kind: str, *fields: bytes) -> bytes:
 
 
 def metadata(name: str) -> bytes:
-    """As Go sends it: with the zeros of whatever is no pointer."""
+    """As Go sends it: with zero values of fields that are no pointers."""
     return part(1, part(1, name) + part(2, "") + part(3, "") + part(7, 0) + part(8, b""))
 
 
@@ -56,7 +56,7 @@ def test_a_config_map() -> None:
 
 
 def test_a_job() -> None:
-    """Zeros count behind a pointer only; what JSON shows inline is inline; a quantity is text."""
+    """A zero is significant only for a pointer; inlined structs are flat; a quantity is a string."""
     quantity = part(1, "100m")
     resources = part(8, part(2, entry("cpu", quantity)))
     probe = part(10, part(1, part(1, part(1, "true"))) + part(3, 5))
@@ -80,7 +80,7 @@ def test_a_job() -> None:
     ]
 
 
-def test_numbers_times_and_choices() -> None:
+def test_numbers_times_and_int_or_string() -> None:
     time = part(2, varint(0)[:0])
     port = part(1, part(1, "http") + part(3, 80) + part(4, part(1, 1) + part(2, 0) + part(3, "web")))
     service = decode(sent("v1", "Service", metadata("s"), part(2, port), time))
@@ -108,8 +108,8 @@ def test_negative_numbers() -> None:
     assert decode(body)["value"] == -10
 
 
-def test_options_of_a_deletion() -> None:
-    """No object, but sent in the same way; a grace period of 0 is meant."""
+def test_delete_options() -> None:
+    """DeleteOptions have the same envelope; a grace period of 0 is significant."""
     body = sent("v1", "DeleteOptions", part(1, 0), part(2, part(1, "u")), part(4, "Foreground"))
 
     assert decode(body) == {
@@ -131,6 +131,6 @@ def test_options_of_a_deletion() -> None:
         pytest.param(MAGIC, id="empty"),
     ],
 )
-def test_what_cannot_be_read(body: Any) -> None:
+def test_invalid_bytes_are_rejected(body: Any) -> None:
     with pytest.raises(DecodeError):
         decode(body)

@@ -1,4 +1,4 @@
-"""What outlives a server: objects, versions, definitions, and what garbage collection still has to do."""
+"""Objects, revisions, definitions and pending garbage collection survive a restart."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ def train() -> dict[str, Any]:
     return {"apiVersion": "contract.example.com/v1", "kind": "Train", **named("t"), "spec": {"engine": "x"}}
 
 
-async def test_objects_and_their_versions_go_on(tmp_path: Path) -> None:
+async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as wire:
         kept, _, gone, changed = await wire.run(
             [
@@ -72,7 +72,7 @@ async def test_objects_and_their_versions_go_on(tmp_path: Path) -> None:
     assert int(new.body["metadata"]["resourceVersion"]) > int(changed.body["metadata"]["resourceVersion"])
 
 
-async def test_a_watch_from_before_is_told_to_list_again(tmp_path: Path) -> None:
+async def test_a_watch_from_before_the_restart_expires(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as wire:
         made = await wire.send(Step("POST", CONFIGMAPS, named("a")))
         await wire.send(Step("POST", CONFIGMAPS, named("b")))
@@ -85,7 +85,7 @@ async def test_a_watch_from_before_is_told_to_list_again(tmp_path: Path) -> None
     assert told.body["object"]["code"] == 410
 
 
-async def test_what_a_definition_has_made_is_served_again(tmp_path: Path) -> None:
+async def test_custom_resources_are_served_after_a_restart(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
         made = await wire.send(Step("POST", TRAINS, train()))
     async with serving(tmp_path / "data") as wire:
@@ -95,7 +95,7 @@ async def test_what_a_definition_has_made_is_served_again(tmp_path: Path) -> Non
     assert found.body == made.body
 
 
-async def test_a_definition_of_the_new_program_takes_the_old_ones_place(tmp_path: Path) -> None:
+async def test_a_definition_of_the_new_process_replaces_the_stored_one(tmp_path: Path) -> None:
     async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
         await wire.send(Step("POST", TRAINS, train()))
     newer = yaml.safe_load(yaml.safe_dump(DEFINITION))
@@ -109,8 +109,8 @@ async def test_a_definition_of_the_new_program_takes_the_old_ones_place(tmp_path
     assert ["choochoo"] in [one.get("shortNames") for one in group.body["resources"]]
 
 
-async def test_objects_are_read_as_the_definition_says_now(tmp_path: Path) -> None:
-    """Also when it has changed in an earlier life: what is stored is as old as its last write."""
+async def test_objects_are_read_by_the_current_definition(tmp_path: Path) -> None:
+    """Also if it changed before the restart: stored objects are as old as their last write."""
     newer = copy.deepcopy(DEFINITION)
     fields = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     fields["colour"] = {"type": "string", "default": "red"}
@@ -121,8 +121,8 @@ async def test_objects_are_read_as_the_definition_says_now(tmp_path: Path) -> No
             assert (await wire.send(Step("GET", f"{TRAINS}/t"))).body["spec"]["colour"] == "red"
 
 
-async def test_garbage_that_was_not_collected_is_collected_later(tmp_path: Path) -> None:
-    """The owner went, and the process before its dependent could follow."""
+async def test_garbage_collection_continues_after_a_restart(tmp_path: Path) -> None:
+    """The process ends after the owner is deleted and before its dependent is."""
     async with serving(tmp_path / "data") as wire:
         owner = await wire.send(Step("POST", CONFIGMAPS, named("owner")))
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
@@ -150,7 +150,7 @@ def test_two_processes_do_not_share_a_file(tmp_path: Path) -> None:
     first.close()
 
 
-def test_a_file_of_another_format_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_not_changed(tmp_path: Path) -> None:
     Journal(tmp_path / "data").close()
     with sqlite3.connect(tmp_path / "data") as file:
         file.execute("UPDATE counters SET value = 99 WHERE name = 'format'")
@@ -160,7 +160,7 @@ def test_a_file_of_another_format_is_left_alone(tmp_path: Path) -> None:
         Journal(tmp_path / "data")
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("something else entirely, and long enough to be looked at" * 20)
 
     with pytest.raises(JournalError, match="not a database"):
@@ -172,7 +172,7 @@ def change(name: str, revision: int) -> Change:
     return Change("ADDED", Entry({"apiVersion": "v1", "kind": "Thing", "metadata": metadata}, revision), None)
 
 
-async def test_many_wait_for_one_write(tmp_path: Path) -> None:
+async def test_concurrent_flushes_share_a_write(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "data")
     for number in range(100):
         journal.record("/things", change(f"t{number}", 2 + number))
@@ -184,7 +184,7 @@ async def test_many_wait_for_one_write(tmp_path: Path) -> None:
     assert len(found) == 100
 
 
-async def test_a_write_that_fails_is_tried_again(tmp_path: Path) -> None:
+async def test_a_failed_write_is_retried(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "data")
     journal.record("/things", change("t", 2))
     journal._query("PRAGMA query_only = ON")
@@ -198,7 +198,7 @@ async def test_a_write_that_fails_is_tried_again(tmp_path: Path) -> None:
     assert [collection for collection, _ in found] == ["/things"]
 
 
-async def test_a_server_without_a_file_waits_for_nothing() -> None:
+async def test_a_server_without_a_file_does_not_wait() -> None:
     server = ApiServer()
     await server.start()
     async with Wire(server.url, server.token) as wire:
@@ -224,8 +224,8 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
-    """Writers create and delete without a pause; the server is killed in the midst of it, again and again."""
+async def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
+    """Writers create and delete continuously while the server is killed repeatedly."""
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - shown when the test fails
     rng = random.Random(seed)
@@ -252,13 +252,13 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path:
 
 
 async def _write(wire: Wire, name: str, there: set[str], gone: set[str]) -> None:
-    """Create objects and delete every third; note what has been acknowledged, until nobody answers."""
+    """Create objects and delete every third, and record acknowledged writes, until the server stops responding."""
     with contextlib.suppress(aiohttp.ClientError):
         for number in itertools.count():
             made = await wire.send(Step("POST", CONFIGMAPS, named(f"{name}n{number}")))
             assert made.code == 201
             there.add(f"{name}n{number}")
             if number % 3 == 0:
-                there.discard(f"{name}n{number}")  # What was asked and not acknowledged may be or not.
+                there.discard(f"{name}n{number}")  # A write without acknowledgment is stored or not.
                 await wire.send(Step("DELETE", f"{CONFIGMAPS}/{name}n{number}"))
                 gone.add(f"{name}n{number}")

@@ -1,4 +1,4 @@
-"""The store: versions, history, what watchers see, and what becomes of one that does not read."""
+"""The store: revisions, history and watchers, including slow ones."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ def names(entries: list[Any]) -> list[str]:
     return [entry.metadata["name"] for entry in entries]
 
 
-def test_each_write_has_its_own_version(store: Store, things: Collection) -> None:
+def test_each_write_has_its_own_revision(store: Store, things: Collection) -> None:
     versions = [
         store.put(things, obj("x")).revision,
         store.put(store.collection("/others"), obj("x")).revision,
@@ -37,7 +37,7 @@ def test_each_write_has_its_own_version(store: Store, things: Collection) -> Non
     assert versions == sorted(set(versions))
 
 
-def test_what_was_put_is_not_changed_by_storing_it(store: Store, things: Collection) -> None:
+def test_storing_an_object_does_not_change_it(store: Store, things: Collection) -> None:
     given = obj("x")
 
     entry = store.put(things, given)
@@ -46,7 +46,7 @@ def test_what_was_put_is_not_changed_by_storing_it(store: Store, things: Collect
     assert entry.metadata["resourceVersion"] == str(entry.revision)
 
 
-def test_lists_are_sorted_and_by_namespace(store: Store, things: Collection) -> None:
+def test_lists_are_sorted_and_filtered_by_namespace(store: Store, things: Collection) -> None:
     for namespace, name in (("b", "x"), ("a", "z"), ("a", "y")):
         store.put(things, obj(name, namespace))
 
@@ -55,7 +55,7 @@ def test_lists_are_sorted_and_by_namespace(store: Store, things: Collection) -> 
     assert things.select("none") == []
 
 
-def test_the_past_is_remembered(store: Store, things: Collection) -> None:
+def test_earlier_revisions_can_be_read(store: Store, things: Collection) -> None:
     store.put(things, obj("x", colour="red"))
     then = store.put(things, obj("y")).revision
     store.put(things, obj("x", colour="blue"))
@@ -69,7 +69,7 @@ def test_the_past_is_remembered(store: Store, things: Collection) -> None:
     assert names(things.at(store.revision)) == ["x", "z"]
 
 
-def test_the_past_is_forgotten(store: Store, things: Collection) -> None:
+def test_compacted_revisions_are_gone(store: Store, things: Collection) -> None:
     first = store.put(things, obj("x")).revision
     for _ in range(5):
         store.put(things, obj("x"))
@@ -81,7 +81,7 @@ def test_the_past_is_forgotten(store: Store, things: Collection) -> None:
     assert len(list(things.since(things.compacted_revision))) == 4
 
 
-def test_a_new_collection_knows_nothing_of_before(store: Store) -> None:
+def test_a_new_collection_has_no_earlier_revisions(store: Store) -> None:
     store.put(store.collection("/things"), obj("x"))
     late = store.collection("/late")
 
@@ -111,7 +111,7 @@ async def test_a_watcher_wakes(store: Store, things: Collection) -> None:
     assert not watcher.wake.is_set()
 
 
-def test_a_slow_watcher_is_given_up(store: Store, things: Collection) -> None:
+def test_a_slow_watcher_is_lost(store: Store, things: Collection) -> None:
     slow, quick = store.watch(things, capacity=2), store.watch(things, capacity=10)
     for name in "abc":
         store.put(things, obj(name))
@@ -128,7 +128,7 @@ def test_an_object_is_encoded_once(store: Store, things: Collection) -> None:
     assert b'"apiVersion":"v2"' in entry.bytes("v2")
 
 
-def test_owners_and_dependents_are_known(store: Store, things: Collection) -> None:
+def test_owners_and_dependents_are_indexed(store: Store, things: Collection) -> None:
     store.put(things, obj("owner"))
     child = obj("child")
     child["metadata"]["ownerReferences"] = [{"uid": "uid-owner"}]

@@ -1,4 +1,4 @@
-"""The priority that a new pod gets from its class."""
+"""The priority of a new pod from its PriorityClass."""
 
 from typing import Any
 
