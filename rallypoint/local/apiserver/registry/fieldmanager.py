@@ -49,29 +49,28 @@ def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -
     node = target.resource.schema
     _check_unknown_fields(target, applied)
     existing = writer.collection(target.resource).entries.get((target.namespace, target.name))
-    managed = FieldManager(
+    manager = FieldManager(
         target, options.manager, [] if existing is None else existing.metadata.get("managedFields", [])
     )
     own = fields(node, _applied_fields(applied))
-    entry = managed.entry(own, timestamp(writer.clock()))
+    entry = manager.entry(own, timestamp(writer.clock()))
     if existing is None:
         if target.subresource:
             raise target.not_found
         body = {**applied, "metadata": {**(applied.get("metadata") or {}), "name": target.name}}
         return writer.create(target, body, options, managed_fields=[entry])
-    _check_conflicts(managed, node, own, applied, existing, force=options.force)
+    _check_conflicts(manager, node, own, applied, existing, force=options.force)
 
-    def merged(old: Json) -> Json:
-        kept = remove(node, old, managed.released_fields(own))
-        merged_items: Json = combine(
-            node, kept, {**_applied_fields(applied), "metadata": (applied.get("metadata") or {})}
-        )
-        return merged_items
+    def merge(old: Json) -> Json:
+        kept = remove(node, old, manager.released_fields(own))
+        new = {**_applied_fields(applied), "metadata": applied.get("metadata") or {}}
+        merged: Json = combine(node, kept, new)
+        return merged
 
-    others = [other for other in managed.others if other["fieldsV1"]]
+    others = [other for other in manager.others if other["fieldsV1"]]
     if options.force:
         others = [{**other, "fieldsV1": difference(other["fieldsV1"], own)} for other in others]
-    return writer.apply(target, merged, options, [entry, *(other for other in others if other["fieldsV1"])])
+    return writer.apply(target, merge, options, [entry, *(other for other in others if other["fieldsV1"])])
 
 
 def _check_unknown_fields(target: Target, applied: Json) -> None:
@@ -127,7 +126,7 @@ class FieldManager:
 
 
 def _check_conflicts(
-    managed: FieldManager, node: Node, own: Json, applied: Json, existing: Entry, *, force: bool
+    manager: FieldManager, node: Node, own: Json, applied: Json, existing: Entry, *, force: bool
 ) -> None:
     if force:
         return
@@ -138,7 +137,7 @@ def _check_conflicts(
     ]
     found = [
         (other["manager"], path)
-        for other in managed.others
+        for other in manager.others
         for path in changed
         if path in set(leaves(other["fieldsV1"]))
     ]
@@ -147,10 +146,10 @@ def _check_conflicts(
     causes = [
         {
             "reason": "FieldManagerConflict",
-            "message": f'conflict with "{manager}"',
+            "message": f'conflict with "{name}"',
             "field": _format_path(path),
         }
-        for manager, path in found
+        for name, path in found
     ]
     plural = "s" if len(found) > 1 else ""
     message = f"Apply failed with {len(found)} conflict{plural}: {_format_conflicts(found)}"

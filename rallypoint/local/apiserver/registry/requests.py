@@ -67,9 +67,9 @@ def resolve_target(catalog: Catalog, path: str) -> Target:
         bool(namespace) == resource.namespaced or (not namespace and len(segments) == 1)
     )
     if resource is None or not is_scope_valid or len(segments) > 3:
-        known = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
-        custom = any(other.custom for other in catalog if other.group == group)
-        raise PathNotFound(plain_text=known or custom)
+        is_unknown = group not in catalog.group_versions() or version not in catalog.group_versions()[group]
+        is_custom = any(other.custom for other in catalog if other.group == group)
+        raise PathNotFound(plain_text=is_unknown or is_custom)
     found = Target(resource, namespace, *segments[1:])
     if found.subresource and found.subresource not in resource.subresources:
         raise found.not_found if resource.custom else PathNotFound(plain_text=False)
