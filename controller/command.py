@@ -119,31 +119,31 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     flag(
         "--mpi-kubectl-delivery-image",
         default=defaults.mpi_kubectl_delivery_image,
-        help="image that brings kubectl into the launchers of v1 MPIJobs",
+        help="image that copies kubectl into the launchers of v1 and v1alpha2 MPIJobs",
     )
     _switch(
         parser,
         "--mpi-wait-for-workers",
         defaults.mpi_wait_for_workers,
-        "start the launchers of MPIJobs once all workers are up",
+        "start the launchers of MPIJobs only when all workers are ready",
     )
     _switch(
         parser,
         "--mpi-ssh-check",
         defaults.mpi_ssh_check,
-        "ask workers that a launcher waits for if their ssh server is up",
+        "probe the ssh servers of the workers that a launcher waits for",
     )
     _switch(
         parser,
         "--mpi-launcher-only-key",
         defaults.mpi_launcher_only_key,
-        "keep the private ssh key out of the workers of v2beta1 MPIJobs",
+        "mount the private ssh key of v2beta1 MPIJobs only into the launcher",
     )
     flag(
         "--mpi-topology-label",
         default=defaults.mpi_topology_label,
         metavar="LABEL",
-        help="node label by which hosts of v2beta1 MPIJobs stand together; reads nodes",
+        help="node label that groups the hosts of MPIJobs; requires the right to read nodes",
     )
     flag(
         "--cluster-domain",

@@ -106,34 +106,34 @@ class Settings:
     """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""
 
     mpi_kubectl_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    """What brings kubectl into the launchers of v1 and v1alpha2 MPIJobs. Flag ``--mpi-kubectl-delivery-image``.
+    """The image that copies kubectl into the launchers of v1 and v1alpha2 MPIJobs. Flag ``--mpi-kubectl-delivery-image``.
 
-    It puts a ``kubectl`` into $TARGET_DIR. That of training-operator is there for amd64 alone.
+    It writes ``kubectl`` to $TARGET_DIR. The image of training-operator exists only for amd64.
     """
 
     mpi_wait_for_workers: bool = False
-    """Whether launchers of MPIJobs start only once all workers are up. Flag ``--mpi-wait-for-workers``.
+    """Whether launchers of MPIJobs start only when all workers are ready. Flag ``--mpi-wait-for-workers``.
 
-    Off as in the originals. The annotation ``kubeflow.org/mpi-wait-for-workers`` of a job goes before it.
+    Off as in the originals. The annotation ``kubeflow.org/mpi-wait-for-workers`` of a job overrides it.
     """
 
     mpi_ssh_check: bool = True
-    """Whether the workers that a launcher waits for are asked if their ssh server is up. Flag ``--mpi-ssh-check``.
+    """Whether the controller probes the ssh servers of the workers that a launcher waits for. Flag ``--mpi-ssh-check``.
 
-    Where the network does not lead from here to pods, or nobody answers within 10 s, the pods' readiness is all there is to go by.
+    If pods are unreachable or send no banner within 10 s, pod readiness is enough.
     """
 
     mpi_launcher_only_key: bool = False
-    """Whether workers of v2beta1 MPIJobs do without the private ssh key. Flag ``--mpi-launcher-only-key``.
+    """Whether only the launcher of a v2beta1 MPIJob has the private ssh key. Flag ``--mpi-launcher-only-key``.
 
-    Off as in mpi-operator: above 64 hosts mpirun has workers start others, unless it is told not to, which this does as well.
+    Off as in mpi-operator: above 64 hosts mpirun lets workers start others. This setting disables that for Open MPI.
     """
 
     mpi_topology_label: str = ""
     """A label of nodes, such as ``topology.kubernetes.io/zone``. Flag ``--mpi-topology-label``.
 
-    In the lists of hosts of v2beta1 MPIJobs, workers on nodes of one value stand together, that of worker 0 first. Launchers wait for
-    their workers then, since nobody knows the nodes before. Empty reads no nodes, which the base's role does not allow.
+    The lists of hosts of MPIJobs are grouped by this label, the group of worker 0 first. Launchers then wait for their workers, whose
+    nodes are unknown before. Empty reads no nodes; the base ClusterRole does not allow it.
     """
 
     cluster_domain: str = ""

@@ -96,7 +96,7 @@ def _stamp(version: str) -> Schema:
         "x-kubernetes-validations": [
             {
                 "rule": "self == oldSelf",
-                "message": "the flavor of an MPIJob is fixed when it is created; delete and create it again, "
+                "message": "the flavor of an MPIJob is immutable; delete and create it again, "
                 "or write it through the version it was created in, or with a patch",
             }
         ],

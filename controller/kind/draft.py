@@ -121,7 +121,7 @@ class Draft:
 
     def held_up(self, message: str) -> None:
         """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
-        self._idle("HeldUp", message)
+        self._idle("Blocked", message)
 
     def unreadable(self, message: str) -> None:
         """Nothing is decided for the job, whatever it does. What holds goes on holding, and says so in its message.
@@ -133,14 +133,14 @@ class Draft:
         holding = (ConditionType.SUSPENDED, ConditionType.RUNNING, ConditionType.RESTARTING)
         for one in holding:
             if conditions.is_true(self.status, one):
-                self._set(one, TRUE, "HeldUp", message, rewords=True)
+                self._set(one, TRUE, "Blocked", message, rewords=True)
                 return
         self.held_up(message)
 
     def unblocked(self) -> None:
         """Nothing is in the way of its pods any more; they may take their time to run."""
         running = conditions.find(self.status.conditions or (), ConditionType.RUNNING)
-        if running and running.reason == f"{self._kind}HeldUp":
+        if running and running.reason == f"{self._kind}Blocked":
             self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
 
     def waits_for(self, message: str) -> None:

@@ -190,4 +190,4 @@ def has_run(status: JobStatus | None) -> bool:
 def was_blocked(job: Job) -> bool:
     """Whether the last that a job's status says is that somebody has to act before it can go on."""
     running = conditions.find((job.status or JobStatus()).conditions or (), ConditionType.RUNNING)
-    return running is not None and running.reason == f"{job.kind}HeldUp"
+    return running is not None and running.reason == f"{job.kind}Blocked"

@@ -240,7 +240,7 @@ class Reconciler:
         """Part of the object cannot be read, so nothing is planned until it changes; the status says which part."""
         job = loaded.job
         text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
-        event = Event(Severity.WARNING, f"{job.kind}HeldUp", text)
+        event = Event(Severity.WARNING, f"{job.kind}Blocked", text)
         await self._committer.write(loaded, planning.unreadable(loaded.kind, job, event, self._now()))
         return ReconcileResult(failure=Terminal(text))
 
@@ -261,7 +261,7 @@ def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str
             event = voice.taken(conflict.resource.kind, conflict.name)
             blockers.append((event, f"{conflict.message}: {what}"))
         else:
-            event = Event(Severity.WARNING, f"{kind.resource.kind}HeldUp", conflict.message)
+            event = Event(Severity.WARNING, f"{kind.resource.kind}Blocked", conflict.message)
             blockers.append((event, conflict.message))
     return blockers
 

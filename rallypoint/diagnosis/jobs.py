@@ -34,9 +34,9 @@ _OPERATORS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
 """Whom the run policy may name without leaving the job to somebody else: of MPIJobs each version has its own."""
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _EVICTED = "Evicted"
-_HELD_UP, _WAITS = "HeldUp", "WaitsForPods"
+_BLOCKED, _WAITS = "Blocked", "WaitsForPods"
 """How the reasons of a condition end that says that others are in the way, or that the job's own pods are not far enough."""
-_CREATION = ("FailedCreate", "RightsMissing", "ErrResourceExists")
+_CREATION = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
 """How the reasons of events begin that say why an object is not made."""
 _TAKEN = ("Preempted", "TaintManagerEviction", "Evicted")
 """Reasons of events of pods that somebody took away."""
@@ -219,7 +219,7 @@ def _unmade(case: Case) -> Iterator[Cause]:
     """Pods that do not exist because they are refused, in the words of the operator."""
     missing, running = _missing(case), condition(case.job, ConditionType.RUNNING)
     told = [reason_and_message(one) for one in _creation_warnings(case)]
-    if str(running.get("reason", "")).endswith(_HELD_UP) and running.get("status") != "True":
+    if str(running.get("reason", "")).endswith(_BLOCKED) and running.get("status") != "True":
         told.insert(0, str(running.get("message") or running["reason"]))
     if told and missing:
         yield Cause((), f"{missing}: {told[0]}")

@@ -82,7 +82,7 @@ def test_a_policy_s_denial_holds_a_job_up_until_it_ends(
     jobs.create("held", job(workers=1))
     control_plane.wait("the denial", lambda: "maintenance" in _held(jobs).get("message", ""), seconds=30)
 
-    assert (_held(jobs)["status"], _held(jobs)["reason"]) == ("False", "PyTorchJobHeldUp")
+    assert (_held(jobs)["status"], _held(jobs)["reason"]) == ("False", "PyTorchJobBlocked")
     assert f"ValidatingAdmissionPolicy '{namespace}'" in _held(jobs)["message"]
 
     control_plane.request("DELETE", window)

@@ -116,7 +116,7 @@ def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane)
     jobs = Mpi(plane, NAMESPACE)
     with in_cluster_service(plane):
         jobs.job("poor", 1)
-        plane.wait("an event", lambda: "RightsMissing" in jobs.event_reasons("poor"), seconds=30)
+        plane.wait("an event", lambda: "MissingPermissions" in jobs.event_reasons("poor"), seconds=30)
         plane.wait("a second try", lambda: len(denied(plane)) > 1, seconds=30)
 
     assert set(denied(plane)) == {

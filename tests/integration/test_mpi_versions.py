@@ -37,7 +37,7 @@ from rallypoint.testing.wire import JSON_PATCH, Reply, Step, Wire
 
 DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
 FIXED = (
-    "the flavor of an MPIJob is fixed when it is created; delete and create it again, or write it through the version "
+    "the flavor of an MPIJob is immutable; delete and create it again, or write it through the version "
     "it was created in, or with a patch"
 )
 PAIRS = list(itertools.permutations(VERSIONS, 2))

@@ -44,7 +44,7 @@ def secret_problem(secret: Mapping[str, Any]) -> str:
         except (ValueError, TypeError, UnsupportedAlgorithm, binascii.Error):
             pass
     name = secret["metadata"]["name"]
-    return f'Secret "{name}" does not hold a private key as {PRIVATE} and its public key as {PUBLIC}: delete it, and a new pair is made'
+    return f'Secret "{name}" does not hold a private key as {PRIVATE} and its public key as {PUBLIC}; delete the Secret to get a new key pair'
 
 
 def _private(text: bytes) -> Any:

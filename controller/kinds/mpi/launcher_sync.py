@@ -158,7 +158,7 @@ class LauncherSync:
     def observe_legacy_job(self) -> Plan:
         """Leave the objects of another operator alone until the job ends or is suspended. Its pods are unknown here and not counted."""
         objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
-        text = f"another operator has started this job, with {objects}; it goes on so until it ends or is suspended"
+        text = f"another operator started this job, with {objects}; the job continues like this until it ends or is suspended"
         self.builder.tell(Severity.WARNING, MISMATCH, text, once=text)
         return self.builder.plan()
 

@@ -25,8 +25,8 @@ def missing_rights_event(message: str) -> Event | None:
     """Return the event for an error that shows that the controller lacks the rights to grant; None for other errors."""
     if not _RBAC_ERROR.search(message):
         return None
-    text = f"{message}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
-    return Event(Severity.WARNING, "RightsMissing", text)
+    text = f"{message}: MPIJobs of v1 and v1alpha2 require the component manifests/components/mpi-v1"
+    return Event(Severity.WARNING, "MissingPermissions", text)
 
 
 def account_name(job: MPIJob, launcher: Role) -> str:

@@ -111,9 +111,7 @@ def created_note(job: MPIJob, roles: Roles) -> str:
     """Return the note for a job whose ranks all run beside the launcher."""
     if WORKER in roles or job.spec.run_launcher_as_worker:
         return ""
-    return (
-        " It has no workers, so all ranks run beside the launcher: add a Worker, or set runLauncherAsWorker."
-    )
+    return " It has no workers, so all ranks run on the launcher: add a Worker, or set runLauncherAsWorker."
 
 
 def support_objects(

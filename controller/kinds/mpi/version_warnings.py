@@ -19,8 +19,8 @@ from controller.kinds.mpi.names import LAUNCHER, launcher_name
 
 MISMATCH = "FlavorMismatch"
 UNKNOWN = "FlavorUnknown"
-FIXED = "FlavorFixed"
-WITHOUT_EFFECT = "FieldsWithoutEffect"
+IMMUTABLE = "FlavorImmutable"
+IGNORED = "FieldsIgnored"
 NO_WORKERS = "NoWorkers"
 
 _V1_FIELDS = frozenset({"clean_pod_policy", "main_container"})
@@ -50,36 +50,34 @@ def version_warnings(job: MPIJob, running: Flavor) -> Iterator[Event]:
     if annotation is not None and annotation not in set(Flavor):
         known = ", ".join(sorted(Flavor))
         yield _warning(
-            UNKNOWN, f'annotation {FLAVOR}: "{shortened(annotation, 64)}" is none of {known}; ignored'
+            UNKNOWN, f'annotation {FLAVOR}: "{shortened(annotation, 64)}" is not one of {known}; ignored'
         )
     if running is not flavor(job):
         started = "Pod" if running is Flavor.V1 else "Job"
         text = (
-            f"the job is {flavor(job)}, but its launcher is a {started}, as of {running}; "
-            f"it goes on as {running} until it ends or is suspended"
+            f"the job's flavor is {flavor(job)}, but its launcher is a {started} of flavor {running}; "
+            f"the job continues as {running} until it ends or is suspended"
         )
         yield _warning(MISMATCH, text)
     elif annotation in set(Flavor) and job.spec.flavor not in {None, annotation}:
-        text = (
-            f"the annotation says {annotation}, spec.flavor {job.spec.flavor}; the job is run as {annotation}"
-        )
+        text = f"the annotation is {annotation}, but spec.flavor is {job.spec.flavor}; the job runs as {annotation}"
         yield _warning(MISMATCH, text)
     elif (applied := _last_applied_version(job)) and applied != flavor(job):
         text = (
-            f"the manifest that was applied last says kubeflow.org/{applied}, but the job was created as "
-            f"{flavor(job)} and stays that; delete it and create it again to change this"
+            f"the last applied manifest is of kubeflow.org/{applied}, but the job was created as "
+            f"{flavor(job)} and its flavor is immutable; delete and create the job again to change it"
         )
-        yield _warning(FIXED, text)
+        yield _warning(IMMUTABLE, text)
     if ignored := sorted(ignored_fields(job, running)):
-        text = f"without effect in a {running} job: {', '.join(f'spec.{field}' for field in ignored)}"
-        yield _warning(WITHOUT_EFFECT, text)
+        text = f"a {running} job ignores: {', '.join(f'spec.{field}' for field in ignored)}"
+        yield _warning(IGNORED, text)
     older, newer = job.spec.clean_pod_policy, job.spec.policy.clean_pod_policy
     if older and newer and older != newer and "clean_pod_policy" in _FIELDS[running]:
         wins = newer if running is Flavor.V1 else older
-        text = f"spec.cleanPodPolicy says {older}, spec.runPolicy.cleanPodPolicy {newer}; {wins} counts"
-        yield _warning(WITHOUT_EFFECT, text)
+        text = f"spec.cleanPodPolicy is {older}, spec.runPolicy.cleanPodPolicy is {newer}; {wins} applies"
+        yield _warning(IGNORED, text)
     if running is not Flavor.V2BETA1 and _has_launcher_alone(job, running):
-        text = "the job has no workers, so all ranks run beside the launcher: say how many in spec.mpiReplicaSpecs[Worker].replicas"
+        text = "the job has no workers, so all ranks run on the launcher; set spec.mpiReplicaSpecs[Worker].replicas"
         yield _warning(NO_WORKERS, text)
 
 

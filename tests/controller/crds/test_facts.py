@@ -113,7 +113,7 @@ def test_the_flavor_is_stamped_and_fixed(schemas: dict[str, Schema], version: st
 
     assert flavor["enum"] == ["v1", "v1alpha2", "v2beta1"]
     assert rule["rule"] == "self == oldSelf"
-    assert rule["message"].startswith("the flavor of an MPIJob is fixed when it is created")
+    assert rule["message"].startswith("the flavor of an MPIJob is immutable")
 
 
 @pytest.mark.parametrize("version", DIFFERENCES)

@@ -453,7 +453,7 @@ async def test_a_denial_holds_a_job_up_until_it_ends(denial: Refuse) -> None:
         await on.submit(workers=8)
         await on.settled(600)
         held = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
-        assert (held["status"], held["reason"]) == ("False", "PyTorchJobHeldUp")
+        assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
         assert held["message"] == denial.message
         assert await on.conditions() == "Running F, Created T"
         assert f"Error creating: {denial.message}" in await on.events("FailedCreatePod")
@@ -960,9 +960,9 @@ async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_unti
                 held = next(
                     one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
                 )
-                assert (held["status"], held["reason"]) == ("False", "PyTorchJobHeldUp")
+                assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
                 assert held["message"].startswith("PyTorchJob cannot be read: status.startTime: ")
-                assert await on.events("PyTorchJobHeldUp") == [held["message"]]
+                assert await on.events("PyTorchJobBlocked") == [held["message"]]
 
                 await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
                 await train(on)
@@ -982,10 +982,10 @@ async def test_what_holds_of_a_job_that_cannot_be_read_goes_on_holding(holding: 
             await on.change(RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status")
             await on.settled()
             (condition,) = (await on.job())["status"]["conditions"]
-            told = await on.events("PyTorchJobHeldUp")
+            told = await on.events("PyTorchJobBlocked")
 
     assert [text.partition(":")[0] for text in told] == ["PyTorchJob cannot be read"]
-    expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobHeldUp", told[0])
+    expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobBlocked", told[0])
     assert (condition["type"], condition["status"]) == (holding, "True")
     assert (condition["reason"], condition["message"]) == expected
 

@@ -792,12 +792,12 @@ def test_objects_that_lack_what_the_api_calls_optional() -> None:
         "type": "Warning",
         "reason": "FailedCreatePod",
     }
-    strange = job({"type": "Running", "status": "False", "reason": "HeldUp"}, {"status": "True"})
+    strange = job({"type": "Running", "status": "False", "reason": "Blocked"}, {"status": "True"})
     strange["spec"]["pytorchReplicaSpecs"]["Worker"] = None
 
     assert causes_of(strange, pods=[bare], events=[odd, of_job])[0] == (
         (),
-        "1 of 2 pods do not exist: HeldUp",
+        "1 of 2 pods do not exist: Blocked",
     )
     assert causes_of(job(CREATED, true("Failed")), pods=[bare], events=[odd, of_job])[0] == ((), "")
 

@@ -112,8 +112,8 @@ def test_lists_that_no_config_map_holds_are_refused_with_the_numbers() -> None:
     (problem,) = hosts.size_problems(WORKERS, partial(lists_of, bytes_to_spare=-1), PATH)
 
     assert str(problem) == (
-        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the lists of hosts of 4000 workers take 1048577 bytes, and a "
-        "ConfigMap holds 1048576: ask for no more than about 3999, or give the job a shorter name"
+        "spec.mpiReplicaSpecs[Worker].replicas: Invalid value: 4000: the lists of hosts of 4000 workers take 1048577 bytes, but a "
+        "ConfigMap can contain 1048576: use at most about 3999, or a shorter job name"
     )
 
 

@@ -70,7 +70,7 @@ def test_what_is_no_pair_is_named_and_not_shown(data: dict[str, str | None]) -> 
     text = secret_problem(secret(**data))
 
     assert text.startswith('Secret "pi-ssh" does not hold a private key')
-    assert text.endswith("delete it, and a new pair is made")
+    assert text.endswith("delete the Secret to get a new key pair")
     assert "mine" not in text
 
 

@@ -122,8 +122,8 @@ def test_a_right_that_is_missing_is_named_with_where_it_is(words: str, is_told: 
 
     assert (event is not None) is is_told
     if event:
-        assert event.reason == "RightsMissing"
+        assert event.reason == "MissingPermissions"
         assert (
             event.message
-            == f"{words}: MPIJobs of v1 and v1alpha2 need the rights of manifests/components/mpi-v1"
+            == f"{words}: MPIJobs of v1 and v1alpha2 require the component manifests/components/mpi-v1"
         )

@@ -178,7 +178,7 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
         await it.on.settled(600)
 
         kind = {"serviceaccounts": "ServiceAccount", "roles": "Role", "rolebindings": "RoleBinding"}[plural]
-        assert {f"FailedCreate{kind}", "RightsMissing"} <= await it.reasons()
+        assert {f"FailedCreate{kind}", "MissingPermissions"} <= await it.reasons()
         assert await it.conditions() == "Running F, Created T"
         assert "hvd-launcher" not in await it.on.names(PODS)
         assert it.on.faults.count("create", plural) < 30

@@ -198,7 +198,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str, poli
         )
         assert event in await it.events()
         told = await it.condition("Running")
-        assert (told["status"], told["reason"]) == ("False", "MPIJobHeldUp")
+        assert (told["status"], told["reason"]) == ("False", "MPIJobBlocked")
         assert told["message"].endswith(
             f"belongs to nobody: delete the {resource.kind} {name}, or give the MPIJob another name"
         )
@@ -233,7 +233,7 @@ async def test_a_launcher_is_suspended_whatever_holds_the_job_up() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, "MPIJobHeldUp", id="it waits"),
+        pytest.param({"launcherCreationPolicy": "WaitForWorkersReady"}, "MPIJobBlocked", id="it waits"),
         pytest.param({"runPolicy": {"suspend": True}}, "MPIJobSuspended", id="it is suspended"),
     ],
 )
@@ -504,8 +504,8 @@ async def test_keys_that_are_none() -> None:
         await it.on.settled(10)
 
         told = await it.condition("Running")
-        assert told["message"].endswith("delete it, and a new pair is made")
-        assert ("MPIJobHeldUp", told["message"]) in await it.events()
+        assert told["message"].endswith("delete the Secret to get a new key pair")
+        assert ("MPIJobBlocked", told["message"]) in await it.events()
         assert (await it.on.get(SECRETS, "pi-ssh"))["data"]["ssh-privatekey"] == broken
         assert await it.on.names(PODS) == []
 
@@ -555,7 +555,8 @@ async def test_a_list_of_hosts_that_no_config_map_holds_is_refused_before_anythi
 
         assert await it.conditions() == "Created T, Failed T"
         assert (
-            "take 1241790 bytes, and a ConfigMap holds 1048576" in (await it.condition("Failed"))["message"]
+            "take 1241790 bytes, but a ConfigMap can contain 1048576"
+            in (await it.condition("Failed"))["message"]
         )
         assert {key for key in it.counts() if key[0] == "create"} == {("create", "events")}
 

@@ -53,7 +53,7 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
 
     (event,) = version_warnings(one, flavor(one))
     assert set(ignored_fields(one, flavor(one))) == SET.keys() - read
-    assert event.message == f"without effect in a {stamp} job: " + ", ".join(
+    assert event.message == f"a {stamp} job ignores: " + ", ".join(
         f"spec.{name}" for name in sorted(SET.keys() - read)
     )
 
@@ -68,7 +68,7 @@ def test_a_flavor_reads_only_its_own_fields(stamp: str, read: set[str]) -> None:
         pytest.param(job({"flavor": "v1"}, flavor=""), ["FlavorUnknown"], id="an empty annotation"),
         pytest.param(job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v1"}'), [], id="applied as it is"),
         pytest.param(
-            job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'), ["FlavorFixed"], id="applied in another version"
+            job({"flavor": "v1"}, applied='{"apiVersion":"kubeflow.org/v2beta1"}'), ["FlavorImmutable"], id="applied in another version"
         ),
         pytest.param(
             job({"flavor": "v2beta1"}, applied=json.dumps({"apiVersion": "kubeflow.org/v1", "spec": {"flavor": "v2beta1"}})),
@@ -88,8 +88,8 @@ def test_the_way_out_is_named() -> None:
     (event,) = version_warnings(one, Flavor.V1)
 
     assert event.message == (
-        "the manifest that was applied last says kubeflow.org/v2beta1, but the job was created as v1 and stays that; "
-        "delete it and create it again to change this"
+        "the last applied manifest is of kubeflow.org/v2beta1, but the job was created as v1 and its flavor is immutable; "
+        "delete and create the job again to change it"
     )
 
 
@@ -101,9 +101,12 @@ def test_a_launcher_of_another_form_is_told_of() -> None:
     assert told == [
         (
             "FlavorMismatch",
-            "the job is v2beta1, but its launcher is a Pod, as of v1; it goes on as v1 until it ends or is suspended",
+            (
+                "the job's flavor is v2beta1, but its launcher is a Pod of flavor v1; the job continues as v1 until it ends or is "
+                "suspended"
+            ),
         ),
-        ("FieldsWithoutEffect", "without effect in a v1 job: spec.sshAuthMountPath"),
+        ("FieldsIgnored", "a v1 job ignores: spec.sshAuthMountPath"),
     ]
 
 
@@ -123,9 +126,9 @@ def test_only_what_copies_lose_is_marked(one: MPIJob, expected: dict[str, str]) 
 @pytest.mark.parametrize(
     ("stamp", "told"),
     [
-        ("v1", ["spec.cleanPodPolicy says All, spec.runPolicy.cleanPodPolicy None; None counts"]),
-        ("v1alpha2", ["spec.cleanPodPolicy says All, spec.runPolicy.cleanPodPolicy None; All counts"]),
-        ("v2beta1", ["without effect in a v2beta1 job: spec.cleanPodPolicy"]),
+        ("v1", ["spec.cleanPodPolicy is All, spec.runPolicy.cleanPodPolicy is None; None applies"]),
+        ("v1alpha2", ["spec.cleanPodPolicy is All, spec.runPolicy.cleanPodPolicy is None; All applies"]),
+        ("v2beta1", ["a v2beta1 job ignores: spec.cleanPodPolicy"]),
     ],
 )
 def test_two_words_on_cleaning_up(stamp: str, told: list[str]) -> None:

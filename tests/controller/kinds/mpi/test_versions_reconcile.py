@@ -31,7 +31,7 @@ async def submit(on: Stage, version: Flavor, **spec: Any) -> None:
 
 
 async def told(on: Stage) -> list[str]:
-    reasons = {"FlavorMismatch", "FlavorUnknown", "FlavorFixed", "FieldsWithoutEffect"}
+    reasons = {"FlavorMismatch", "FlavorUnknown", "FlavorImmutable", "FieldsIgnored"}
     return [one["reason"] for one in await on.items(EVENTS) if one["reason"] in reasons]
 
 
@@ -89,7 +89,7 @@ async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told
         await on.change(RESOURCE, "pi", {"spec": {"mpiImplementation": "Intel"}})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
         await on.settled(60)
-        assert await told(on) == ["FieldsWithoutEffect"]
+        assert await told(on) == ["FieldsIgnored"]
 
 
 US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
