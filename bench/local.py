@@ -28,7 +28,7 @@ FORMS = ("whole", "apart")
 """``whole`` is ``rallypoint up``; ``apart`` is the same with the controller as a process of its own."""
 IN_FLIGHT = 32
 PATIENCE_SECONDS = 300.0
-SITE_ALONE = [sys.executable, "-m", "bench.site"]
+SITE_ALONE = [sys.executable, "-m", "bench.local_cluster"]
 CONTROLLER = [sys.executable, "-m", "controller", "--leader-elect=false"]
 NO_PORTS = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
 LABELS = {

@@ -13,9 +13,9 @@ from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.telemetry import logs
-from rallypoint.cli.here import SETTINGS, end_by_signal, run_folder
+from rallypoint.cli.local_flags import SETTINGS, end_by_signal, run_folder
+from rallypoint.local.cluster import local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import site
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ async def _of_this_process(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
     folder, stop = run_folder(None), asyncio.Event()
     with (folder / "controller.log").open("w") as log_file:
         logs.configure("console", "info", log_file)
-        async with site(all_crds(), folder, isolation=args.isolation) as here:
+        async with local_cluster(all_crds(), folder, isolation=args.isolation) as here:
             end_by_signal(here, stop)
             async with asyncio.TaskGroup() as tasks:
                 controller = tasks.create_task(app.run(SETTINGS, here.connection))

@@ -18,7 +18,7 @@ from bench.nccl.report import charts, page, tables
 from bench.nccl.schema import AnyRecord
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
-from rallypoint.cli.here import loop_factory
+from rallypoint.cli.local_flags import loop_factory
 from rallypoint.local.node.network.addresses import NoAddresses
 from rallypoint.local.node.sandbox.client import NoNamespaces
 

@@ -1,4 +1,4 @@
-"""``rallypoint run FILE...``: submit jobs to a site of this process, follow them, and end as they end."""
+"""``rallypoint run FILE...``: run jobs in a local cluster in this process and exit with their result."""
 
 import argparse
 import asyncio
@@ -17,13 +17,13 @@ from api.meta import Resource
 from controller import app
 from controller.runtime import clock
 from controller.telemetry import logs
-from rallypoint.cli import here
+from rallypoint.cli import local_flags
 from rallypoint.local import documents, private, screen
+from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow
 from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import Plain, Screen, Terminal
-from rallypoint.local.site import Door, Site
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "Unread": 141}
 """Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""
@@ -59,7 +59,7 @@ def add_parser(
         metavar="DIR",
         help="where logs go (default: a new folder in .rallypoint/runs)",
     )
-    here.add_flags(parser)
+    local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -75,7 +75,7 @@ def seconds(text: str) -> float:
 def execute(args: argparse.Namespace) -> int:
     """Exit status: one of ``EXIT``; Failed also when the run cannot begin."""
     try:
-        folder = here.run_folder(args.run_dir)
+        folder = local_flags.run_folder(args.run_dir)
         opened = private.file(folder / "controller.log").open("w")
     except OSError as error:
         sys.stderr.write(f"rallypoint run: no folder for the logs: {error.filename}: {error.strerror}\n")
@@ -85,11 +85,11 @@ def execute(args: argparse.Namespace) -> int:
         with opened as log_file:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
-            with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
                 outcome = runner.run(run.go(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
-    except here.CANNOT_BEGIN as error:
+    except local_flags.CANNOT_BEGIN as error:
         sys.stderr.write(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
     run.tell(outcome)
@@ -113,30 +113,30 @@ class Run:
 
     async def go(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
-        async with here.opened(self._args, self._folder, Door()) as site:
-            here.end_by_signal(site, self._stop)
+        async with local_flags.opened(self._args, self._folder, ServerConfig()) as local:
+            local_flags.end_by_signal(local, self._stop)
             try:
-                matched = await documents.match(site.client, found)
+                matched = await documents.match(local.client, found)
                 _require_jobs(matched)
-                await documents.check(site.client, matched, self._namespace)
-                return await self._follow(site, matched)
+                await documents.check(local.client, matched, self._namespace)
+                return await self._follow(local, matched)
             except Refused as refused:
                 return self.refused(refused.problems)
 
-    async def _follow(self, site: Site, matched: Sequence[tuple[Document, Resource]]) -> str:
+    async def _follow(self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]]) -> str:
         jobs = [resource for _, resource in matched if _is_job(resource)]
         self._progress = Progress(several=len(jobs) > 1)
         with self._screen(self._progress) as shown:
-            shown.note(here.greeting(site))
+            shown.note(local_flags.greeting(local))
             follow = Follow(self._progress, shown)
-            follow.listen(site.node.logs)
+            follow.listen(local.node.logs)
             async with asyncio.TaskGroup() as tasks:
                 beside = [
-                    tasks.create_task(app.run(here.settings_of(self._args), site.connection)),
-                    tasks.create_task(follow.watch(site.client, jobs)),
+                    tasks.create_task(app.run(local_flags.settings_of(self._args), local.connection)),
+                    tasks.create_task(follow.watch(local.client, jobs)),
                 ]
                 try:
-                    await self._submit(site, matched, follow)
+                    await self._submit(local, matched, follow)
                     async with asyncio.timeout(self._timeout):
                         await follow.until_finished(self._stop)
                 except Refused as refused:
@@ -148,10 +148,12 @@ class Run:
                         task.cancel()
         return self._outcome("Unread" if self._unread else "Interrupted")
 
-    async def _submit(self, site: Site, matched: Sequence[tuple[Document, Resource]], follow: Follow) -> None:
+    async def _submit(
+        self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]], follow: Follow
+    ) -> None:
         """Create what jobs lean on, then the jobs."""
         for document, resource in sorted(matched, key=lambda pair: _is_job(pair[1])):
-            created = await documents.create(site.client, document, resource, self._namespace)
+            created = await documents.create(local.client, document, resource, self._namespace)
             if _is_job(resource):
                 follow.submitted(resource.kind, created)
 

@@ -1,4 +1,4 @@
-"""``rallypoint up``: a training site that stays up, for kubectl and everything else that speaks to a cluster."""
+"""``rallypoint up``: a local cluster for kubectl and other clients."""
 
 import argparse
 import asyncio
@@ -13,10 +13,10 @@ import yaml
 
 from controller import app
 from controller.telemetry import logs
-from rallypoint.cli import here
+from rallypoint.cli import local_flags
 from rallypoint.local import private
 from rallypoint.local.apiserver.storage.journal import JournalError
-from rallypoint.local.site import Door, Site
+from rallypoint.local.cluster import LocalCluster, ServerConfig
 
 OURS = "rallypoint"
 """The only cluster in a kubeconfig that this command has written."""
@@ -55,7 +55,7 @@ def add_parser(
         metavar="DIR",
         help="where logs go without --data (default: a new folder in .rallypoint/runs)",
     )
-    here.add_flags(parser)
+    local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
@@ -68,14 +68,14 @@ def port(text: str) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     try:
-        folder = here.run_folder(args.data or args.run_dir)
+        folder = local_flags.run_folder(args.data or args.run_dir)
         kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
         _require_ours(kubeconfig)
         with private.file(folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
-            with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
                 runner.run(_stay(args, folder, kubeconfig))
-    except (*here.CANNOT_BEGIN, NotOurs, JournalError) as error:
+    except (*local_flags.CANNOT_BEGIN, NotOurs, JournalError) as error:
         return _failed(str(error))
     except OSError as error:
         return _failed(
@@ -93,19 +93,19 @@ async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> Non
     """Be up until a signal comes; when this returns, nothing runs any more."""
     stop = asyncio.Event()
     data = folder / "objects.sqlite" if args.data else None
-    async with here.opened(args, folder, Door(args.port, tls=True), data) as site:
-        here.end_by_signal(site, stop)
+    async with local_flags.opened(args, folder, ServerConfig(args.port, tls=True), data) as local:
+        local_flags.end_by_signal(local, stop)
         async with asyncio.TaskGroup() as tasks:
-            controller = tasks.create_task(app.run(here.settings_of(args), site.connection))
-            _write_kubeconfig(kubeconfig, site.kubeconfig)
-            _greet(site, folder, kubeconfig)
+            controller = tasks.create_task(app.run(local_flags.settings_of(args), local.connection))
+            _write_kubeconfig(kubeconfig, local.kubeconfig)
+            _greet(local, folder, kubeconfig)
             await stop.wait()
             controller.cancel()
 
 
-def _greet(site: Site, folder: Path, kubeconfig: Path) -> None:
+def _greet(local: LocalCluster, folder: Path, kubeconfig: Path) -> None:
     sys.stdout.write(
-        f"{site.server}: {here.greeting(site)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
+        f"{local.server}: {local_flags.greeting(local)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )
     sys.stdout.flush()
 

@@ -10,9 +10,9 @@ import orjson
 
 from api.meta import PODS, Resource
 from controller.runtime.informer import Informer
+from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import Site, site
 
 PATIENCE_SECONDS = 60.0
 """Far beyond what anything here takes; a hang ends as a failure."""
@@ -21,10 +21,10 @@ PATIENCE_SECONDS = 60.0
 class Bench:
     """A site, and pods that a test can wait for."""
 
-    def __init__(self, here: Site) -> None:
-        self.client = here.client
-        self.node = here.node
-        self.pods = Informer(here.client, PODS, decode, self._changed)
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.client = cluster.client
+        self.node = cluster.node
+        self.pods = Informer(cluster.client, PODS, decode, self._changed)
         self._change = asyncio.Event()
 
     def _changed(self, before: Row | None, after: Row | None) -> None:
@@ -85,8 +85,8 @@ def phase(pod: Manifest) -> str:
 @asynccontextmanager
 async def opened(folder: Path, isolation: IsolationMode, **how: Any) -> AsyncGenerator[Bench]:
     """A site; ``how`` is what ``site`` can be told besides."""
-    async with site([], folder, isolation=isolation, **how) as here:
-        bench = Bench(here)
+    async with local_cluster([], folder, isolation=isolation, **how) as cluster:
+        bench = Bench(cluster)
         watching = asyncio.create_task(bench.pods.run())
         yield bench
         watching.cancel()

@@ -13,8 +13,8 @@ import orjson
 
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.client import Client
+from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import Site, site
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
 SECRETS = Resource("", "v1", "Secret", "secrets")
@@ -153,25 +153,25 @@ async def launcher_phase(client: Client) -> str:
     return str(pod.get("status", {}).get("phase"))
 
 
-def launcher_log(here: Site) -> str:
+def launcher_log(cluster: LocalCluster) -> str:
     """Empty before the launcher has begun."""
-    return "".join(log.read_text() for log in here.node.logs.folder.glob("*pi-launcher*/l/*.log"))
+    return "".join(log.read_text() for log in cluster.node.logs.folder.glob("*pi-launcher*/l/*.log"))
 
 
-async def launcher_says(here: Site, words: str) -> None:
+async def launcher_says(cluster: LocalCluster, words: str) -> None:
     while True:
-        if words in launcher_log(here):
+        if words in launcher_log(cluster):
             return
         await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _run(folder: Path, isolation: IsolationMode, enough: str, job: MpiJob, *, real_ssh: bool) -> None:
-    async with site([], folder, isolation=isolation, real_ssh=real_ssh) as here:
-        await submit(here.client, job)
+    async with local_cluster([], folder, isolation=isolation, real_ssh=real_ssh) as cluster:
+        await submit(cluster.client, job)
         if enough:
-            await launcher_says(here, enough)
-        phase = await (launcher_phase if enough else launcher_over)(here.client)
-        sys.stdout.write(f"{launcher_log(here)}\n{phase}\n")
+            await launcher_says(cluster, enough)
+        phase = await (launcher_phase if enough else launcher_over)(cluster.client)
+        sys.stdout.write(f"{launcher_log(cluster)}\n{phase}\n")
 
 
 def main() -> None:

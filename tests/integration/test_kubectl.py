@@ -23,7 +23,7 @@ from controller.kube.tls import client_context
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.local.site import Door, site
+from rallypoint.local.cluster import ServerConfig, local_cluster
 from rallypoint.testing.controlplane import ControlPlane, binaries
 
 SCRIPT = yaml.safe_load(Path(__file__).with_name("kubectl.yaml").read_text())
@@ -142,7 +142,9 @@ def _normal(text: str, step: Mapping[str, Any]) -> list[str]:
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Kubectl]:
     """kubectl on a site whose node runs pods."""
-    async with site(all_crds(), tmp_path / "site", isolation="loopback", door=Door(tls=True)) as made:
+    async with local_cluster(
+        all_crds(), tmp_path / "site", isolation="loopback", server_config=ServerConfig(tls=True)
+    ) as made:
         path = tmp_path / "site.yaml"
         path.write_text(yaml.safe_dump(dict(made.kubeconfig)))
         yield Kubectl(path, "default", tmp_path)

@@ -18,7 +18,7 @@ from api.meta import EVENTS, PODS, Resource
 from controller.crds import all_crds
 from controller.kube.client import Client
 from rallypoint.cli import main
-from rallypoint.local.site import Site, site
+from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.testing.up import RALLYPOINT
 
 pytestmark = pytest.mark.looptime(False)
@@ -38,13 +38,13 @@ Run = Callable[..., Awaitable[Ended]]
 
 
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Site]:
-    async with site(all_crds(), tmp_path / "site", isolation="loopback") as made:
+async def here(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    async with local_cluster(all_crds(), tmp_path / "site", isolation="loopback") as made:
         yield made
 
 
 @pytest.fixture
-def run(here: Site, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+def run(here: LocalCluster, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Runs a command; what it prints goes through the descriptors, as bytes."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(dict(here.kubeconfig)))
@@ -75,7 +75,7 @@ async def pod(client: Client, name: str, script: str, *, until: str = "Running",
             await asyncio.sleep(0.02)
 
 
-async def test_get_in_the_servers_columns(here: Site, run: Run) -> None:
+async def test_get_in_the_servers_columns(here: LocalCluster, run: Run) -> None:
     await pod(here.client, "p", "exec sleep 100")
     shown = await run("get", "pods")
     wide = await run("get", "po", "p", "-o", "wide")
@@ -99,7 +99,9 @@ async def test_get_in_the_servers_columns(here: Site, run: Run) -> None:
         pytest.param(["cm,svc"], "configmap/c", id="of several kinds"),
     ],
 )
-async def test_get_by_the_names_that_people_use(here: Site, run: Run, words: list[str], told: str) -> None:
+async def test_get_by_the_names_that_people_use(
+    here: LocalCluster, run: Run, words: list[str], told: str
+) -> None:
     await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"a": "b"}}})
     shown = await run("get", "--no-headers", *words)
 
@@ -107,7 +109,7 @@ async def test_get_by_the_names_that_people_use(here: Site, run: Run, words: lis
     assert shown.out.split()[0] == told
 
 
-async def test_get_whole(here: Site, run: Run) -> None:
+async def test_get_whole(here: LocalCluster, run: Run) -> None:
     await create(here.client, CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "b"}})
     one = await run("get", "cm/c", "-o", "yaml")
     many = await run("get", "cm", "-o", "json")
@@ -132,7 +134,7 @@ async def test_what_is_not_there(run: Run) -> None:
     )
 
 
-async def test_describe_a_job(here: Site, run: Run) -> None:
+async def test_describe_a_job(here: LocalCluster, run: Run) -> None:
     container = {"name": "pytorch", "image": "none", "command": ["true"]}
     template = {"spec": {"containers": [container]}}
     spec = {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}}}
@@ -157,7 +159,7 @@ async def test_describe_a_job(here: Site, run: Run) -> None:
     assert ["Created", "True", "<none>", "New", "is", "new"] in lines
 
 
-async def test_describe_a_job_of_several_versions(here: Site, run: Run) -> None:
+async def test_describe_a_job_of_several_versions(here: LocalCluster, run: Run) -> None:
     """Read through the version that is stored: how it behaves is its flavor."""
     jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
@@ -167,7 +169,7 @@ async def test_describe_a_job_of_several_versions(here: Site, run: Run) -> None:
     assert ["Flavor:", "v2beta1"] in [line.split() for line in shown.out.splitlines()]
 
 
-async def test_describe_a_pod(here: Site, run: Run) -> None:
+async def test_describe_a_pod(here: LocalCluster, run: Run) -> None:
     await pod(here.client, "p", "exit 3", until="Failed")
     async with asyncio.timeout(20):
         shown = await run("describe", "pod/p")
@@ -180,7 +182,7 @@ async def test_describe_a_pod(here: Site, run: Run) -> None:
     assert len({len(line) - len(line.split(None, 1)[1]) for line in head}) == 1
 
 
-async def test_logs_of_a_launcher(here: Site, run: Run) -> None:
+async def test_logs_of_a_launcher(here: LocalCluster, run: Run) -> None:
     """Its pod is a batch Job's, and that is the MPIJob's."""
     jobs = Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs")
     body = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "m"}}
@@ -199,7 +201,7 @@ async def test_logs_of_a_launcher(here: Site, run: Run) -> None:
     assert shown.out == "3.14\n"
 
 
-async def test_logs(here: Site, run: Run) -> None:
+async def test_logs(here: LocalCluster, run: Run) -> None:
     for name in ("a", "b"):
         await pod(here.client, name, f"echo from {name}; echo last", until="Succeeded", labels={"x": "y"})
     one = await run("logs", "a")
@@ -238,7 +240,7 @@ async def tell(client: Client, type_: str) -> None:
     await client.patch(JOBS, "default", "j", body, subresource="status")
 
 
-async def test_why_a_job_failed(here: Site, run: Run) -> None:
+async def test_why_a_job_failed(here: LocalCluster, run: Run) -> None:
     await owned(here.client, "echo working; echo no luck; exit 3", until="Failed")
     await tell(here.client, "Failed")
     shown = await run("why", "pytorchjob/j")
@@ -251,7 +253,7 @@ async def test_why_a_job_failed(here: Site, run: Run) -> None:
     assert ["no", "luck"] in lines
 
 
-async def test_why_by_events_of_pods_that_are_gone(here: Site, run: Run) -> None:
+async def test_why_by_events_of_pods_that_are_gone(here: LocalCluster, run: Run) -> None:
     """Of this job's, not of one whose name begins as its name does."""
     await owned(here.client, "true", until="Succeeded")
     await tell(here.client, "Failed")
@@ -266,7 +268,7 @@ async def test_why_by_events_of_pods_that_are_gone(here: Site, run: Run) -> None
     ]
 
 
-async def test_why_of_all_that_are_not_finished(here: Site, run: Run) -> None:
+async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) -> None:
     nothing = await run("why")
     await owned(here.client, "echo step 1; exec sleep 100")
     await tell(here.client, "Running")
@@ -314,7 +316,7 @@ async def test_why_of_nothing(run: Run, arguments: list[str], refusal: str) -> N
     assert (shown.status, shown.out, shown.err) == (1, "", f"{refusal}\n")
 
 
-async def test_delete(here: Site, run: Run, tmp_path: Path) -> None:
+async def test_delete(here: LocalCluster, run: Run, tmp_path: Path) -> None:
     await pod(here.client, "p", "exec sleep 100")
     manifest = tmp_path / "c.yaml"
     manifest.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
@@ -334,7 +336,7 @@ async def test_delete(here: Site, run: Run, tmp_path: Path) -> None:
     assert unnamed.status == 1
 
 
-async def test_exec(here: Site, run: Run) -> None:
+async def test_exec(here: LocalCluster, run: Run) -> None:
     await pod(here.client, "p", "exec sleep 100")
     said = await run("exec", "p", "--", "sh", "-c", "echo $HOSTNAME; echo problem >&2; exit 7")
     nothing = await run("exec", "p", "--", "no-such-program")
@@ -347,7 +349,7 @@ async def test_exec(here: Site, run: Run) -> None:
     assert (nowhere.status, nowhere.err) == (1, "error: container other is not valid for pod p\n")
 
 
-async def test_exec_with_input(here: Site, run: Run, tmp_path: Path) -> None:
+async def test_exec_with_input(here: LocalCluster, run: Run, tmp_path: Path) -> None:
     """All of it arrives, and its end is seen; a process of its own, as input is one's own."""
     await pod(here.client, "p", "exec sleep 100")
     given = bytes(range(256)) * 4096

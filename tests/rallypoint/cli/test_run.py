@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rallypoint.cli import main
-from rallypoint.cli.here import run_folder
+from rallypoint.cli.local_flags import run_folder
 from rallypoint.cli.run import seconds
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.testing.up import RALLYPOINT

@@ -14,9 +14,9 @@ from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.crds import all_crds
 from controller.runtime.informer import Informer
-from rallypoint.cli.here import SETTINGS
+from rallypoint.cli.local_flags import SETTINGS
+from rallypoint.local.cluster import LocalCluster, NodeConfig, local_cluster
 from rallypoint.local.manifest import Manifest, Row, decode
-from rallypoint.local.site import Offer, Site, site
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -27,12 +27,12 @@ SCHEDULERS = {"volcano": VOLCANO_POD_GROUPS, "scheduler-plugins": COSCHEDULING_P
 class Watched:
     """A site with jobs, and what was ever seen of some resources."""
 
-    def __init__(self, here: Site, groups: Resource) -> None:
-        self.client = here.client
-        self.cores = int(here.node.machine.capacity["cpu"])
+    def __init__(self, cluster: LocalCluster, groups: Resource) -> None:
+        self.client = cluster.client
+        self.cores = int(cluster.node.machine.capacity["cpu"])
         self.seen: list[Row] = []
         self.informers = {
-            resource: Informer(here.client, resource, decode, self._changed)
+            resource: Informer(cluster.client, resource, decode, self._changed)
             for resource in (RESOURCE, PODS, groups)
         }
         self._change = asyncio.Event()
@@ -102,12 +102,14 @@ def words(pod: Manifest) -> str:
 async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Watched]:
     name = str(request.param)
     async with (
-        site(all_crds(), tmp_path, isolation="loopback", offer=Offer(gang_scheduler=name)) as here,
+        local_cluster(
+            all_crds(), tmp_path, isolation="loopback", node_config=NodeConfig(gang_scheduler=name)
+        ) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
-        watched = Watched(here, SCHEDULERS[name])
+        watched = Watched(cluster, SCHEDULERS[name])
         settings = replace(SETTINGS, gang_scheduler_name=name)
-        running = [tasks.create_task(app.run(settings, here.connection))]
+        running = [tasks.create_task(app.run(settings, cluster.connection))]
         running += [tasks.create_task(informer.run()) for informer in watched.informers.values()]
         yield watched
         for task in running:

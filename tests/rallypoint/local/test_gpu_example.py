@@ -13,8 +13,8 @@ import yaml
 from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.crds import all_crds
-from rallypoint.cli.here import SETTINGS
-from rallypoint.local.site import site
+from rallypoint.cli.local_flags import SETTINGS
+from rallypoint.local.cluster import local_cluster
 from rallypoint.testing.bench import Bench, phase
 from rallypoint.testing.nvml import Nvml
 
@@ -27,12 +27,17 @@ PODS = ("gpu-master-0", "gpu-worker-0")
 @asynccontextmanager
 async def with_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *gpus: str) -> AsyncIterator[Bench]:
     """A site on a machine with these GPUs, to which the example has been submitted."""
-    monkeypatch.setattr("rallypoint.local.site.nvml", lambda: Nvml(*gpus) if gpus else None)
+    monkeypatch.setattr("rallypoint.local.cluster.nvml", lambda: Nvml(*gpus) if gpus else None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    async with site(all_crds(), folder, isolation="loopback") as here, asyncio.TaskGroup() as tasks:
-        bench = Bench(here)
-        running = [tasks.create_task(work) for work in (bench.pods.run(), app.run(SETTINGS, here.connection))]
-        await here.client.create(RESOURCE, "default", orjson.dumps(shown()))
+    async with (
+        local_cluster(all_crds(), folder, isolation="loopback") as cluster,
+        asyncio.TaskGroup() as tasks,
+    ):
+        bench = Bench(cluster)
+        running = [
+            tasks.create_task(work) for work in (bench.pods.run(), app.run(SETTINGS, cluster.connection))
+        ]
+        await cluster.client.create(RESOURCE, "default", orjson.dumps(shown()))
         yield bench
         for task in running:
             task.cancel()

@@ -11,9 +11,9 @@ import pytest
 from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.crds import all_crds
-from rallypoint.cli.here import SETTINGS
+from rallypoint.cli.local_flags import SETTINGS
+from rallypoint.local.cluster import local_cluster
 from rallypoint.local.node.containers.images import Image, Images
-from rallypoint.local.site import site
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -31,13 +31,13 @@ async def conditions(folder: Path, images: dict[str, Image]) -> dict[str, str]:
         "metadata": {"name": "job"},
         "spec": {"pytorchReplicaSpecs": {"Master": master}},
     }
-    async with site(all_crds(), folder, isolation="loopback", images=Images(images)) as here:
-        service = asyncio.create_task(app.run(SETTINGS, here.connection))
-        await here.client.create(RESOURCE, "default", orjson.dumps(body))
+    async with local_cluster(all_crds(), folder, isolation="loopback", images=Images(images)) as cluster:
+        service = asyncio.create_task(app.run(SETTINGS, cluster.connection))
+        await cluster.client.create(RESOURCE, "default", orjson.dumps(body))
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while True:
-                    job = orjson.loads(await here.client.get(RESOURCE, "default", "job"))
+                    job = orjson.loads(await cluster.client.get(RESOURCE, "default", "job"))
                     found = (job.get("status") or {}).get("conditions") or ()
                     told = {one["type"]: one["message"] for one in found if one["status"] == "True"}
                     if told.keys() & {"Succeeded", "Failed"}:

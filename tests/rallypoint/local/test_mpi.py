@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from api.meta import PODS
+from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import Site, site
 from rallypoint.testing.mpicc import mpicc
 from rallypoint.testing.mpipods import (
     Implementation,
@@ -173,24 +173,27 @@ def test_the_real_ssh_and_sshd(
 @asynccontextmanager
 async def under_way(
     folder: Path, isolation: IsolationMode, implementation: Implementation
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[LocalCluster]:
     """A site with a job whose ranks wait for each other."""
     command = [f"mpirun.{implementation}", "-np", "6", str(compiled(folder, implementation)), "1000"]
-    async with site([], folder / "run", isolation=isolation) as here, asyncio.timeout(PATIENCE_SECONDS):
-        await submit(here.client, MpiJob(command, implementation=implementation))
-        await launcher_says(here, "ranks 6")
-        yield here
+    async with (
+        local_cluster([], folder / "run", isolation=isolation) as cluster,
+        asyncio.timeout(PATIENCE_SECONDS),
+    ):
+        await submit(cluster.client, MpiJob(command, implementation=implementation))
+        await launcher_says(cluster, "ranks 6")
+        yield cluster
 
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
 async def test_a_worker_that_dies_fails_the_launcher(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
-    async with under_way(tmp_path, isolation, implementation) as here:
-        await here.client.delete(PODS, "default", "pi-worker-1", grace_period_seconds=0)
+    async with under_way(tmp_path, isolation, implementation) as cluster:
+        await cluster.client.delete(PODS, "default", "pi-worker-1", grace_period_seconds=0)
 
-        assert await launcher_over(here.client) == "Failed"
-        assert launcher_log(here).count("ranks 6") == 1
+        assert await launcher_over(cluster.client) == "Failed"
+        assert launcher_log(cluster).count("ranks 6") == 1
 
 
 @pytest.mark.parametrize("implementation", ["openmpi", "mpich"])
@@ -198,8 +201,8 @@ async def test_nothing_is_left_in_workers_when_the_launcher_dies(
     tmp_path: Path, left: Callable[[], list[str]], isolation: IsolationMode, implementation: Implementation
 ) -> None:
     """The workers themselves stay."""
-    async with under_way(tmp_path, isolation, implementation) as here:
-        await here.client.delete(PODS, "default", "pi-launcher", grace_period_seconds=0)
+    async with under_way(tmp_path, isolation, implementation) as cluster:
+        await cluster.client.delete(PODS, "default", "pi-launcher", grace_period_seconds=0)
         while True:
             if not [line for line in left() if "program-" in line or "orted" in line or "hydra" in line]:
                 break

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from api.meta import EVENTS, PODS
+from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.scheduler.scheduler import NODES, PRIORITY_CLASSES
-from rallypoint.local.site import Offer
 from rallypoint.testing.bench import Bench, opened, phase
 from rallypoint.testing.nvml import Nvml
 
@@ -23,9 +23,9 @@ SHOW = ("sh", "-c", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES; [ -z $S
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A site with two GPUs, for a person who may use them all."""
-    monkeypatch.setattr("rallypoint.local.site.nvml", lambda: Nvml(*GPUS))
+    monkeypatch.setattr("rallypoint.local.cluster.nvml", lambda: Nvml(*GPUS))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    async with opened(tmp_path, "loopback", offer=Offer(labels={"pool": "a"})) as bench:
+    async with opened(tmp_path, "loopback", node_config=NodeConfig(labels={"pool": "a"})) as bench:
         yield bench
 
 

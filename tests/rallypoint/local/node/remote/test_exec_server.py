@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from api.meta import PODS
+from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import Site, site
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -25,8 +25,8 @@ WAIT = ["sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 1000 & wait;
 class Bench:
     """A job's launcher, in which commands are run as a person does, and workers."""
 
-    def __init__(self, here: Site) -> None:
-        self.here = here
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
 
     async def pod(self, name: str, *command: str, job: str = "pi", **spec: Any) -> None:
         labels = {
@@ -46,20 +46,20 @@ class Bench:
                 **spec,
             },
         }
-        await self.here.client.create(PODS, "default", orjson.dumps(manifest))
+        await self.cluster.client.create(PODS, "default", orjson.dumps(manifest))
 
     async def until(self, phase: str, *names: str) -> None:
         for name in names:
             await until(partial(self._is, name, phase))
 
     async def _is(self, name: str, phase: str) -> bool:
-        found = orjson.loads(await self.here.client.get(PODS, "default", name))
+        found = orjson.loads(await self.cluster.client.get(PODS, "default", name))
         return bool(found["status"].get("phase") == phase)
 
     async def begin(self, script: str) -> asyncio.subprocess.Process:
         """Run a script with the launcher's PATH; where that is needed to reach the node, nothing else is."""
-        launcher = orjson.loads(await self.here.client.get(PODS, "default", "pi-launcher"))
-        folder = self.here.node.isolation.folder / ".remote" / launcher["metadata"]["uid"]
+        launcher = orjson.loads(await self.cluster.client.get(PODS, "default", "pi-launcher"))
+        folder = self.cluster.node.isolation.folder / ".remote" / launcher["metadata"]["uid"]
         env = {"PATH": f"{folder / 'bin'}:{folder}:{os.environ['PATH']}"}
         pipe = asyncio.subprocess.PIPE
         return await asyncio.create_subprocess_exec(
@@ -91,8 +91,8 @@ async def gone(left: Left, *lines: str) -> bool:
 
 @pytest.fixture
 async def bench(tmp_path: Path, isolation: IsolationMode, left: Left) -> AsyncIterator[Bench]:
-    async with site([], tmp_path / ("deep" * 40), isolation=isolation) as here:
-        bench = Bench(here)
+    async with local_cluster([], tmp_path / ("deep" * 40), isolation=isolation) as cluster:
+        bench = Bench(cluster)
         for name in ("pi-launcher", "pi-worker-0"):
             await bench.pod(name)
         await bench.until("Running", "pi-launcher", "pi-worker-0")
@@ -202,5 +202,5 @@ async def test_what_a_command_leaves_behind_lives_as_long_as_the_container(bench
 
     assert await bench.says(f"ssh pi-worker-0.pi '{begun}'") == (0, "on\n", "")
     await until(lambda: there(left, "sleep 998", "sleep 999"))
-    await bench.here.client.delete(PODS, "default", "pi-worker-0", grace_period_seconds=1)
+    await bench.cluster.client.delete(PODS, "default", "pi-worker-0", grace_period_seconds=1)
     await until(lambda: gone(left, "sleep 998", "sleep 999"))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from rallypoint.cli import main
-from rallypoint.cli.here import add_flags, labels, offer_of, settings_of
+from rallypoint.cli.local_flags import add_flags, labels, node_config_of, settings_of
+from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.containers.images import Image
-from rallypoint.local.site import Offer
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -18,7 +18,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 
 
 def test_without_flags_there_is_nothing_special() -> None:
-    assert offer_of(parsed()) == Offer()
+    assert node_config_of(parsed()) == NodeConfig()
     assert settings_of(parsed()).gang_scheduler_name == ""
 
 
@@ -33,7 +33,7 @@ def test_without_flags_there_is_nothing_special() -> None:
 def test_the_controller_and_the_site_have_the_same_gang_scheduler(written: str, meant: str) -> None:
     args = parsed("--gang-scheduler-name", written)
 
-    assert (offer_of(args).gang_scheduler, settings_of(args).gang_scheduler_name) == (meant, meant)
+    assert (node_config_of(args).gang_scheduler, settings_of(args).gang_scheduler_name) == (meant, meant)
 
 
 def test_what_is_no_name_of_a_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_what_is_no_label(text: str) -> None:
 def test_gpus_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rallypoint.local.site.nvml", lambda: None)
+    monkeypatch.setattr("rallypoint.local.cluster.nvml", lambda: None)
     monkeypatch.chdir(tmp_path)
 
     assert main(["up", "--gpus", "2", "--run-dir", str(tmp_path)]) == 1

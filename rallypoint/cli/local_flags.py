@@ -1,4 +1,4 @@
-"""What the commands share that are a site themselves, ``run`` and ``up``."""
+"""The flags of a local cluster, shared by ``run`` and ``up``."""
 
 import argparse
 import asyncio
@@ -21,12 +21,12 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local import private
 from rallypoint.local.apiserver.apimachinery import names
+from rallypoint.local.cluster import LocalCluster, NodeConfig, ServerConfig, local_cluster
 from rallypoint.local.node.containers.images import BadImage, Image, Images, named
 from rallypoint.local.node.devices.gpus import NoSuchGpu
 from rallypoint.local.node.network.addresses import NoAddresses
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.site import Door, Offer, Site, site
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
 """The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""
@@ -96,23 +96,23 @@ def labels(text: str) -> dict[str, str]:
     return found
 
 
-def offer_of(args: argparse.Namespace) -> Offer:
-    return Offer(gpus=args.gpus, labels=args.node_labels, gang_scheduler=args.gang_scheduler_name)
+def node_config_of(args: argparse.Namespace) -> NodeConfig:
+    return NodeConfig(gpus=args.gpus, labels=args.node_labels, gang_scheduler=args.gang_scheduler_name)
 
 
 def opened(
-    args: argparse.Namespace, folder: Path, door: Door, data: Path | None = None
-) -> AbstractAsyncContextManager[Site]:
-    """The site that the flags ask for; ``door`` and ``data`` as in ``site``."""
-    return site(
+    args: argparse.Namespace, folder: Path, server_config: ServerConfig, data: Path | None = None
+) -> AbstractAsyncContextManager[LocalCluster]:
+    """Open the local cluster that the flags describe; ``server_config`` and ``data`` as in ``local_cluster``."""
+    return local_cluster(
         all_crds(),
         folder,
         isolation=args.isolation,
         egress=args.egress,
         images=Images(args.images),
         real_ssh=args.real_ssh,
-        door=door,
-        offer=offer_of(args),
+        server_config=server_config,
+        node_config=node_config_of(args),
         data=data,
     )
 
@@ -190,22 +190,22 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def end_by_signal(here: Site, stop: asyncio.Event) -> None:
+def end_by_signal(cluster: LocalCluster, stop: asyncio.Event) -> None:
     """From now on the first signal asks for the end, and a second one kills."""
 
     def interrupt() -> None:
         if stop.is_set():
-            here.node.kill()
+            cluster.node.kill()
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
 
 
-def greeting(here: Site) -> str:
-    count = len(here.node.machine.gpus)
+def greeting(cluster: LocalCluster) -> str:
+    count = len(cluster.node.machine.gpus)
     gpus = f" and {count} GPU{'s' if count > 1 else ''}" if count else ""
     return (
-        f"local node with {here.isolation}{gpus}; images are not pulled: commands run on this "
+        f"local node with {cluster.isolation}{gpus}; images are not pulled: commands run on this "
         f"machine, in this environment (python is {sys.executable})"
     )

@@ -1,4 +1,4 @@
-"""A site without a controller, for ``bench local``: ``python -m bench.site --isolation auto``, until SIGTERM."""
+"""A local cluster without a controller, for ``bench local``: ``python -m bench.local_cluster --isolation auto``, until SIGTERM."""
 
 import argparse
 import asyncio
@@ -8,24 +8,24 @@ from pathlib import Path
 
 import yaml
 
-from rallypoint.cli import here
+from rallypoint.cli import local_flags
 from rallypoint.local import private
-from rallypoint.local.site import Door
+from rallypoint.local.cluster import ServerConfig
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    here.add_flags(parser)
-    with asyncio.Runner(loop_factory=here.loop_factory()) as runner:
+    local_flags.add_flags(parser)
+    with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
         runner.run(_stay(parser.parse_args()))
 
 
 async def _stay(args: argparse.Namespace) -> None:
     stop, folder = asyncio.Event(), Path.cwd()
-    async with here.opened(args, folder, Door(tls=True)) as site:
-        here.end_by_signal(site, stop)
+    async with local_flags.opened(args, folder, ServerConfig(tls=True)) as cluster:
+        local_flags.end_by_signal(cluster, stop)
         kubeconfig = folder / "kubeconfig"
-        private.file(kubeconfig).write_text(yaml.safe_dump(dict(site.kubeconfig)))
+        private.file(kubeconfig).write_text(yaml.safe_dump(dict(cluster.kubeconfig)))
         sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n")
         sys.stdout.flush()
         await stop.wait()

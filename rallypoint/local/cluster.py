@@ -1,4 +1,4 @@
-"""A training site on this machine: the embedded API server and the local node, started and stopped together."""
+"""A local cluster: the embedded API server and the local node, started and stopped together."""
 
 import asyncio
 import os
@@ -33,46 +33,46 @@ if TYPE_CHECKING:
 NOTICES = {
     "autoscaling/horizontalpodautoscalers": "a HorizontalPodAutoscaler is kept and has no effect here: nothing measures pods",
 }
-"""What whoever creates such objects is told."""
+"""Warnings for clients that create such objects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """How a site is reached from outside this process."""
+class ServerConfig:
+    """How the API server is reached from outside this process."""
 
     port: int = 0
     """0: any free one."""
     tls: bool = False
-    """kubectl needs it: it sends no token without."""
+    """kubectl sends its token only over TLS."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a site has for pods."""
+class NodeConfig:
+    """The configuration of the local node."""
 
     gpus: str | None = None
-    """How many GPUs, or their UUIDs with commas between; None: all that the person may use."""
+    """How many GPUs, or their UUIDs with commas between; None: all that the user may use."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the node, for pods that choose by them."""
+    """Labels of the node, for node selectors."""
     gang_scheduler: str = ""
-    """The name of a scheduler for gangs beside the usual one; empty: none."""
+    """The name of a gang scheduler beside the default one; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LocalCluster:
     connection: Connection
-    """For the parts of this process."""
+    """The connection of components in this process."""
     client: Client
     node: Node
     server: str
-    """The address for everybody else."""
+    """The address for other clients."""
     kubeconfig: Mapping[str, Any] = field(repr=False)
     isolation: str
-    """What separates the pods, for people."""
+    """The description of the isolation, for users."""
 
 
 @asynccontextmanager
-async def site(
+async def local_cluster(
     crds: Sequence[Mapping[str, Any]],
     folder: Path,
     *,
@@ -80,29 +80,28 @@ async def site(
     egress: bool = False,
     images: Images = NO_IMAGES,
     real_ssh: bool = False,
-    door: Door = Door(),
-    offer: Offer = Offer(),
+    server_config: ServerConfig = ServerConfig(),
+    node_config: NodeConfig = NodeConfig(),
     data: Path | None = None,
-) -> AsyncGenerator[Site]:
-    """A site that serves ``crds`` and keeps its files in ``folder``. Leaving it stops all pods first.
+) -> AsyncGenerator[LocalCluster]:
+    """Run a local cluster that serves ``crds`` and stores its files in ``folder``. Leaving it stops all pods first.
 
-    ``images`` says what stands for images. With ``real_ssh`` the sshd of MPI's workers is
-    one, and their launcher reaches it by the machine's ssh.
+    ``images`` maps image names to folders. With ``real_ssh``, MPI workers run the machine's sshd, and their launcher
+    uses the machine's ssh.
 
-    With ``data``, a file, the objects outlive the site: pods that run when it is left go on in the next one, as after
-    a reboot of their node.
+    With ``data``, a file, the objects persist: running pods continue in the next local cluster, as after a reboot.
 
     Raises:
-        NoAddresses, NoNamespaces: this machine does not have what pods need with this isolation.
+        NoAddresses, NoNamespaces: this machine does not support this isolation.
         NoSuchGpu: this machine does not have the GPUs of the offer.
         Unusable: ``data`` cannot be used.
         OSError: the door's port is taken.
     """
-    machine = await asyncio.to_thread(_machine, folder, offer)
-    definitions = [*map(dict, crds), *pod_group_crds.definitions(offer.gang_scheduler)]
+    machine = await asyncio.to_thread(_machine, folder, node_config)
+    definitions = [*map(dict, crds), *pod_group_crds.definitions(node_config.gang_scheduler)]
     server = ApiServer(crds=definitions, auto_namespaces=True, data=data, notices=NOTICES)
     try:
-        connection, shown = await _open(server, door)
+        connection, shown = await _open(server, server_config)
         async with (
             _chosen(isolation, folder, egress=egress, images=images, real_ssh=real_ssh) as chosen,
             Client(connection, user_agent="rallypoint-local") as client,
@@ -118,7 +117,7 @@ async def site(
                 access=told,
                 claims=claims,
                 machine=machine,
-                gang_scheduler=offer.gang_scheduler,
+                gang_scheduler=node_config.gang_scheduler,
                 real_ssh=real_ssh,
             )
             server.answer_for_pods("log", partial(log_endpoint.answer, node.logs))
@@ -128,20 +127,22 @@ async def site(
             ready = tasks.create_task(node.ready.wait())
             await ready
             try:
-                yield Site(connection, client, node, server.url, server.kubeconfig(), chosen.description)
+                yield LocalCluster(
+                    connection, client, node, server.url, server.kubeconfig(), chosen.description
+                )
             finally:
-                jobs.cancel()  # Else it would replace what the node stops.
+                jobs.cancel()  # Otherwise it replaces the pods that the node stops.
                 await node.stop(silently=data is not None)
                 running.cancel()
     finally:
         await server.stop()
 
 
-def _machine(folder: Path, offer: Offer) -> Machine:
+def _machine(folder: Path, node_config: NodeConfig) -> Machine:
     folder.mkdir(parents=True, exist_ok=True)
     there = list_gpus(nvml())
-    gpus = usable(there, os.environ.get(CUDA), offer.gpus)
-    return replace(this_machine(folder, gpus, offer.labels), hides_gpus=bool(there))
+    gpus = usable(there, os.environ.get(CUDA), node_config.gpus)
+    return replace(this_machine(folder, gpus, node_config.labels), hides_gpus=bool(there))
 
 
 @asynccontextmanager
@@ -155,22 +156,22 @@ async def _chosen(
         await asyncio.shield(chosen.isolation.close())
 
 
-async def _open(server: ApiServer, door: Door) -> "tuple[Connection, Identity | None]":
-    """Start the server; how the parts of this process reach it, and how it shows itself to others.
+async def _open(server: ApiServer, server_config: ServerConfig) -> "tuple[Connection, Identity | None]":
+    """Start the server; return the connection of this process and the identity of the TLS listener.
 
-    The parts need no TLS, of which each connection costs half a megabyte here, where both its ends are.
+    Components in this process use no TLS, which costs half a megabyte per connection.
     """
-    await server.start(port=0 if door.tls else door.port)
+    await server.start(port=0 if server_config.tls else server_config.port)
     connection = Connection(server=server.url, token=lambda: server.token)
-    if not door.tls:
+    if not server_config.tls:
         return connection, None
     shown = await asyncio.to_thread(_identity)
-    await server.listen(port=door.port, tls=shown.tls, authority=shown.authority)
+    await server.listen(port=server_config.port, tls=shown.tls, authority=shown.authority)
     return connection, shown
 
 
 async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:
-    """Serve in the network of the pods, too, if they have one; what they have to know."""
+    """Serve in the pod network, too, if there is one; return the access of pods."""
     if not isolation.has_network:
         return ApiServerAccess(server.pod_token, b"" if shown is None else shown.authority, "")
     if shown is None:
