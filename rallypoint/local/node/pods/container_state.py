@@ -129,10 +129,12 @@ def restore(pod: Mapping[str, Any], now: datetime) -> tuple[Container, ...]:
     first.
     """
     status = pod.get("status") or {}
-    told = {entry["name"]: entry for entry in status.get("containerStatuses") or ()}
+    statuses = {entry["name"]: entry for entry in status.get("containerStatuses") or ()}
     inits = {entry["name"]: entry for entry in status.get("initContainerStatuses") or ()}
     found = tuple(_restored_init(c, inits[c.name], now) if c.name in inits else c for c in of_pod(pod))
-    mains = {c.name: _restored(c, told[c.name], now) for c in found if not c.is_init and c.name in told}
+    mains = {
+        c.name: _restored(c, statuses[c.name], now) for c in found if not c.is_init and c.name in statuses
+    }
     begun = any(isinstance(c.state, Terminated) for c in mains.values())
     if begun and pod["spec"].get("restartPolicy") == "Never":
         completed = Terminated(0, "Completed", None, now)
@@ -140,14 +142,14 @@ def restore(pod: Mapping[str, Any], now: datetime) -> tuple[Container, ...]:
     return tuple(mains.get(c.name, c) for c in found)
 
 
-def _restored_init(init: Container, told: Mapping[str, Any], now: datetime) -> Container:
-    left = _restored(init, told, now)
+def _restored_init(init: Container, status: Mapping[str, Any], now: datetime) -> Container:
+    left = _restored(init, status, now)
     return replace(left, state=init.state, last=left.ended)
 
 
-def _restored(container: Container, told: Mapping[str, Any], now: datetime) -> Container:
-    attempt = told.get("restartCount", 0)
-    state, last = told.get("state") or {}, told.get("lastState") or {}
+def _restored(container: Container, status: Mapping[str, Any], now: datetime) -> Container:
+    attempt = status.get("restartCount", 0)
+    state, last = status.get("state") or {}, status.get("lastState") or {}
     if "running" in state:
         since = parse_time(state["running"]["startedAt"])
         ended = Terminated(LOST_EXIT_CODE, LOST, since, now, LOST_MESSAGE, attempt)

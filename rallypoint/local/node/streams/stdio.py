@@ -1,4 +1,4 @@
-"""Our ends of the streams of a process that somebody talks to: three pipes, or a terminal."""
+"""The node's ends of the streams of an exec process: three pipes or a terminal."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ from rallypoint.local.node.streams.pipes import Pipe
 
 CHUNK_BYTES = 32 * 1024
 END_OF_INPUT = b"\x04"
-"""How a terminal is told."""
+"""The end of input on a terminal."""
 
 
 class _FlowControl(asyncio.BaseProtocol):
-    """Knows whether what is written is taken."""
+    """Tracks whether the pipe accepts writes."""
 
     def __init__(self) -> None:
         self.writable = asyncio.Event()
