@@ -17,7 +17,7 @@ from api.batch import BATCH_JOBS, BatchJob
 from api.meta import Resource
 from api.nodes import Place
 from controller import kinds
-from controller.domain import Key, Knock
+from controller.domain import Key, Probe
 from controller.kind import JobKind, Options
 from controller.kind.waiting import from_template
 from controller.kube.client import Client, always
@@ -359,9 +359,9 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
     settings, options, metrics, prober = shared.settings, shared.options, shared.metrics, shared.prober
     memories = JobMemories()
 
-    def ask(key: Key, knock: Knock) -> None:
-        prober.ask(
-            ProbeTarget(knock.uid, knock.address, knock.ports, knock.greeting), partial(queue.add, key)
+    def probe(key: Key, probe: Probe) -> None:
+        prober.probe(
+            ProbeTarget(probe.uid, probe.address, probe.ports, probe.greeting), partial(queue.add, key)
         )
 
     def on_job(before: JobRow | None, after: JobRow | None) -> None:
@@ -388,7 +388,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         width=settings.kube_api_in_flight,
         nodes=nodes.store if nodes else None,
         answered=prober.answered,
-        ask=ask,
+        probe=probe,
         now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)

@@ -114,7 +114,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class EventMessages:
     """How a kind tells of what becomes of children, where training-operator's words for its replica kinds are not the kind's."""
 
     done: Callable[[str, str, str], Event | None] | None = None
@@ -129,25 +129,25 @@ class Voice:
     """The component that events name; the controller's name by default."""
 
 
-PLAIN = Voice()
+DEFAULT_MESSAGES = EventMessages()
 """Training-operator's words."""
 
 
-class Upkeep(StrEnum):
-    """What happens to a child that exists: left alone, kept equal to what is wanted, changed, or taken as it is, whoever it belongs to.
+class WriteMode(StrEnum):
+    """How a child is written."""
 
-    Of a child that is made later, ``FREE`` only checks the name: nothing that goes after it is made while somebody else has that name.
-
-    Decisions read what is made once, and not what is kept equal or may be anybody's. What is changed is known to be there, and the body is a merge
-    patch. What is kept only is made equal if it is there, and not made.
-    """
-
-    ONCE = "once"
-    EQUAL = "equal"
-    CHANGE = "change"
-    ANY = "any"
-    KEPT = "kept"
-    FREE = "free"
+    CREATE = "create"
+    """Create it; leave an existing one alone. Planning reads such children, and no others."""
+    APPLY = "apply"
+    """Create it, or update the object that exists."""
+    PATCH = "patch"
+    """Patch the object, which is known to exist, with the body as a merge patch."""
+    CREATE_IF_ABSENT = "create-if-absent"
+    """Create it unless an object of that name exists, whoever owns it."""
+    UPDATE_IF_PRESENT = "update-if-present"
+    """Update the object if it exists; never create it."""
+    CHECK_NAME = "check-name"
+    """Only check the name of a child that is created later: what follows is not created while another owner has that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Child:
     resource: Resource
     name: str
     body: Callable[[], dict[str, Any]]
-    upkeep: Upkeep = Upkeep.ONCE
+    write_mode: WriteMode = WriteMode.CREATE
     first: int = 0
     lasting: bool = False
     subresource: str = ""
@@ -174,11 +174,11 @@ class Child:
 
 def name_check(resource: Resource, name: str) -> Child:
     """A check of the name of a child that is made later; nothing else is made while somebody else has it."""
-    return Child(resource, name, dict, Upkeep.FREE, first=1, lasting=True)
+    return Child(resource, name, dict, WriteMode.CHECK_NAME, first=1, lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class Probe:
     """A pod to be asked whether its server is up: at any of these ports, by the first bytes that it says."""
 
     uid: str
@@ -188,7 +188,7 @@ class Knock:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Deletion:
     """A child to delete: that very object, by UID. Without a UID, whatever of that name belongs to the job."""
 
     resource: Resource
@@ -251,8 +251,8 @@ class Plan:
 
     status: JobStatus | None = None
     create: tuple[Child, ...] = ()
-    delete: tuple[Doomed, ...] = ()
-    knocks: tuple[Knock, ...] = ()
+    delete: tuple[Deletion, ...] = ()
+    probes: tuple[Probe, ...] = ()
     events: tuple[Event, ...] = ()
     counts: tuple[Count, ...] = ()
     delete_job: bool = False

@@ -1,8 +1,8 @@
 """What the engine asks of a job kind, and the shape that the kinds with indexed pods share.
 
 A replica kind is a value (``replica``, ``shape``): data and a few functions. What those functions have in common is beside this file:
-``pods`` (the bodies of pods and Services), ``judges`` (how counts become a verdict), ``checks`` (what the original's webhooks
-refuse), ``autoscaler``. ``draft`` is a status being rewritten, for any flow of decisions.
+``pods`` (the bodies of pods and Services), ``completion_rules`` (how counts become a verdict), ``checks`` (what the original's webhooks
+refuse), ``autoscaler``. ``builder`` is a status being rewritten, for any flow of decisions.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from api.children import Owned
 from api.meta import Resource
-from controller.domain import Child, Counts, Event, Plan, Problem, Role, Snapshot, Verdict, Voice
+from controller.domain import Child, Counts, Event, EventMessages, Plan, Problem, Role, Snapshot, Verdict
 from controller.kind.replica import ReplicaKind
-from controller.kind.shape import EnvVar, J, Options, Place, Quiet, Roles
+from controller.kind.shape import EnvVar, J, KindDefaults, Options, Place, Roles
 
-__all__ = ["EnvVar", "Flow", "JobKind", "Options", "Place", "Quiet", "ReplicaKind", "Replicas", "Roles"]
+__all__ = ["EnvVar", "Flow", "JobKind", "KindDefaults", "Options", "Place", "ReplicaKind", "Replicas", "Roles"]
 
 
 class Flow(Protocol):
@@ -80,7 +80,7 @@ class JobKind(Protocol[J]):
         ...
 
     @property
-    def voice(self) -> Voice: ...
+    def event_messages(self) -> EventMessages: ...
 
     @property
     def variants(self) -> "tuple[JobKind[Any], ...]":
@@ -170,6 +170,6 @@ class Replicas(JobKind[J], Protocol):
         """The counts as the kind's status has them."""
         ...
 
-    def judge(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+    def completion_rule(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
         """What the counts mean for the job."""
         ...

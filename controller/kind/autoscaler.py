@@ -7,7 +7,7 @@ from typing import Any
 
 from api.job import Job, owner_reference
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, Resource
-from controller.domain import Child, Upkeep
+from controller.domain import Child, WriteMode
 
 
 def autoscaler(
@@ -26,4 +26,4 @@ def autoscaler(
             "metrics": metrics,
         },
     }
-    return Child(HORIZONTAL_POD_AUTOSCALERS, job.metadata.name, lambda: body, Upkeep.EQUAL)
+    return Child(HORIZONTAL_POD_AUTOSCALERS, job.metadata.name, lambda: body, WriteMode.APPLY)

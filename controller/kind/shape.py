@@ -10,7 +10,17 @@ from api.job import Job, ReplicaSpec
 from api.labels import MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
 from api.names import child_name
-from controller.domain import PLAIN, Child, Counts, Event, Problem, Role, Snapshot, Verdict, Voice
+from controller.domain import (
+    DEFAULT_MESSAGES,
+    Child,
+    Counts,
+    Event,
+    EventMessages,
+    Problem,
+    Role,
+    Snapshot,
+    Verdict,
+)
 
 J = TypeVar("J", bound=Job)
 
@@ -56,7 +66,7 @@ def nothing(*_: object) -> tuple[()]:
     return ()
 
 
-class Quiet:
+class KindDefaults:
     """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers, nor to other operators."""
 
     warns_of_unnamed_scheduler: bool = False
@@ -74,7 +84,7 @@ class Quiet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape(Quiet, Generic[J]):
+class Shape(KindDefaults, Generic[J]):
     """A kind whose jobs are indexed pods with one headless Service each."""
 
     resource: Resource
@@ -94,7 +104,7 @@ class Shape(Quiet, Generic[J]):
     """The variables of one pod, after the user's own."""
     is_leader: Callable[[Roles, Role, int], bool]
     """Whether a pod carries the label ``job-role: master``."""
-    judge: Callable[[J, Roles, Mapping[str, Counts]], Verdict]
+    completion_rule: Callable[[J, Roles, Mapping[str, Counts]], Verdict]
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
     env_everywhere: bool = True
     """Whether every container of a pod gets the variables, or only the one of the kind's name."""
@@ -113,7 +123,7 @@ class Shape(Quiet, Generic[J]):
     ttl_event_reasons: tuple[str, str] = ("SuccessfulDeleteJob", "FailedDeleteJob")
     managed_by: str = MANAGED_BY_US
     children: tuple[Resource, ...] = (PODS, SERVICES)
-    voice: Voice = PLAIN
+    event_messages: EventMessages = DEFAULT_MESSAGES
     settings_word: str = "Set"
     flow: None = None
 

@@ -11,7 +11,7 @@ from api.names import child_name
 from api.v1.jaxjob import RESOURCE, JAXJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import NOBODY, led_by
+from controller.kind.completion_rules import NOBODY, led_by
 from controller.kind.pods import role_port
 
 WORKER = "Worker"
@@ -47,6 +47,6 @@ JAX: Final = ReplicaKind[JAXJob](
     replicas=lambda job: job.spec.jax_replica_specs,
     env=env,
     is_leader=is_leader,
-    judge=partial(led_by, NOBODY, RESOURCE.kind),
+    completion_rule=partial(led_by, NOBODY, RESOURCE.kind),
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
 )

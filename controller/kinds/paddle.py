@@ -11,7 +11,7 @@ from api.names import child_name
 from api.v1.paddlejob import RESOURCE, PaddleJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import led_by
+from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 
 MASTER = "Master"
@@ -67,6 +67,6 @@ PADDLE: Final = ReplicaKind[PaddleJob](
     replicas=lambda job: job.spec.paddle_replica_specs,
     env=env,
     is_leader=is_leader,
-    judge=partial(led_by, MASTER, RESOURCE.kind),
+    completion_rule=partial(led_by, MASTER, RESOURCE.kind),
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
 )

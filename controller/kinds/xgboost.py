@@ -11,7 +11,7 @@ from api.names import child_name
 from api.v1.xgboostjob import RESOURCE, XGBoostJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import led_by
+from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 
 MASTER = "Master"
@@ -54,5 +54,5 @@ XGBOOST: Final = ReplicaKind[XGBoostJob](
     env=env,
     is_leader=is_leader,
     # Differs: the original fails the job whose pods it replaces under OnFailure and Always. See docs/decisions/0008-pods-and-replicas.md.
-    judge=partial(led_by, MASTER, RESOURCE.kind),
+    completion_rule=partial(led_by, MASTER, RESOURCE.kind),
 )

@@ -8,19 +8,21 @@ from datetime import datetime
 from api.children import Pod
 from api.job import CleanPodPolicy, JobStatus, RunPolicy
 from api.meta import PODS, SERVICES
-from controller.domain import Doomed, Snapshot
+from controller.domain import Deletion, Snapshot
 
 
-def everything(snapshot: Snapshot) -> tuple[Doomed, ...]:
+def everything(snapshot: Snapshot) -> tuple[Deletion, ...]:
     """All pods and all Services of a job.
 
     Differs: the original forgets the Service of a pod that is already gone. See docs/decisions/0004-cleanup.md.
     """
-    pods = tuple(Doomed(PODS, pod.name, pod.uid) for pod in snapshot.pods if not pod.deleting)
-    return pods + tuple(Doomed(SERVICES, one.name, one.uid) for one in snapshot.services if not one.deleting)
+    pods = tuple(Deletion(PODS, pod.name, pod.uid) for pod in snapshot.pods if not pod.deleting)
+    return pods + tuple(
+        Deletion(SERVICES, one.name, one.uid) for one in snapshot.services if not one.deleting
+    )
 
 
-def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Doomed, ...]:
+def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """What cleanPodPolicy asks for once a job has finished. None of it is the default; unknown words mean All."""
     wanted = policy.clean_pod_policy
     if wanted is None or wanted == CleanPodPolicy.NONE:
@@ -28,7 +30,7 @@ def after_finish(policy: RunPolicy, snapshot: Snapshot) -> tuple[Doomed, ...]:
     if wanted != CleanPodPolicy.RUNNING:
         return everything(snapshot)
     going = {pod.name for pod in snapshot.pods if _unfinished(pod)}
-    return tuple(doomed for doomed in everything(snapshot) if doomed.name in going)
+    return tuple(deletions for deletions in everything(snapshot) if deletions.name in going)
 
 
 def expires_in(policy: RunPolicy, status: JobStatus, now: datetime) -> float | None:

@@ -16,7 +16,7 @@ from api import labels, quantity
 from api.job import Job, SchedulingPolicy, owner_reference
 from api.meta import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, Resource
 from api.requests import Amounts, requests, total
-from controller.domain import Child, Doomed, Role, Snapshot, Upkeep
+from controller.domain import Child, Deletion, Role, Snapshot, WriteMode
 from controller.kind import Roles
 
 VOLCANO = "volcano"
@@ -94,15 +94,15 @@ def group(
         change = _change(said, _spec(resource, job, roles, said, rules, later), _FIELDS[resource])
         if change:
             patch = {"metadata": {"uid": there.uid}, "spec": change}
-            yield Child(resource, job.metadata.name, lambda: patch, Upkeep.CHANGE, first=1)
+            yield Child(resource, job.metadata.name, lambda: patch, WriteMode.PATCH, first=1)
 
 
-def remains(scheduler: str, snapshot: Snapshot) -> tuple[Doomed, ...]:
+def remains(scheduler: str, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """The group of a job that runs no pods any more."""
     group = snapshot.group
     if group is None or group.deleting:
         return ()
-    return (Doomed(groups_of(scheduler), group.name, group.uid),)
+    return (Deletion(groups_of(scheduler), group.name, group.uid),)
 
 
 def member(scheduler: str, job: Job, role: Role, pod: Child) -> Child:

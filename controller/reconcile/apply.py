@@ -17,7 +17,7 @@ import msgspec
 from api.children import Owned
 from api.labels import JOB_NAME
 from api.meta import PODS, Resource
-from controller.domain import Child, Doomed, Upkeep
+from controller.domain import Child, Deletion, WriteMode
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.kube.namespaces import RETRY_SECONDS
@@ -79,7 +79,7 @@ class _Labeled(msgspec.Struct):
 _decode_labels = msgspec.json.Decoder(_Labeled).decode
 
 
-_OWN = frozenset({Upkeep.ONCE, Upkeep.EQUAL, Upkeep.FREE})
+_OWN = frozenset({WriteMode.CREATE, WriteMode.APPLY, WriteMode.CHECK_NAME})
 """Of children that need their names for themselves."""
 
 
@@ -102,7 +102,9 @@ class Applier:
         self._slow_start: set[str] = set()
         """Namespaces where the last create was refused: there one is tried before many are."""
 
-    async def apply(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> float | None:
+    async def apply(
+        self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]
+    ) -> float | None:
         """Delete, then create. The seconds after which the rest is due, None if everything was done; 0 if others have changed children.
 
         After a failure nothing is tried for a while, ever longer, unless the job's spec changes; passes go on meanwhile. A name that
@@ -166,9 +168,9 @@ class Applier:
         """Seconds until one of those children has to be looked at though nothing has been heard of it; infinite if none has."""
         return self._uncached.next_check_in(parent, children)
 
-    async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Doomed]) -> bool:
+    async def _all(self, parent: Parent, create: Sequence[Child], delete: Sequence[Deletion]) -> bool:
         """Whether everything was done, or there is more than one pass may do."""
-        await self._many(delete, lambda doomed: self._delete(parent, doomed))
+        await self._many(delete, lambda deletion: self._delete(parent, deletion))
         for wave in sorted({one.first for one in create if one.first}):
             going = [one for one in create if one.first == wave]
             await self._many(going, lambda child: self._put_first(parent, child))
@@ -209,7 +211,7 @@ class Applier:
 
     def _is_each(self, child: Child) -> bool:
         """Whether a child is one of many, such as a pod, and not the job's as a whole."""
-        return child.upkeep is Upkeep.ONCE and child.resource in self._caches
+        return child.write_mode is WriteMode.CREATE and child.resource in self._caches
 
     async def revoke(self, parent: Parent) -> None:
         """Take away the rights that children of a job give that is gone or going."""
@@ -267,13 +269,13 @@ class Applier:
             raise refused.error from refused
 
     async def _put(self, parent: Parent, child: Child) -> None:
-        if child.upkeep in _OWN and (row := self._holder(parent, child)):
+        if child.write_mode in _OWN and (row := self._holder(parent, child)):
             raise self._writer.conflict_with(parent, child, row)
-        if child.upkeep is Upkeep.CHANGE:
+        if child.write_mode is WriteMode.PATCH:
             await self._change(parent, child)
-        elif child.upkeep is Upkeep.FREE:
+        elif child.write_mode is WriteMode.CHECK_NAME:
             await self._check_name(parent, child)
-        elif child.upkeep is Upkeep.ONCE and child.resource in self._caches:
+        elif child.write_mode is WriteMode.CREATE and child.resource in self._caches:
             await self._create_watched(parent, child)
         else:
             await self._uncached.keep(parent, child)
@@ -304,19 +306,19 @@ class Applier:
         self._remember(child, answer)
         return True
 
-    async def _delete(self, parent: Parent, doomed: Doomed) -> None:
-        if not doomed.uid:
-            await self._uncached.delete(parent, doomed)
+    async def _delete(self, parent: Parent, deletion: Deletion) -> None:
+        if not deletion.uid:
+            await self._uncached.delete(parent, deletion)
             return
-        if await self._writer.delete(parent, doomed, doomed.uid):
-            self._events.record_deleted(parent, doomed.resource, doomed.name)
-        self._mark_deleting(parent.subject, doomed)
+        if await self._writer.delete(parent, deletion, deletion.uid):
+            self._events.record_deleted(parent, deletion.resource, deletion.name)
+        self._mark_deleting(parent.subject, deletion)
 
-    def _mark_deleting(self, job: Subject, doomed: Doomed) -> None:
+    def _mark_deleting(self, job: Subject, deletion: Deletion) -> None:
         """Until the watch says that it is gone, it is going: nothing of its name is made, and it is not deleted again."""
-        cache = self._caches.get(doomed.resource)
-        row: Owned | None = cache.store.get(job.namespace, doomed.name) if cache else None
-        if cache and row is not None and row.uid == doomed.uid:
+        cache = self._caches.get(deletion.resource)
+        row: Owned | None = cache.store.get(job.namespace, deletion.name) if cache else None
+        if cache and row is not None and row.uid == deletion.uid:
             cache.store.amend(msgspec.structs.replace(row, deleting=True))
 
     def _adopt(self, parent: Parent, child: Child, answer: bytes) -> None:

@@ -56,8 +56,8 @@ class EventRecorder:
 
     def record_failure(self, parent: Parent, verb: str, resource: Resource, message: str) -> None:
         """Record that a child could not be created (``Create``), changed (``Update``) or deleted (``Delete``)."""
-        voice = parent.voice
-        own = voice.failed(verb, resource.kind, message) if voice.failed else None
+        event_messages = parent.event_messages
+        own = event_messages.failed(verb, resource.kind, message) if event_messages.failed else None
         if own is None:
             doing = {"Create": "creating", "Update": "updating", "Delete": "deleting"}[verb]
             own = Event(Severity.WARNING, f"Failed{verb}{resource.kind}", f"Error {doing}: {message}")
@@ -74,9 +74,9 @@ class EventRecorder:
         self._recorder.record(job, severity, reason, message, priority=priority, similar=similar)
 
     def _record_child(self, parent: Parent, verb: str, resource: Resource, name: str) -> None:
-        job, memory, voice = parent.subject, parent.memory.events, parent.voice
-        own = voice.done(verb, resource.kind, name) if voice.done else None
-        if voice.done and own is None:
+        job, memory, event_messages = parent.subject, parent.memory.events, parent.event_messages
+        own = event_messages.done(verb, resource.kind, name) if event_messages.done else None
+        if event_messages.done and own is None:
             return
         if memory.children >= self._most_child_events:
             memory.unsummarized.setdefault((job, verb), []).append((resource, name))

@@ -50,7 +50,7 @@ class LoadedJob:
     def parent(self, pods: Pods = Pods.NONE) -> Parent:
         """The job as children and events refer to it."""
         return Parent(
-            subject_of(self.kind, self.row), self.memory, self.row.generation, self.kind.voice, pods
+            subject_of(self.kind, self.row), self.memory, self.row.generation, self.kind.event_messages, pods
         )
 
 
@@ -160,7 +160,9 @@ class Loader:
             elif row is not None and row.leaves_children:
                 job, _ = parse(row, self._kind.model, self._kind.resource.kind)
                 kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
-                parent = Parent(subject_of(kind, row), JobMemory(row.uid), row.generation, kind.voice)
+                parent = Parent(
+                    subject_of(kind, row), JobMemory(row.uid), row.generation, kind.event_messages
+                )
                 await self._applier.apply(parent, tuple(kind.while_idle(job)), ())
         except errors.Forbidden as error:
             log.warning("rights of a job that is gone cannot be taken away", error=error.message)
@@ -173,7 +175,7 @@ def subject_of(kind: JobKind[Any], row: JobRow) -> Subject:
 
 
 def _subject(kind: JobKind[Any], key: Key, uid: str) -> Subject:
-    resource, source = kind.resource, kind.voice.source or kind.controller_name
+    resource, source = kind.resource, kind.event_messages.source or kind.controller_name
     return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)
 
 

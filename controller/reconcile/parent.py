@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from controller.domain import PLAIN, Voice
+from controller.domain import DEFAULT_MESSAGES, EventMessages
 from controller.reconcile.memory import JobMemory
 from controller.runtime.recorder import Subject
 
@@ -23,5 +23,5 @@ class Parent:
     subject: Subject
     memory: JobMemory
     generation: int
-    voice: Voice = PLAIN
+    event_messages: EventMessages = DEFAULT_MESSAGES
     pods: Pods = Pods.NONE

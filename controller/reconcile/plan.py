@@ -20,7 +20,7 @@ from controller.domain import (
     Child,
     Count,
     Counts,
-    Doomed,
+    Deletion,
     Event,
     Failure,
     Plan,
@@ -31,7 +31,7 @@ from controller.domain import (
     Verdict,
 )
 from controller.kind import JobKind, Options, Replicas, Roles
-from controller.kind.draft import Draft
+from controller.kind.status_builder import StatusBuilder
 from controller.policy import cleanup, count, gang, limits, replacement
 from controller.policy.restart import Reaction, reaction
 
@@ -59,20 +59,20 @@ def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Pla
 
 def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str]], now: datetime) -> Plan:
     """What is said of a job that cannot go on until somebody has done what the texts ask for: in the status, and in their events."""
-    draft = Draft(kind, job, now)
-    draft.held_up("; ".join(text for _, text in told))
+    builder = StatusBuilder(kind, job, now)
+    builder.held_up("; ".join(text for _, text in told))
     for event, _ in told:
         if event:
-            draft.tell(event.severity, event.reason, event.message, once=event.message)
-    return draft.plan()
+            builder.tell(event.severity, event.reason, event.message, once=event.message)
+    return builder.plan()
 
 
 def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Plan:
     """What is said of a job of which nothing can be decided, as part of it cannot be read."""
-    draft = Draft(kind, job, now)
-    draft.unreadable(event.message)
-    draft.tell(event.severity, event.reason, event.message, once=event.message)
-    return draft.plan()
+    builder = StatusBuilder(kind, job, now)
+    builder.unreadable(event.message)
+    builder.tell(event.severity, event.reason, event.message, once=event.message)
+    return builder.plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,44 +84,44 @@ class _Roles:
     def decide(
         self, job: Job, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
     ) -> Plan:
-        kind, draft, policy = self.kind, Draft(self.kind, job, now), job.spec.policy
-        if conditions.is_finished(draft.status):
-            return _finished(kind, job, snapshot, draft, options)
-        draft.created()
-        stopping = conditions.is_true(draft.status, ConditionType.SUSPENDED) and snapshot.pods
+        kind, builder, policy = self.kind, StatusBuilder(self.kind, job, now), job.spec.policy
+        if conditions.is_finished(builder.status):
+            return _finished(kind, job, snapshot, builder, options)
+        builder.created()
+        stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
         if policy.suspend or stopping:
-            return _suspended(kind, job, snapshot, draft, options)
+            return _suspended(kind, job, snapshot, builder, options)
         problems = [*malformed] or _problems(kind, job, options)
         if problems:
-            _tell_of_problems(job, problems, draft)
-        if problems and (malformed or not _is_under_way(draft)):
-            return draft.plan()
-        if draft.resumed():
+            _tell_of_problems(job, problems, builder)
+        if problems and (malformed or not _is_under_way(builder)):
+            return builder.plan()
+        if builder.resumed():
             # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
-            return draft.plan(requeue_after_seconds=0)
+            return builder.plan(requeue_after_seconds=0)
         roles = kind.roles(job)
-        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, draft.status, now)
+        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, builder.status, now)
         if over:
-            draft.failed(over)
-            return draft.plan()
+            builder.failed(over)
+            return builder.plan()
         if gang.is_waiting(options.gang_scheduler, snapshot):
-            draft.waits()
-            if draft.status.start_time is None and not snapshot.pods:
-                return draft.plan(create=_whole(kind, job, roles, snapshot, draft, options))
-        draft.started()
-        seen = _look(kind, job, roles, snapshot, draft)
-        verdict = kind.judge(job, roles, seen.counts)
-        _catch_up(kind, job, roles, snapshot, draft)
-        if _ends(job, seen, verdict, draft):
-            return draft.plan()
+            builder.waits()
+            if builder.status.start_time is None and not snapshot.pods:
+                return builder.plan(create=_whole(kind, job, roles, snapshot, builder, options))
+        builder.started()
+        seen = _look(kind, job, roles, snapshot, builder)
+        verdict = kind.completion_rule(job, roles, seen.counts)
+        _catch_up(kind, job, roles, snapshot, builder)
+        if _ends(job, seen, verdict, builder):
+            return builder.plan()
         if problems:
-            return draft.plan(requeue_after_seconds=_deadline_in(job, draft))
-        return _go_on(kind, job, roles, seen, verdict, snapshot, draft, options)
+            return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
+        return _go_on(kind, job, roles, seen, verdict, snapshot, builder, options)
 
     def refuse(self, job: Job, problem: Problem, now: datetime) -> Plan:
-        draft = Draft(self.kind, job, now)
-        draft.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
-        return draft.plan()
+        builder = StatusBuilder(self.kind, job, now)
+        builder.failed(_unrunnable_text(job.kind, [problem]), Severity.WARNING, "FailedValidation")
+        return builder.plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,38 +137,40 @@ class _Seen:
     """The first role with a pod whose exit code ends the job."""
 
 
-def _look(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> _Seen:
+def _look(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder) -> _Seen:
     counted: dict[str, Counts] = {}
     replace: dict[str, tuple[Pod, ...]] = {}
     permanent = ""
     for role in roles.values():
-        before = draft.before(role.name)
+        before = builder.before(role.name)
         filled = count.slots(role, snapshot.pods)
         counted[role.name] = count.counts(role, filled, before, role.container)
         for pod in filled.values():
-            _tell_of_pod(role, pod, draft)
+            _tell_of_pod(role, pod, builder)
         reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
         if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
             permanent = permanent or role.name
         replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
     counts = kind.counted(counted)
-    lost = tuple(name for name, one in counts.items() if one.failed + one.vanished > _failed(draft, name))
-    draft.count_roles(roles, counts)
+    lost = tuple(name for name, one in counts.items() if one.failed + one.vanished > _failed(builder, name))
+    builder.count_roles(roles, counts)
     return _Seen(counts, lost, replace, permanent)
 
 
-def _failed(draft: Draft, role: str) -> int:
+def _failed(builder: StatusBuilder, role: str) -> int:
     """Failed pods of a role that the status knows of."""
-    before = draft.before(role)
+    before = builder.before(role)
     return (before.failed or 0) if before else 0
 
 
-def _catch_up(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft) -> None:
+def _catch_up(
+    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder
+) -> None:
     """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
 
     Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
     """
-    conditions_ = draft.status.conditions or ()
+    conditions_ = builder.status.conditions or ()
     if any(conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)):
         return
     ran = sorted(
@@ -181,25 +183,27 @@ def _catch_up(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, d
     for moment, started in groupby(ran, key=itemgetter(0)):
         for _, name in started:
             active[name] += 1
-        running = kind.judge(job, roles, {name: Counts(active=many) for name, many in active.items()}).running
+        running = kind.completion_rule(
+            job, roles, {name: Counts(active=many) for name, many in active.items()}
+        ).running
         if running:
-            draft.running(running, since=moment)
+            builder.running(running, since=moment)
             return
 
 
-def _ends(job: Job, seen: _Seen, verdict: Verdict, draft: Draft) -> bool:
+def _ends(job: Job, seen: _Seen, verdict: Verdict, builder: StatusBuilder) -> bool:
     """Whether the job is over. One verdict for the whole pass: success comes before failure.
 
     Differs: the original walks the roles in random order and may come to both. See docs/decisions/0004-cleanup.md.
     """
     if verdict.succeeded:
-        draft.succeeded(verdict.succeeded)
+        builder.succeeded(verdict.succeeded)
     elif seen.permanent:
         text = f'job "{job.metadata.name}" is failing because "{seen.permanent}" replica(s) failed.'
-        draft.failed(text, Severity.WARNING)
+        builder.failed(text, Severity.WARNING)
     elif verdict.failed:
-        draft.failed(verdict.failed, suffix=verdict.reason)
-    return conditions.is_finished(draft.status)
+        builder.failed(verdict.failed, suffix=verdict.reason)
+    return conditions.is_finished(builder.status)
 
 
 def _go_on(
@@ -209,7 +213,7 @@ def _go_on(
     seen: _Seen,
     verdict: Verdict,
     snapshot: Snapshot,
-    draft: Draft,
+    builder: StatusBuilder,
     options: Options,
 ) -> Plan:
     """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
@@ -221,81 +225,81 @@ def _go_on(
     }
     for role in seen.lost:
         if role in replaced:
-            draft.tell_restart(replaced[role])
+            builder.tell_restart(replaced[role])
     if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
-        draft.tell_restart(verdict.restarting)
+        builder.tell_restart(verdict.restarting)
     losing = any(one.failed for one in seen.counts.values())
     failed = [pod for pods in seen.replace.values() for pod in pods]
-    held = replacement.described(snapshot.failures, failed, draft.now)
+    held = replacement.described(snapshot.failures, failed, builder.now)
     if verdict.restarting and (losing or not verdict.running):
-        draft.restarting(next(iter(replaced.values()), verdict.restarting), held)
+        builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
     elif verdict.running:
-        draft.running(verdict.running)
-    doomed, waiting = _replace(job, seen, snapshot.failures, draft, options)
+        builder.running(verdict.running)
+    deletions, waiting = _replace(job, seen, snapshot.failures, builder, options)
     if not snapshot.is_held_up:
-        draft.unblocked()
-    if (waits_for := kind.waits_for(job, snapshot, draft.now, options)) and not snapshot.is_held_up:
-        draft.waits_for(waits_for)
+        builder.unblocked()
+    if (waits_for := kind.waits_for(job, snapshot, builder.now, options)) and not snapshot.is_held_up:
+        builder.waits_for(waits_for)
     due = [
-        replacement.next_due_in(snapshot.failures, failed, draft.now),
-        _deadline_in(job, draft),
-        kind.due_in(job, snapshot, draft.now, options),
+        replacement.next_due_in(snapshot.failures, failed, builder.now),
+        _deadline_in(job, builder),
+        kind.due_in(job, snapshot, builder.now, options),
     ]
     makeable = {name for name, role in roles.items() if kind.may_make(job, role, snapshot, options)}
-    whole = _whole(kind, job, roles, snapshot, draft, options)
-    return draft.plan(
-        create=whole + _missing(kind, job, roles, makeable, snapshot, draft, options),
-        delete=doomed + _surplus(roles, snapshot),
+    whole = _whole(kind, job, roles, snapshot, builder, options)
+    return builder.plan(
+        create=whole + _missing(kind, job, roles, makeable, snapshot, builder, options),
+        delete=deletions + _surplus(roles, snapshot),
         requeue_after_seconds=0 if waiting else min((one for one in due if one is not None), default=None),
         again=len(makeable) < len(roles),
     )
 
 
 def _replace(
-    job: Job, seen: _Seen, failures: Mapping[str, Failure], draft: Draft, options: Options
-) -> tuple[tuple[Doomed, ...], bool]:
+    job: Job, seen: _Seen, failures: Mapping[str, Failure], builder: StatusBuilder, options: Options
+) -> tuple[tuple[Deletion, ...], bool]:
     """The failed pods to delete now, and whether others must wait until the status knows of them.
 
     A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
     told and counted once, whatever fails in between. Which pods ``restarts`` has counted is stored with it, for jobs that have a limit.
     """
-    doomed: list[Doomed] = []
+    deletions: list[Deletion] = []
     waiting = False
     for role, pods in seen.replace.items():
         before = ((job.status and job.status.replica_statuses) or {}).get(role) or ReplicaStatus()
         counted, known = before.replacing or (), min(before.failed or 0, len(pods))
         fresh = [pod for pod in pods if pod.uid not in counted]
         if job.spec.policy.backoff_limit is not None and options.keeps_ledger:
-            draft.use_restarts(role, sum(1 + pod.restarts for pod in fresh), [pod.uid for pod in pods])
+            builder.use_restarts(role, sum(1 + pod.restarts for pod in fresh), [pod.uid for pod in pods])
             ready = [pod for pod in pods if pod.uid in counted]
         else:
             ready = list(pods)
         if role in seen.lost:
-            draft.counted += [Count.RESTARTED] * (len(pods) - known)
+            builder.counted += [Count.RESTARTED] * (len(pods) - known)
             ready = []
-        doomed += [
-            Doomed(PODS, pod.name, pod.uid)
+        deletions += [
+            Deletion(PODS, pod.name, pod.uid)
             for pod in ready
-            if not (pod.deleting or replacement.wait_seconds(failures, pod, draft.now))
+            if not (pod.deleting or replacement.wait_seconds(failures, pod, builder.now))
         ]
         waiting = waiting or len(ready) < len(pods)
-    return tuple(doomed), waiting
+    return tuple(deletions), waiting
 
 
-def _deadline_in(job: Job, draft: Draft) -> float | None:
+def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
     """Seconds until the deadline.
 
     Differs: the original arms no timer, so its deadlines pass unseen. See docs/decisions/0003-limits.md.
     """
-    return limits.deadline_in(job.spec.policy, draft.status.start_time, draft.now)
+    return limits.deadline_in(job.spec.policy, builder.status.start_time, builder.now)
 
 
 def _whole(
-    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, draft: Draft, options: Options
+    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder, options: Options
 ) -> tuple[Child, ...]:
     """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
     scheduler = options.gang_scheduler
-    extras = kind.extras(job, snapshot, draft.now, options)
+    extras = kind.extras(job, snapshot, builder.now, options)
     if not scheduler:
         return tuple(extras)
     later = kind.later(job, snapshot, options)
@@ -308,7 +312,7 @@ def _missing(
     roles: Roles,
     makeable: Container[str],
     snapshot: Snapshot,
-    draft: Draft,
+    builder: StatusBuilder,
     options: Options,
 ) -> tuple[Child, ...]:
     """Children of those roles that do not exist yet. A gang that waits has none to be made.
@@ -326,7 +330,7 @@ def _missing(
         if (child.resource.kind, child.name) in there or role.name not in makeable:
             continue
         if child.resource == PODS:
-            _tell_of_template(kind, role, roles, draft, options)
+            _tell_of_template(kind, role, roles, builder, options)
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
             child = replacement.marked(snapshot.failures, child)
@@ -334,18 +338,20 @@ def _missing(
     return tuple(missing)
 
 
-def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Doomed, ...]:
+def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """Pods and Services beyond the replicas of their role, and those of a role that the spec no longer has."""
     sizes = {role.label: role.replicas for role in roles.values()}
     children = [(PODS, one) for one in snapshot.pods] + [(SERVICES, one) for one in snapshot.services]
     return tuple(
-        Doomed(resource, one.name, one.uid)
+        Deletion(resource, one.name, one.uid)
         for resource, one in children
         if one.index >= sizes.get(one.role, 0) and not one.deleting
     )
 
 
-def _finished(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
+def _finished(
+    kind: Replicas[Any], job: Job, snapshot: Snapshot, builder: StatusBuilder, options: Options
+) -> Plan:
     """Clean up by policy, then delete the job itself when its time has come.
 
     A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
@@ -353,25 +359,27 @@ def _finished(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, o
     Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
     """
     policy = job.spec.policy
-    failure = conditions.find(draft.status.conditions or (), ConditionType.FAILED)
-    if conditions.is_true(draft.status, ConditionType.SUCCEEDED):
-        draft.fold_active()
+    failure = conditions.find(builder.status.conditions or (), ConditionType.FAILED)
+    if conditions.is_true(builder.status, ConditionType.SUCCEEDED):
+        builder.fold_active()
     if failure and _leaves_nothing(job, failure):
-        doomed = cleanup.everything(snapshot)
+        deletions = cleanup.everything(snapshot)
     else:
-        doomed = cleanup.after_finish(policy, snapshot)
-    left = cleanup.expires_in(policy, draft.status, draft.now)
+        deletions = cleanup.after_finish(policy, snapshot)
+    left = cleanup.expires_in(policy, builder.status, builder.now)
     if left is not None and left <= 0:
-        draft.counted.append(Count.DELETED)
-        return draft.plan(delete_job=True)
-    return draft.plan(
+        builder.counted.append(Count.DELETED)
+        return builder.plan(delete_job=True)
+    return builder.plan(
         create=tuple(kind.while_idle(job)),
-        delete=doomed + _disband(snapshot, draft, options),
+        delete=deletions + _disband(snapshot, builder, options),
         requeue_after_seconds=left,
     )
 
 
-def _suspended(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, options: Options) -> Plan:
+def _suspended(
+    kind: Replicas[Any], job: Job, snapshot: Snapshot, builder: StatusBuilder, options: Options
+) -> Plan:
     """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
 
     Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
@@ -379,57 +387,57 @@ def _suspended(kind: Replicas[Any], job: Job, snapshot: Snapshot, draft: Draft, 
 
     Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
     """
-    left = dict.fromkeys(draft.status.replica_statuses or {}, 0)
+    left = dict.fromkeys(builder.status.replica_statuses or {}, 0)
     for pod in snapshot.pods:
         name = next((name for name in left if name.lower() == pod.role), None)
         if name and pod.phase == "Running":
             left[name] += 1
-    draft.recount_active(left)
-    draft.suspended()
+    builder.recount_active(left)
+    builder.suspended()
     if snapshot.pods and not conditions.is_true(job.status or JobStatus(), ConditionType.SUSPENDED):
         # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
-        return draft.plan(requeue_after_seconds=0)
+        return builder.plan(requeue_after_seconds=0)
     extras = tuple(
-        Doomed(child.resource, child.name)
-        for child in kind.extras(job, snapshot, draft.now, options)
+        Deletion(child.resource, child.name)
+        for child in kind.extras(job, snapshot, builder.now, options)
         if not child.lasting
     )
-    return draft.plan(
+    return builder.plan(
         create=tuple(kind.while_idle(job)),
-        delete=cleanup.everything(snapshot) + extras + _disband(snapshot, draft, options),
+        delete=cleanup.everything(snapshot) + extras + _disband(snapshot, builder, options),
     )
 
 
-def _disband(snapshot: Snapshot, draft: Draft, options: Options) -> tuple[Doomed, ...]:
+def _disband(snapshot: Snapshot, builder: StatusBuilder, options: Options) -> tuple[Deletion, ...]:
     """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
-    doomed = gang.remains(options.gang_scheduler, snapshot)
-    for one in doomed:
+    deletions = gang.remains(options.gang_scheduler, snapshot)
+    for one in deletions:
         text = "Job has been terminated. Deleting PodGroup"
-        draft.tell(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
-    return doomed
+        builder.tell(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
+    return deletions
 
 
 def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
     return [one for one in kind.problems(job, options) if not (one.at_start and _has_started(job.status))]
 
 
-def _tell_of_problems(job: Job, problems: Sequence[Problem], draft: Draft) -> None:
+def _tell_of_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:
     """A job that cannot be run fails with every problem named.
 
     One that has started goes on as it is, and is told: what its pods do still counts, but none is made, replaced or deleted.
     """
     text = _unrunnable_text(job.kind, problems)
     if _has_started(job.status):
-        draft.tell(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
+        builder.tell(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
     else:
-        draft.failed(text, Severity.WARNING, "FailedValidation")
+        builder.failed(text, Severity.WARNING, "FailedValidation")
 
 
 def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
     return f"{kind} failed validation because {'; '.join(map(str, problems))}"
 
 
-def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
+def _tell_of_pod(role: Role, pod: Pod, builder: StatusBuilder) -> None:
     """Exit codes of failures and what keeps a pod from running.
 
     Differs: each is told once, a change of its numbers is none, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
@@ -437,7 +445,7 @@ def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
     done = pod.exit_of(role.container)
     if done and done.code:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
-        draft.tell(
+        builder.tell(
             Severity.NORMAL,
             "ExitedWithCode",
             text,
@@ -447,7 +455,7 @@ def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
     if pod.deleting:
         return
     for trouble in pod.troubles:
-        draft.tell(
+        builder.tell(
             Severity.WARNING,
             trouble.reason,
             trouble.message,
@@ -456,16 +464,18 @@ def _tell_of_pod(role: Role, pod: Pod, draft: Draft) -> None:
         )
 
 
-def _tell_of_template(kind: Replicas[Any], role: Role, roles: Roles, draft: Draft, options: Options) -> None:
+def _tell_of_template(
+    kind: Replicas[Any], role: Role, roles: Roles, builder: StatusBuilder, options: Options
+) -> None:
     word, scheduler = kind.settings_word, options.gang_scheduler
     is_unnamed = kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, roles)
     if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
         text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-        draft.tell(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
+        builder.tell(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
     spec: Mapping[str, Any] = role.template.get("spec") or {}
     if spec.get("restartPolicy"):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        draft.tell(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
+        builder.tell(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:
@@ -479,6 +489,6 @@ def _has_started(status: JobStatus | None) -> bool:
     return status is not None and status.start_time is not None
 
 
-def _is_under_way(draft: Draft) -> bool:
+def _is_under_way(builder: StatusBuilder) -> bool:
     """Started and not suspended."""
-    return _has_started(draft.status) and not conditions.is_true(draft.status, ConditionType.SUSPENDED)
+    return _has_started(builder.status) and not conditions.is_true(builder.status, ConditionType.SUSPENDED)

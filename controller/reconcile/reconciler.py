@@ -17,7 +17,7 @@ from api import conditions
 from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
-from controller.domain import Event, Key, Knock, Plan, Problem, Severity, Snapshot, Upkeep
+from controller.domain import Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
 from controller.kube import errors
 from controller.kube.client import Client
@@ -71,11 +71,11 @@ class Reconciler:
         width: int = 32,
         nodes: Store[Place] | None = None,
         answered: Container[str] = (),
-        ask: Callable[[Key, Knock], None] = lambda key, knock: None,
+        probe: Callable[[Key, Probe], None] = lambda key, probe: None,
         now: Callable[[], datetime] = lambda: clock.now(),
     ) -> None:
-        """``ask`` has a job's pod probed, and the job reconciled once the pod is among those that have ``answered``."""
-        self._ask = ask
+        """``probe`` has a job's pod probed, and the job reconciled once the pod is among those that have ``answered``."""
+        self._probe = probe
         self._now = now
         self._kind = kind
         stores = {resource: cache.store for resource, cache in caches.items()}
@@ -122,8 +122,8 @@ class Reconciler:
         decision = self._decide(loaded, snapshot)
         if await self._is_outdated(decision):
             return ReconcileResult(0)
-        for knock in decision.plan.knocks:
-            self._ask(key, knock)
+        for probe in decision.plan.probes:
+            self._probe(key, probe)
         children, due = await self._apply(decision)
         return await self._result(decision, children, due)
 
@@ -153,7 +153,7 @@ class Reconciler:
         options = replace(self._options, keeps_ledger=self._committer.keeps_ledger)
         plan = planning.decide(loaded.kind, job, snapshot, self._now(), options, loaded.malformed)
         parent = loaded.parent(_pods(snapshot))
-        creates = any(child.upkeep is Upkeep.ONCE for child in plan.create)
+        creates = any(child.write_mode is WriteMode.CREATE for child in plan.create)
         restores = creates or self._applier.restores(parent, plan.create)
         return _Decision(loaded, parent, plan, creates, restores)
 
@@ -247,18 +247,22 @@ class Reconciler:
 
 def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str]]:
     """What the status says of children that cannot be created until somebody acts, and an event where none was recorded yet."""
-    voice = kind.voice
-    if isinstance(error, errors.Forbidden) and voice.lacks and (event := voice.lacks(error.message)):
+    event_messages = kind.event_messages
+    if (
+        isinstance(error, errors.Forbidden)
+        and event_messages.lacks
+        and (event := event_messages.lacks(error.message))
+    ):
         return [(event, event.message)]
     if isinstance(error, (errors.Forbidden, errors.Invalid)):
         return [(None, error.message)]
     blockers: list[tuple[Event | None, str]] = []
     for conflict in (error, *error.beside) if isinstance(error, Occupied) else ():
-        if conflict.is_foreign and voice.taken is None:
+        if conflict.is_foreign and event_messages.taken is None:
             continue
-        if conflict.is_foreign and voice.taken:
+        if conflict.is_foreign and event_messages.taken:
             what = f"delete the {conflict.resource.kind} {conflict.name}, or give the {kind.resource.kind} another name"
-            event = voice.taken(conflict.resource.kind, conflict.name)
+            event = event_messages.taken(conflict.resource.kind, conflict.name)
             blockers.append((event, f"{conflict.message}: {what}"))
         else:
             event = Event(Severity.WARNING, f"{kind.resource.kind}Blocked", conflict.message)

@@ -16,7 +16,7 @@ import orjson
 from api.children import Owned
 from api.labels import JOB_NAME
 from api.meta import ROLES, Resource
-from controller.domain import Child, Doomed, Upkeep
+from controller.domain import Child, Deletion, WriteMode
 from controller.kube import errors
 from controller.reconcile.memory import UncachedChild
 from controller.reconcile.parent import Parent, Pods
@@ -53,20 +53,20 @@ class UncachedChildren:
 
     def is_kept(self, parent: Parent, child: Child) -> bool:
         """Whether a child is as it is wanted, as far as is known; never of those that decisions read."""
-        job, only_if_there = parent.subject, child.upkeep is Upkeep.KEPT
+        job, only_if_there = parent.subject, child.write_mode is WriteMode.UPDATE_IF_PRESENT
         last = parent.memory.uncached_children.get(_key(child))
         if last is None:
             return only_if_there and parent.memory.is_new
         if last.version != _version(parent, child) or not last.uid:
             return last.version == _version(parent, child) and only_if_there
-        if child.upkeep is not Upkeep.EQUAL:
+        if child.write_mode is not WriteMode.APPLY:
             return True
         return self._is_as_left(job, child, last) and self._next_check_in(parent, child, last) > SLACK_SECONDS
 
     def restores(self, parent: Parent, children: Iterable[Child]) -> bool:
         """Whether any of those children was made, and is gone by now or was changed by somebody."""
         job, of_job = parent.subject, parent.memory.uncached_children
-        kept = ((child, of_job.get(_key(child))) for child in children if child.upkeep is Upkeep.EQUAL)
+        kept = ((child, of_job.get(_key(child))) for child in children if child.write_mode is WriteMode.APPLY)
         return any(last and last.uid and not self._is_as_left(job, child, last) for child, last in kept)
 
     def next_check_in(self, parent: Parent, children: Iterable[Child]) -> float:
@@ -76,7 +76,7 @@ class UncachedChildren:
         due = [
             self._next_check_in(parent, child, last)
             for child, last in kept
-            if last and last.uid and child.upkeep is Upkeep.EQUAL
+            if last and last.uid and child.write_mode is WriteMode.APPLY
         ]
         return min(due, default=NEVER)
 
@@ -91,11 +91,11 @@ class UncachedChildren:
         answer = b""
         if last and last.uid and child.version and not (child.flaw or is_same):
             answer = await self._write_over(parent, child, last.uid)
-        elif child.upkeep is Upkeep.ANY or is_unheard_of:
+        elif child.write_mode is WriteMode.CREATE_IF_ABSENT or is_unheard_of:
             try:
                 answer = await self._writer.create(parent, child)
             except errors.AlreadyExists:
-                if child.upkeep is Upkeep.ANY:
+                if child.write_mode is WriteMode.CREATE_IF_ABSENT:
                     kept[key] = UncachedChild(version, "anybody's")
                     return
         kept[key] = self._left(parent, child, answer or await self._look(parent, child), last)
@@ -149,7 +149,7 @@ class UncachedChildren:
 
         Nothing for what is kept only if it is there, and is not; who may not even look has not made it.
         """
-        only_if_there = child.upkeep is Upkeep.KEPT
+        only_if_there = child.write_mode is WriteMode.UPDATE_IF_PRESENT
         try:
             answer = await self._writer.get(parent, child)
         except errors.NotFound:
@@ -173,18 +173,18 @@ class UncachedChildren:
             change = {**change, "metadata": label}
         return await self._writer.patch(parent, child, change) if change else answer
 
-    async def delete(self, parent: Parent, doomed: Doomed) -> None:
+    async def delete(self, parent: Parent, deletion: Deletion) -> None:
         """Delete what the job has of that name, once in each generation of the job."""
-        kept, key = parent.memory.uncached_children, _key(doomed)
+        kept, key = parent.memory.uncached_children, _key(deletion)
         removed = UncachedChild(str(parent.generation))
         if kept.get(key) == removed:
             return
         try:
-            answer = await self._writer.get(parent, doomed)
+            answer = await self._writer.get(parent, deletion)
         except errors.NotFound:
             answer = b""
         if answer and controller_of(answer).get("uid") == parent.subject.uid:
-            await self._writer.delete(parent, doomed, _uid(answer))
+            await self._writer.delete(parent, deletion, _uid(answer))
         kept[key] = removed
 
     async def revoke(self, parent: Parent) -> None:
@@ -196,12 +196,12 @@ class UncachedChildren:
         granting = {name: child.uid for (_, name), child in children.items() if child.grants}
         gone = (errors.NotFound, errors.Conflict, errors.Invalid)
         for name, uid in granting.items():
-            role = Child(ROLES, name, partial(dict, metadata={"uid": uid}, rules=[]), Upkeep.CHANGE)
+            role = Child(ROLES, name, partial(dict, metadata={"uid": uid}, rules=[]), WriteMode.PATCH)
             with contextlib.suppress(*gone):
                 await self._writer.patch(parent, role, role.body(), gone)
 
 
-def _key(child: Child | Doomed) -> tuple[str, str]:
+def _key(child: Child | Deletion) -> tuple[str, str]:
     return child.resource.kind, child.name
 
 

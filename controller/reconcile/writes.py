@@ -8,7 +8,7 @@ import aiohttp
 import orjson
 
 from api.children import Owned
-from controller.domain import Child, Doomed, Problem, Upkeep
+from controller.domain import Child, Deletion, Problem, WriteMode
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.events import EventRecorder
@@ -77,7 +77,7 @@ class Writer:
             parent.memory.has_unknown_write = True
             raise
 
-    async def get(self, parent: Parent, child: Child | Doomed) -> bytes:
+    async def get(self, parent: Parent, child: Child | Deletion) -> bytes:
         return await self._client.get(child.resource, parent.subject.namespace, child.name)
 
     async def patch(
@@ -102,17 +102,17 @@ class Writer:
                 self._events.record_failure(parent, "Update", child.resource, error.message)
             raise
 
-    async def delete(self, parent: Parent, doomed: Doomed, uid: str) -> bool:
+    async def delete(self, parent: Parent, deletion: Deletion, uid: str) -> bool:
         """Delete that very object, and what is its own, as the pods of a batch Job; whether it was there."""
         namespace = parent.subject.namespace
         try:
             await self._client.delete(
-                doomed.resource, namespace, doomed.name, uid=uid, propagation="Background"
+                deletion.resource, namespace, deletion.name, uid=uid, propagation="Background"
             )
         except (errors.NotFound, errors.Conflict):
             return False  # gone, or another object by now: either way not there any more
         except errors.ApiError as error:
-            self._events.record_failure(parent, "Delete", doomed.resource, error.message)
+            self._events.record_failure(parent, "Delete", deletion.resource, error.message)
             raise
         return True
 
@@ -131,7 +131,7 @@ class Writer:
         resource = ".".join(filter(None, (child.resource.plural, child.resource.group)))
         prefix = "object is being deleted: " if row.deleting else ""
         text = f'{prefix}{resource} "{child.name}" already exists'
-        conflict = self._conflict(parent, child, owner, text if child.upkeep is Upkeep.ONCE else "")
+        conflict = self._conflict(parent, child, owner, text if child.write_mode is WriteMode.CREATE else "")
         if isinstance(conflict, Remains):
             conflict.is_watched = True
         return conflict
@@ -143,7 +143,7 @@ class Writer:
         same = owner.get("kind") == job.kind and owner.get("name") == job.name
         text = answer or f'{child.resource.plural} "{child.name}" already exists'
         longer = f"{text}, and belongs to {_described(owner)}"
-        if not same and parent.voice.taken is None:
+        if not same and parent.event_messages.taken is None:
             self._events.record_failure(parent, "Create", child.resource, answer or longer)
         return (Remains if same else Occupied)(child, longer)
 

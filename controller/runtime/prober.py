@@ -56,7 +56,7 @@ class TCPProber:
     def answered(self) -> Container[str]:
         return self._asked
 
-    def ask(self, door: ProbeTarget, then: Callable[[], None]) -> None:
+    def probe(self, door: ProbeTarget, then: Callable[[], None]) -> None:
         """Ask, unless that is being done; ``then`` is called when it is over."""
         if door.name not in self._under_way and door.name not in self._asked:
             self._under_way.add(door.name)

@@ -13,7 +13,7 @@ from api.batch import BATCH_JOBS, batch_job_from_json
 from api.children import Exit, Pod, PodGroup, Service, pod_from_json, pod_group_from_json, service_from_json
 from api.job import Job, JobStatus
 from api.meta import PODS, SERVICES, Resource
-from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, Upkeep
+from controller.domain import Child, Count, Event, Failure, Key, Plan, Problem, Snapshot, WriteMode
 from controller.kind import Options, Replicas
 from controller.kinds.pytorch import PYTORCH
 from controller.policy.replacement import observed
@@ -261,13 +261,13 @@ class Life:
 
     def _is_as_wanted(self, child: Child) -> bool:
         """Whether there is nothing to do for a child that decisions do not read."""
-        if child.upkeep in {Upkeep.ONCE, Upkeep.CHANGE}:
+        if child.write_mode in {WriteMode.CREATE, WriteMode.PATCH}:
             return False
-        if child.upkeep is Upkeep.FREE:
+        if child.write_mode is WriteMode.CHECK_NAME:
             return True
         there = self.extras.get(self._key(child.resource, child.name))
         if there is None:
-            return child.upkeep is Upkeep.KEPT
+            return child.write_mode is WriteMode.UPDATE_IF_PRESENT
         return child.flaw is not None or there == child.body()
 
     def _key(self, resource: Resource, name: str) -> str:
@@ -279,13 +279,13 @@ class Life:
 
     def _create(self, child: Child) -> None:
         self._versions += 1
-        if child.upkeep is Upkeep.FREE:
+        if child.write_mode is WriteMode.CHECK_NAME:
             return
         body = child.body()
-        if child.upkeep not in {Upkeep.ONCE, Upkeep.CHANGE}:
+        if child.write_mode not in {WriteMode.CREATE, WriteMode.PATCH}:
             self.extras[self._key(child.resource, child.name)] = body
             return
-        if child.upkeep is Upkeep.CHANGE:
+        if child.write_mode is WriteMode.PATCH:
             self._change(child, body)
             return
         meta = {

@@ -74,7 +74,7 @@ SPECS = st.fixed_dictionaries(
         ),
     }
 )
-PLAIN: dict[str, Any] = {
+DEFAULT_MESSAGES: dict[str, Any] = {
     "heads": 0,
     "workers": 1,
     "aside": 0,
@@ -589,7 +589,7 @@ class World(RuleBasedStateMachine):
         self.front.forgive()
         self.all_definitions_are_installed()
         if self.workload in self.redefined and "one" not in self.jobs():
-            self.submit("one", PLAIN)
+            self.submit("one", DEFAULT_MESSAGES)
         if len(self.kinds) > 1 and not self.neighbors():
             self.submit_neighbor()
         for (kind, name), obj in list(self.laws.now.items()):

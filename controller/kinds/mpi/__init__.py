@@ -19,7 +19,7 @@ from api.batch import BATCH_JOBS
 from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
-from controller.domain import PLAIN, Child, Event
+from controller.domain import DEFAULT_MESSAGES, Child, Event
 from controller.kind import JobKind, Place
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
@@ -42,7 +42,7 @@ class MPIKind:
     managed_by = ""
     lease = "mpi-operator"
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
-    voice = PLAIN
+    event_messages = DEFAULT_MESSAGES
     flow = None
 
     @property

@@ -13,7 +13,7 @@ from api.job import owner_reference
 from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Role, Upkeep
+from controller.domain import Child, Role, WriteMode
 from controller.kinds.mpi.names import config_name, launcher_name, slots, worker_name
 
 HOSTFILE: Final = "hostfile"
@@ -83,7 +83,7 @@ def discovery(job: MPIJob, launcher: Role, running: Iterable[str]) -> str:
 def config_map(owner: Resource, job: MPIJob, data: Callable[[], Mapping[str, str]], version: str) -> Child:
     """Return the job's ConfigMap. It is written again when ``version`` changes."""
     body = partial(_config_map, owner, job, data)
-    return Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
+    return Child(CONFIG_MAPS, config_name(job), body, WriteMode.APPLY, first=1, lasting=True, version=version)
 
 
 def _container(job: MPIJob) -> str:

@@ -9,18 +9,18 @@ from api.batch import BATCH_JOBS, BatchJob
 from api.children import Pod
 from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Doomed, Knock, Problem, Snapshot, Voice
-from controller.kind import Options, Quiet, Roles
+from controller.domain import Child, Deletion, EventMessages, Probe, Problem, Snapshot
+from controller.kind import KindDefaults, Options, Roles
 
 
 @dataclass(frozen=True, kw_only=True)
-class LauncherFlavorSpec(Quiet):
+class LauncherFlavorSpec(KindDefaults):
     """One flavor whose launcher is a batch Job."""
 
     resource: Resource
     controller_name: str
     managed_by: str
-    voice: Voice
+    event_messages: EventMessages
     roles: Callable[[MPIJob], Roles]
     """Launcher and Worker with their defaults, if the spec contains them."""
     problems: Callable[[MPIJob, Options], Iterable[Problem]]
@@ -33,7 +33,7 @@ class LauncherFlavorSpec(Quiet):
     normal: Callable[[MPIJob], MPIJob]
     should_wait_for_workers: Callable[[MPIJob, Options], bool]
     """Whether the launcher starts only when all workers are ready."""
-    worker_probe: Callable[[MPIJob, Roles, Pod], Knock] | None = None
+    worker_probe: Callable[[MPIJob, Roles, Pod], Probe] | None = None
     """The probe that checks whether a ready worker can start ranks; without one, readiness is enough."""
     created_note: Callable[[MPIJob, Roles], str] = lambda *_: ""
     """Text that follows the message of the Created condition."""
@@ -45,7 +45,7 @@ class LauncherFlavorSpec(Quiet):
     """The labels of the launcher's Job."""
     idle_support_objects: Callable[[MPIJob], Iterable[Child]] = lambda _: ()
     """The support objects that are kept up to date after the job has finished."""
-    legacy_workers: Callable[[MPIJob, BatchJob], tuple[Doomed, ...]] = lambda *_: ()
+    legacy_workers: Callable[[MPIJob, BatchJob], tuple[Deletion, ...]] = lambda *_: ()
     """The workers that an older operator created, if that operator created the launcher."""
     model = MPIJob
     framework = "mpi"

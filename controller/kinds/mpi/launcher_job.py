@@ -13,7 +13,7 @@ from api.children import Pod
 from api.job import owner_reference
 from api.meta import Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Snapshot, Upkeep
+from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
 
@@ -44,7 +44,7 @@ def body(
 def patch(launcher: BatchJob, spec: Mapping[str, Any]) -> Child:
     """Return the patch that sets these fields in the spec of this Job, and of no other with its name."""
     body = {"metadata": {"uid": launcher.uid}, "spec": spec}
-    return Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE)
+    return Child(BATCH_JOBS, launcher.name, lambda: body, WriteMode.PATCH)
 
 
 def resume_patches(launcher: BatchJob, template: Mapping[str, Any]) -> list[Child]:
@@ -55,7 +55,9 @@ def resume_patches(launcher: BatchJob, template: Mapping[str, Any]) -> list[Chil
         return [resume]
     # Older servers reject new scheduling directives for a Job with a start time; newer ones clear it when a Job is suspended.
     body = {"metadata": {"uid": launcher.uid}, "status": {"startTime": None}}
-    clear_start = Child(BATCH_JOBS, launcher.name, lambda: body, Upkeep.CHANGE, first=1, subresource="status")
+    clear_start = Child(
+        BATCH_JOBS, launcher.name, lambda: body, WriteMode.PATCH, first=1, subresource="status"
+    )
     return [clear_start, resume]
 
 

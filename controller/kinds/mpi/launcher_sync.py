@@ -14,7 +14,7 @@ from api.children import Pod
 from api.job import CleanPodPolicy, ConditionType, JobStatus, ReplicaStatus
 from api.meta import PODS
 from api.mpijob import MPIJob
-from controller.domain import Child, Count, Doomed, Knock, Plan, Severity, Snapshot, name_check
+from controller.domain import Child, Count, Deletion, Plan, Probe, Severity, Snapshot, name_check
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts, launcher_job
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
@@ -53,7 +53,7 @@ class LauncherSync:
         return next((batch_job for batch_job in self.snapshot.batch_jobs if batch_job.name == name), None)
 
     @property
-    def legacy_workers(self) -> tuple[Doomed, ...]:
+    def legacy_workers(self) -> tuple[Deletion, ...]:
         return self.kind.legacy_workers(self.job, self.launcher) if self.launcher else ()
 
     @property
@@ -150,7 +150,7 @@ class LauncherSync:
                 *start,
             ),
             delete=_deletions([*lost, *surplus]),
-            knocks=tuple(probes),
+            probes=tuple(probes),
             requeue_after_seconds=requeue_after,
             again=is_missing_workers,
         )
@@ -180,7 +180,7 @@ class LauncherSync:
         if launcher is None:
             create.append(self._new_launcher(suspended=True))
         elif self.legacy_workers:
-            gone = (Doomed(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
+            gone = (Deletion(BATCH_JOBS, launcher.name, launcher.uid), *self.legacy_workers)
             return self.builder.plan(delete=() if launcher.deleting else gone)
         elif not launcher.suspended and not launcher.is_finished:
             # Suspend the launcher first: it must not wait for a blocked support object.
@@ -210,7 +210,7 @@ class LauncherSync:
         kept = self.kind.idle_support_objects(self.job)
         other_deletions = self.legacy_workers if policy == CleanPodPolicy.ALL else ()
         if launcher and self.builder.is_invalid and not launcher.deleting:
-            other_deletions = (*other_deletions, Doomed(BATCH_JOBS, launcher.name, launcher.uid))
+            other_deletions = (*other_deletions, Deletion(BATCH_JOBS, launcher.name, launcher.uid))
         return self.builder.plan(
             create=(*change, *kept), delete=_deletions(leaving) + group + other_deletions
         )
@@ -243,7 +243,7 @@ class LauncherSync:
         is_idle = launcher is None or launcher.suspended
         return is_idle and self.kind.should_wait_for_workers(self.job, self.options)
 
-    def _pending_probes(self, workers: Sequence[Pod]) -> list[Knock]:
+    def _pending_probes(self, workers: Sequence[Pod]) -> list[Probe]:
         """Return probes of the workers that are ready, have an address, and have not answered yet."""
         if self.kind.worker_probe is None or not self.options.mpi_ssh_check:
             return []
@@ -324,8 +324,8 @@ class LauncherSync:
         return None
 
 
-def _deletions(pods: Iterable[Pod]) -> tuple[Doomed, ...]:
-    return tuple(Doomed(PODS, pod.name, pod.uid) for pod in pods if not pod.deleting)
+def _deletions(pods: Iterable[Pod]) -> tuple[Deletion, ...]:
+    return tuple(Deletion(PODS, pod.name, pod.uid) for pod in pods if not pod.deleting)
 
 
 def _evicted(workers: Iterable[Pod]) -> list[Pod]:

@@ -14,7 +14,7 @@ from typing import Any
 from api.job import owner_reference
 from api.meta import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Event, Role, Severity, Upkeep
+from controller.domain import Child, Event, Role, Severity, WriteMode
 from controller.kinds.mpi.names import launcher_name
 
 _RBAC_ERROR = re.compile(r'"(serviceaccounts|roles|rolebindings)"|attempting to grant RBAC')
@@ -62,22 +62,22 @@ def account(owner: Resource, job: MPIJob, launcher: Role) -> Child:
     if name == own.name:
         return own
     body = partial(_body, SERVICE_ACCOUNTS, owner, job, name, {})
-    return replace(own, name=name, body=body, upkeep=Upkeep.ANY, version=name)
+    return replace(own, name=name, body=body, write_mode=WriteMode.CREATE_IF_ABSENT, version=name)
 
 
 def own_account(owner: Resource, job: MPIJob) -> Child:
     """Return the ServiceAccount of a launcher whose template names none."""
     name = launcher_name(job)
     body = partial(_body, SERVICE_ACCOUNTS, owner, job, name, {})
-    return Child(SERVICE_ACCOUNTS, name, body, Upkeep.EQUAL, first=1, lasting=True, version=name)
+    return Child(SERVICE_ACCOUNTS, name, body, WriteMode.APPLY, first=1, lasting=True, version=name)
 
 
-def role(owner: Resource, job: MPIJob, pods: Sequence[str], upkeep: Upkeep = Upkeep.EQUAL) -> Child:
+def role(owner: Resource, job: MPIJob, pods: Sequence[str], write_mode: WriteMode = WriteMode.APPLY) -> Child:
     """Return the Role that allows ranks in these pods. It can be updated without being created, to revoke rights."""
     name = launcher_name(job)
     body = partial(_body, ROLES, owner, job, name, {"rules": rules(pods)})
     version = str(hash(tuple(pods)))
-    return Child(ROLES, name, body, upkeep, first=1, lasting=True, version=version, grants=bool(pods))
+    return Child(ROLES, name, body, write_mode, first=1, lasting=True, version=version, grants=bool(pods))
 
 
 def binding(owner: Resource, job: MPIJob, account: str) -> Child:
@@ -86,7 +86,7 @@ def binding(owner: Resource, job: MPIJob, account: str) -> Child:
     role_ref = {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": launcher_name(job)}
     name = launcher_name(job)
     body = partial(_body, ROLE_BINDINGS, owner, job, name, {"subjects": [subject], "roleRef": role_ref})
-    return Child(ROLE_BINDINGS, name, body, Upkeep.EQUAL, first=2, lasting=True, version=account)
+    return Child(ROLE_BINDINGS, name, body, WriteMode.APPLY, first=2, lasting=True, version=account)
 
 
 def _body(

@@ -12,13 +12,13 @@ from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, ReplicaStatus
 from controller.domain import Count, Event, Severity
-from controller.kind.draft import Draft, Named
+from controller.kind.status_builder import Named, StatusBuilder
 
 MAX_MESSAGE_BYTES = 1024
 """The longest event message that the API server accepts."""
 
 
-class MPIStatusBuilder(Draft):
+class MPIStatusBuilder(StatusBuilder):
     """Builds the status of one job whose launcher is a batch Job."""
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:

@@ -21,16 +21,16 @@ from controller.domain import (
     Child,
     Counts,
     Event,
+    EventMessages,
     Problem,
     Role,
     Severity,
     Snapshot,
-    Upkeep,
     Verdict,
-    Voice,
+    WriteMode,
     name_check,
 )
-from controller.kind import JobKind, Options, Place, Quiet, Roles
+from controller.kind import JobKind, KindDefaults, Options, Place, Roles
 from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
 from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
@@ -51,7 +51,7 @@ def _name_conflict(kind: str, name: str) -> Event:
     return Event(Severity.WARNING, "ErrResourceExists", text)
 
 
-class V1Kind(Quiet):
+class V1Kind(KindDefaults):
     """The kind of v1 MPIJobs."""
 
     resource = OWNER
@@ -62,7 +62,7 @@ class V1Kind(Quiet):
     scalable = False
     ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
     children = (PODS, CONFIG_MAPS)
-    voice = Voice(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event)
+    event_messages = EventMessages(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True
     """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
@@ -157,7 +157,7 @@ class V1Kind(Quiet):
 
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         """Revoke the Role's rules: foreign pods may get the workers' names after these are deleted."""
-        return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
+        return (rbac.role(OWNER, job, [], WriteMode.UPDATE_IF_PRESENT),)
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
         """Count terminating pods as active. Workers do not count after the launcher has finished."""
@@ -171,7 +171,7 @@ class V1Kind(Quiet):
         over = launcher.succeeded or launcher.failed
         return {name: count if name == LAUNCHER or not over else Counts() for name, count in adjusted.items()}
 
-    def judge(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+    def completion_rule(self, job: MPIJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
         """Return the verdict: the launcher decides, and a failed pod fails the job unless its policy is ExitCode.
 
         Differs: the original iterates the roles in random order, so that a failed worker may override a launcher that succeeded. See

@@ -17,7 +17,7 @@ from api.batch import BatchJob
 from api.job import CleanPodPolicy, RestartPolicy, RunPolicy
 from api.meta import STATEFUL_SETS
 from api.mpijob import Flavor, MPIJob
-from controller.domain import Child, Doomed, Event, Role, Severity, Snapshot, Upkeep, Voice
+from controller.domain import Child, Deletion, Event, EventMessages, Role, Severity, Snapshot, WriteMode
 from controller.kind import Options, Roles
 from controller.kinds.mpi import execpods, hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
@@ -156,21 +156,21 @@ def support_objects(
     version = hash((order, slots(job), distribution(job), job.spec.main_container))
     yield kubexec.config_map(OWNER, job, partial(data, job, order), str(version))
     if job.spec.policy.suspend:
-        yield rbac.role(OWNER, job, own if snapshot.batch_jobs else [], Upkeep.KEPT)
+        yield rbac.role(OWNER, job, own if snapshot.batch_jobs else [], WriteMode.UPDATE_IF_PRESENT)
         return
     yield rbac.role(OWNER, job, own if snapshot.batch_jobs or len(own) == desired else [])
     yield rbac.binding(OWNER, job, launcher_name(job))
 
 
-def legacy_workers(job: MPIJob, launcher: BatchJob) -> tuple[Doomed, ...]:
+def legacy_workers(job: MPIJob, launcher: BatchJob) -> tuple[Deletion, ...]:
     """Return the original's StatefulSet if the original created the launcher, which then has no role label."""
     is_ours = launcher.role == LAUNCHER.lower()
-    return () if is_ours else (Doomed(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
+    return () if is_ours else (Deletion(STATEFUL_SETS, f"{job.metadata.name}-worker"),)
 
 
 def idle_support_objects(job: MPIJob) -> Iterable[Child]:
     """Revoke the Role's rules: foreign pods may get the workers' names."""
-    return (rbac.role(OWNER, job, [], Upkeep.KEPT),)
+    return (rbac.role(OWNER, job, [], WriteMode.UPDATE_IF_PRESENT),)
 
 
 def _name_conflict(_kind: str, name: str) -> Event:
@@ -182,7 +182,7 @@ V1ALPHA2: Final = LauncherFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    voice=Voice(done=lambda *_: None, taken=_name_conflict, lacks=rbac.missing_rights_event),
+    event_messages=EventMessages(done=lambda *_: None, taken=_name_conflict, lacks=rbac.missing_rights_event),
     roles=roles,
     problems=v1spec.problems,
     support_objects=support_objects,

@@ -14,7 +14,7 @@ from api.children import Pod
 from api.job import RestartPolicy, RunPolicy, SchedulingPolicy, owner_reference
 from api.meta import CONFIG_MAPS, SECRETS, SERVICES, Resource
 from api.mpijob import MPIJob
-from controller.domain import Child, Event, Knock, Problem, Role, Snapshot, Upkeep, Voice
+from controller.domain import Child, Event, EventMessages, Probe, Problem, Role, Snapshot, WriteMode
 from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts
 from controller.kinds.mpi.checks import problems
@@ -98,13 +98,13 @@ def should_wait_for_workers(job: MPIJob, options: Options) -> bool:
     )
 
 
-def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Knock:
+def ssh_probe(_: MPIJob, roles: Roles, pod: Pod) -> Probe:
     """Return the probe for an ssh banner, at a port that the template names ssh and at the ports that images use."""
     ports = (
         roles[WORKER].template["spec"]["containers"][main_container_index(roles[WORKER])].get("ports") or ()
     )
     named = [port["containerPort"] for port in ports if port.get("name") in {"ssh", "sshd"}]
-    return Knock(pod.uid, pod.address, tuple(dict.fromkeys([*named, *SSH_PORTS])), b"SSH-")
+    return Probe(pod.uid, pod.address, tuple(dict.fromkeys([*named, *SSH_PORTS])), b"SSH-")
 
 
 def created_note(job: MPIJob, roles: Roles) -> str:
@@ -124,7 +124,7 @@ def support_objects(
     name = job.metadata.name
     attempt_version = f"{job.metadata.generation}/{failed_attempts(job, snapshot)}"
     yield Child(
-        SERVICES, name, partial(service, job), Upkeep.EQUAL, first=1, lasting=True, version=attempt_version
+        SERVICES, name, partial(service, job), WriteMode.APPLY, first=1, lasting=True, version=attempt_version
     )
     data = config(job, roles, snapshot, now, options)
     digest = hashlib.sha256("\0".join(data.values()).encode()).hexdigest()
@@ -132,12 +132,12 @@ def support_objects(
         partial(_object, CONFIG_MAPS, job, config_name(job), {"data": data}),
         f"{attempt_version}/{digest}",
     )
-    yield Child(CONFIG_MAPS, config_name(job), body, Upkeep.EQUAL, first=1, lasting=True, version=version)
+    yield Child(CONFIG_MAPS, config_name(job), body, WriteMode.APPLY, first=1, lasting=True, version=version)
     yield Child(
         SECRETS,
         secret_name(job),
         partial(secret, job),
-        Upkeep.EQUAL,
+        WriteMode.APPLY,
         first=1,
         lasting=True,
         version=attempt_version,
@@ -237,7 +237,7 @@ V2BETA1: Final = LauncherFlavor(
     resource=OWNER,
     controller_name=CONTROLLER,
     managed_by=labels.MANAGED_BY_MPI_OPERATOR,
-    voice=Voice(
+    event_messages=EventMessages(
         done=lambda *_: None, failed=_write_failure, taken=_name_conflict, source="mpi-job-controller"
     ),
     roles=roles,

@@ -13,7 +13,7 @@ from api.names import child_name
 from api.v1.pytorchjob import RESOURCE, PyTorchJob
 from controller.domain import Child, Counts, Role, Snapshot, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import led_by
+from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 from controller.kind.waiting import until_resolved
 from controller.kinds.pytorch import elastic
@@ -37,7 +37,7 @@ def env(job: PyTorchJob, roles: Roles, role: Role, index: int, _: Options) -> li
     return [*variables, *elastic.env(job, roles, policy, role_port(PYTORCH, roles[WORKER]))]
 
 
-def judge(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+def completion_rule(job: PyTorchJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
     """The master decides; without one all workers do, or the first to succeed in an elastic job."""
     is_elastic = job.spec.elastic_policy is not None
     return led_by(MASTER, RESOURCE.kind, job, roles, counts, first_success_ends=is_elastic)
@@ -106,7 +106,7 @@ PYTORCH: Final = ReplicaKind[PyTorchJob](
     replicas=lambda job: job.spec.pytorch_replica_specs,
     env=env,
     is_leader=is_leader,
-    judge=judge,
+    completion_rule=completion_rule,
     check=elastic.check,
     init_containers=init_containers,
     extras=extras,

@@ -11,7 +11,7 @@ from api.job import RestartPolicy
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
 from controller.domain import Counts, Role, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import losses
+from controller.kind.completion_rules import losses
 from controller.kind.pods import role_port
 from controller.kinds.tensorflow import config
 from controller.kinds.tensorflow.config import PS, WORKER
@@ -33,7 +33,7 @@ def env(job: TFJob, roles: Roles, role: Role, index: int, options: Options) -> l
     return [("TF_CONFIG", told(job, roles, role, index, options.cluster_domain, port))]
 
 
-def judge(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+def completion_rule(job: TFJob, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
     """The chief decides if there is one, else the workers do: worker 0 alone, or all of them, as the success policy says.
 
     A failure of any role counts, but for workers that may come and go.
@@ -93,5 +93,5 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     env=env,
     env_everywhere=False,
     is_leader=is_leader,
-    judge=judge,
+    completion_rule=completion_rule,
 )

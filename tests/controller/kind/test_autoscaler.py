@@ -2,7 +2,7 @@
 
 from api.meta import HORIZONTAL_POD_AUTOSCALERS
 from api.v1.pytorchjob import RESOURCE
-from controller.domain import Upkeep
+from controller.domain import WriteMode
 from controller.kind.autoscaler import autoscaler
 from rallypoint.testing.builders import UID, pytorch_job
 
@@ -40,4 +40,8 @@ def test_it_scales_the_job_that_owns_it() -> None:
 def test_it_is_kept_equal() -> None:
     child = autoscaler(RESOURCE, pytorch_job("elastic"), 1, 3, METRICS)
 
-    assert (child.resource, child.name, child.upkeep) == (HORIZONTAL_POD_AUTOSCALERS, "elastic", Upkeep.EQUAL)
+    assert (child.resource, child.name, child.write_mode) == (
+        HORIZONTAL_POD_AUTOSCALERS,
+        "elastic",
+        WriteMode.APPLY,
+    )

@@ -13,7 +13,7 @@ from api.meta import Resource
 from api.names import child_name
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.judges import led_by
+from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 
 RESOURCE = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
@@ -58,5 +58,5 @@ RELAY: Final = ReplicaKind[RelayJob](
     replicas=lambda job: job.spec.relay_replica_specs,
     env=env,
     is_leader=is_leader,
-    judge=partial(led_by, HEAD, RESOURCE.kind),
+    completion_rule=partial(led_by, HEAD, RESOURCE.kind),
 )

@@ -148,7 +148,7 @@ def test_every_combination_of_counts_has_a_verdict(kind: Kind, data: st.DataObje
     number = st.integers(0, 4)
     counts = {name: data.draw(st.builds(Counts, number, number, number, number)) for name in roles}
 
-    verdict = kind.judge(job, roles, counts)
+    verdict = kind.completion_rule(job, roles, counts)
 
     assert not (verdict.succeeded and verdict.failed)
 

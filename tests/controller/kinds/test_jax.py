@@ -135,7 +135,7 @@ def test_pods_are_not_restarted_unless_the_job_says_so() -> None:
 def test_all_workers_decide(policy: str, counts: Counts, verdict: Verdict) -> None:
     job = job_of(JAX, Worker={"replicas": 2, "restartPolicy": policy})
 
-    assert JAX.judge(job, JAX.roles(job), {"Worker": counts}) == verdict
+    assert JAX.completion_rule(job, JAX.roles(job), {"Worker": counts}) == verdict
 
 
 def test_there_is_no_master() -> None:

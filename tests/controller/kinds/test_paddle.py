@@ -199,7 +199,7 @@ def test_who_decides(counts: dict[str, Counts], verdict: Verdict) -> None:
     roles: dict[str, Any] = {name: {"replicas": 2 if name == "Master" else 1} for name in counts}
     job = job_of(PADDLE, **roles)
 
-    assert PADDLE.judge(job, PADDLE.roles(job), counts) == verdict
+    assert PADDLE.completion_rule(job, PADDLE.roles(job), counts) == verdict
 
 
 def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:

@@ -280,7 +280,7 @@ def test_who_ends_a_job(fields: dict[str, Any], succeeded: bool) -> None:
     roles = PYTORCH.roles(job)
     counts = {name: Counts(succeeded=1) if name == "Worker" else Counts(active=1) for name in roles}
 
-    assert bool(PYTORCH.judge(job, roles, counts).succeeded) is succeeded
+    assert bool(PYTORCH.completion_rule(job, roles, counts).succeeded) is succeeded
 
 
 def test_a_ttl_deletion_is_told_with_the_reason_of_pods() -> None:

@@ -224,7 +224,7 @@ DONE = Verdict(succeeded="TFJob ml/train successfully completed.")
 
 def judged(job: TFJob, **counts: Counts) -> Verdict:
     roles = TENSORFLOW.roles(job)
-    return TENSORFLOW.judge(job, roles, {name: counts.get(name, Counts()) for name in roles})
+    return TENSORFLOW.completion_rule(job, roles, {name: counts.get(name, Counts()) for name in roles})
 
 
 ALL_WORKERS = {"successPolicy": "AllWorkers"}

@@ -162,7 +162,7 @@ def test_there_is_one_master(roles: dict[str, Any], expected: list[str]) -> None
 def test_the_master_decides(master: Counts, worker: Counts, verdict: Verdict) -> None:
     job = job_of(XGBOOST, Master={}, Worker={"replicas": 2})
 
-    assert XGBOOST.judge(job, XGBOOST.roles(job), {"Master": master, "Worker": worker}) == verdict
+    assert XGBOOST.completion_rule(job, XGBOOST.roles(job), {"Master": master, "Worker": worker}) == verdict
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode"])

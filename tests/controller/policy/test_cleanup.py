@@ -28,8 +28,8 @@ BOTH_OF_WORKERS_0_AND_1 = [
 
 
 def cleaned(policy: str | None) -> list[str]:
-    doomed = after_finish(RunPolicy(clean_pod_policy=policy), SEEN)
-    return [f"{one.resource.kind} {one.name}" for one in doomed]
+    deletions = after_finish(RunPolicy(clean_pod_policy=policy), SEEN)
+    return [f"{one.resource.kind} {one.name}" for one in deletions]
 
 
 @pytest.mark.parametrize("policy", [None, "None"], ids=["unset", "by name"])

@@ -8,7 +8,7 @@ import pytest
 from api.labels import GROUP_NAME, POD_GROUP, TASK_SPEC
 from api.meta import COSCHEDULING_POD_GROUPS, PODS, VOLCANO_POD_GROUPS
 from api.v1.pytorchjob import PyTorchJob
-from controller.domain import Child, Snapshot, Upkeep
+from controller.domain import Child, Snapshot, WriteMode
 from controller.kinds.pytorch import PYTORCH
 from controller.policy import gang
 from rallypoint.testing.builders import UID, pod_group, pytorch_job, template
@@ -43,7 +43,7 @@ def change(job: PyTorchJob, snapshot: Snapshot, scheduler: str = gang.VOLCANO) -
     child = written(job, snapshot, scheduler)
     if child is None:
         return {}
-    assert (child.upkeep, child.first) == (Upkeep.CHANGE, True)
+    assert (child.write_mode, child.first) == (WriteMode.PATCH, True)
     assert child.body()["metadata"] == {"uid": "group-uid"}
     patch: dict[str, Any] = child.body()["spec"]
     return patch
@@ -67,8 +67,8 @@ def test_a_new_group() -> None:
     child = written(job)
 
     assert child is not None
-    assert (child.resource, child.name, child.upkeep, child.first) == (
-        VOLCANO_POD_GROUPS, "train", Upkeep.ONCE, True,
+    assert (child.resource, child.name, child.write_mode, child.first) == (
+        VOLCANO_POD_GROUPS, "train", WriteMode.CREATE, True,
     )  # fmt: skip
     body = child.body()
     assert (body["apiVersion"], body["kind"]) == ("scheduling.volcano.sh/v1beta1", "PodGroup")

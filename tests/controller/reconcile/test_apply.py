@@ -14,7 +14,7 @@ import pytest
 from api.children import Pod, pod_from_json, service_from_json
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
-from controller.domain import Child, Doomed, Upkeep
+from controller.domain import Child, Deletion, WriteMode
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import (
@@ -98,7 +98,9 @@ class Applying:
         }
 
     def scaling(self, most: int = 3) -> Child:
-        return Child(HORIZONTAL_POD_AUTOSCALERS, self.job.name, lambda: self.autoscaler(most), Upkeep.EQUAL)
+        return Child(
+            HORIZONTAL_POD_AUTOSCALERS, self.job.name, lambda: self.autoscaler(most), WriteMode.APPLY
+        )
 
     def parent(self, generation: int = GENERATION) -> Parent:
         return Parent(self.job, self.memory, generation)
@@ -108,8 +110,8 @@ class Applying:
         wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
         return await self.applier.apply(self.parent(generation), wanted, ())
 
-    async def delete(self, *doomed: Doomed, generation: int = GENERATION) -> float | None:
-        return await self.applier.apply(self.parent(generation), (), doomed)
+    async def delete(self, *deletion: Deletion, generation: int = GENERATION) -> float | None:
+        return await self.applier.apply(self.parent(generation), (), deletion)
 
     async def known(self, name: str) -> Pod:
         """A pod on the server and in the store."""
@@ -335,7 +337,7 @@ async def test_a_change_of_a_child_is_remembered() -> None:
     async with applying() as it:
         row = await it.known("a")
         patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
-        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True)) is None
+        assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True)) is None
 
         after = it.pods.get(NAMESPACE, "a")
         assert after is not None
@@ -354,8 +356,8 @@ async def test_a_change_that_only_the_answer_to_a_patch_tells_of(phase: str, due
             await it.on.become(phase, "a")
         patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
 
-        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE)) == due
-        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE)) is None
+        assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH)) == due
+        assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH)) is None
 
 
 async def test_a_change_of_another_object_of_that_name_is_refused() -> None:
@@ -363,7 +365,7 @@ async def test_a_change_of_another_object_of_that_name_is_refused() -> None:
         await it.known("a")
         patch = {"metadata": {"uid": "uid-of-the-earlier", "annotations": {"a": "b"}}}
         with pytest.raises(errors.ApiError):
-            await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True))
+            await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True))
 
         assert [reason for reason, _ in await it.told()] == ["FailedUpdatePod"]
         assert "annotations" not in (await it.on.get(PODS, "a"))["metadata"]
@@ -373,7 +375,7 @@ async def test_a_child_that_is_gone_is_not_changed() -> None:
     async with applying() as it:
         patch = {"metadata": {"uid": "u"}}
 
-        assert await it.create(Child(PODS, "a", lambda: patch, Upkeep.CHANGE, first=True)) is None
+        assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True)) is None
         assert await it.told() == []
 
 
@@ -472,7 +474,7 @@ async def test_after_a_failure_nothing_is_tried_for_a_while() -> None:
 async def test_only_the_very_object_is_deleted() -> None:
     async with applying() as it:
         row = await it.known("a")
-        await it.delete(Doomed(PODS, "a", row.uid))
+        await it.delete(Deletion(PODS, "a", row.uid))
 
         assert await it.on.names(PODS) == []
         (call,) = [one for one in it.faults.calls if one.verb == "delete"]
@@ -483,7 +485,7 @@ async def test_only_the_very_object_is_deleted() -> None:
 async def test_what_is_deleted_is_known_to_go_before_the_watch_says_so() -> None:
     async with applying() as it:
         row = await it.known("a")
-        await it.delete(Doomed(PODS, "a", row.uid))
+        await it.delete(Deletion(PODS, "a", row.uid))
 
         assert it.pods.get(NAMESPACE, "a") == msgspec.structs.replace(row, deleting=True)
 
@@ -491,7 +493,7 @@ async def test_what_is_deleted_is_known_to_go_before_the_watch_says_so() -> None
 async def test_another_object_of_that_name_is_left_alone() -> None:
     async with applying() as it:
         after = await it.known("a")
-        await it.delete(Doomed(PODS, "a", "uid-of-the-earlier"))
+        await it.delete(Deletion(PODS, "a", "uid-of-the-earlier"))
 
         assert await it.on.names(PODS) == ["a"]
         assert it.pods.get(NAMESPACE, "a") == after
@@ -500,7 +502,7 @@ async def test_another_object_of_that_name_is_left_alone() -> None:
 
 async def test_what_is_gone_is_deleted() -> None:
     async with applying() as it:
-        assert await it.delete(Doomed(PODS, "a", "some-uid")) is None
+        assert await it.delete(Deletion(PODS, "a", "some-uid")) is None
         assert await it.told() == []
 
 
@@ -508,16 +510,16 @@ async def test_a_delete_whose_answer_is_lost_is_done_by_the_next_pass() -> None:
     async with applying(Rule(Reset(committed=True), verb="delete", times=2)) as it:
         row = await it.known("a")
         with pytest.raises(aiohttp.ClientError):
-            await it.delete(Doomed(PODS, "a", row.uid))
+            await it.delete(Deletion(PODS, "a", row.uid))
 
-        assert await it.delete(Doomed(PODS, "a", row.uid))
+        assert await it.delete(Deletion(PODS, "a", row.uid))
 
 
 async def test_a_delete_that_is_refused_is_told() -> None:
     async with applying(Rule(Refuse(403, "Forbidden", "not you"), verb="delete")) as it:
         row = await it.known("a")
         with pytest.raises(errors.Forbidden):
-            await it.delete(Doomed(PODS, "a", row.uid))
+            await it.delete(Deletion(PODS, "a", row.uid))
 
         assert await it.told() == [("FailedDeletePod", "Error deleting: not you")]
 
@@ -525,7 +527,7 @@ async def test_a_delete_that_is_refused_is_told() -> None:
 async def test_deletes_come_before_creates() -> None:
     async with applying() as it:
         row = await it.known("a")
-        await it.applier.apply(it.parent(), [it.wanted("b")], [Doomed(PODS, "a", row.uid)])
+        await it.applier.apply(it.parent(), [it.wanted("b")], [Deletion(PODS, "a", row.uid)])
 
         writes = [one.verb for one in it.faults.calls if one.plural == "pods"]
         assert writes == ["create", "delete", "create"]
@@ -595,9 +597,9 @@ async def test_an_autoscaler_that_the_server_refuses_ends_it_before_the_first_po
 async def test_an_autoscaler_that_is_not_wanted_any_more(own: bool) -> None:
     async with applying() as it:
         await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))
-        doomed = Doomed(HORIZONTAL_POD_AUTOSCALERS, "train")
+        deletion = Deletion(HORIZONTAL_POD_AUTOSCALERS, "train")
         for _ in range(3):
-            await it.delete(doomed)
+            await it.delete(deletion)
 
         assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ([] if own else ["train"])
         assert it.faults.count("get", "horizontalpodautoscalers") == 1
@@ -607,7 +609,7 @@ async def test_an_autoscaler_that_is_not_wanted_any_more(own: bool) -> None:
 async def test_an_autoscaler_comes_back_when_the_job_does() -> None:
     async with applying() as it:
         await it.create(it.scaling(), generation=1)
-        await it.delete(Doomed(HORIZONTAL_POD_AUTOSCALERS, "train"), generation=2)
+        await it.delete(Deletion(HORIZONTAL_POD_AUTOSCALERS, "train"), generation=2)
         assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == []
 
         await it.create(it.scaling(), generation=3)

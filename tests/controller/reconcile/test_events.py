@@ -4,7 +4,7 @@ import pytest
 from typing_extensions import override
 
 from api.meta import PODS, SERVICES, VOLCANO_POD_GROUPS
-from controller.domain import PLAIN, Event, Severity, Voice
+from controller.domain import DEFAULT_MESSAGES, Event, EventMessages, Severity
 from controller.kube.client import Client
 from controller.reconcile import memory
 from controller.reconcile.events import MOST_CHILD_EVENTS, EventRecorder
@@ -49,8 +49,8 @@ def listener() -> Listener:
     return Listener()
 
 
-def parent(job: Subject = JOB, voice: Voice = PLAIN) -> Parent:
-    return Parent(job, JobMemory(job.uid), 1, voice)
+def parent(job: Subject = JOB, event_messages: EventMessages = DEFAULT_MESSAGES) -> Parent:
+    return Parent(job, JobMemory(job.uid), 1, event_messages)
 
 
 @pytest.fixture
@@ -222,13 +222,13 @@ def test_in_compact_form_all_reports_of_a_reason_are_combined(listener: Listener
 
 def test_a_kind_has_words_of_its_own(listener: Listener) -> None:
     """What it keeps silent about takes nothing of what may be told."""
-    voice = Voice(
+    event_messages = EventMessages(
         done=lambda verb, kind, name: (
             Event(Severity.NORMAL, "SuccessfulOwn", name) if kind == "Pod" else None
         ),
         failed=lambda verb, kind, words: Event(Severity.WARNING, "Own", words) if kind == "Pod" else None,
     )
-    events, job = EventRecorder(listener), parent(voice=voice)
+    events, job = EventRecorder(listener), parent(event_messages=event_messages)
     for number in range(MOST_CHILD_EVENTS):
         events.record_created(job, SERVICES, f"s-{number}")
     events.record_created(job, PODS, "a")

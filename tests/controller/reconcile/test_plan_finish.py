@@ -91,7 +91,7 @@ def test_a_suspended_finished_job_does_not_expire() -> None:
 
 def test_what_is_deleted_is_named_by_its_uid() -> None:
     life = running(workers=3)
-    doomed = life.pods["train-worker-2"].uid, life.services["train-worker-2"].uid
+    deletion = life.pods["train-worker-2"].uid, life.services["train-worker-2"].uid
     workers(2)(life)
 
-    assert [one.uid for one in life.decide().delete] == list(doomed)
+    assert [one.uid for one in life.decide().delete] == list(deletion)

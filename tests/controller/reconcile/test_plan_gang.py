@@ -8,7 +8,7 @@ import pytest
 
 from api.labels import GROUP_NAME, POD_GROUP
 from api.meta import VOLCANO_POD_GROUPS
-from controller.domain import Doomed
+from controller.domain import Deletion
 from controller.kind import Options
 from rallypoint.testing.builders import NOON, pytorch_job, template
 from rallypoint.testing.life import Life
@@ -146,8 +146,8 @@ def test_the_group_goes_with_the_end_of_the_job(scheduler: str, clean: str) -> N
     done = life.settle()
 
     assert life.group is None
-    doomed = [one for plan in done for one in plan.delete if one.resource.kind == "PodGroup"]
-    assert [(one.name, one.uid) for one in doomed] == [("train", group.uid)]
+    deletion = [one for plan in done for one in plan.delete if one.resource.kind == "PodGroup"]
+    assert [(one.name, one.uid) for one in deletion] == [("train", group.uid)]
     assert [one.message for one in life.events if one.reason == "JobTerminated"] == [TERMINATED]
 
 
@@ -187,7 +187,7 @@ def test_a_deletion_that_is_tried_again_is_told_once() -> None:
     life.step()
     first, second = life.decide(), life.decide()
 
-    assert Doomed(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete
+    assert Deletion(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete
     keys = {one.once for plan in (first, second) for one in plan.events if one.reason == "JobTerminated"}
     assert len(keys) == 1
     assert "" not in keys

@@ -13,7 +13,7 @@ from api.children import PodGroup
 from api.job import ConditionType, JobCondition, ReplicaStatus
 from api.meta import PODS
 from api.names import child_name
-from controller.domain import Child, Plan, Upkeep
+from controller.domain import Child, Plan, WriteMode
 from controller.kind import Options
 from controller.policy.gang import VOLCANO, groups_of
 from rallypoint.testing.builders import pytorch_job
@@ -192,13 +192,13 @@ class AnyLife(RuleBasedStateMachine):
         """What a pass that met the PodGroup like this has done about it, and about the pods that belong to it."""
         pods = [child.body() for child in plan.create if child.resource == PODS]
         groups = [child for child in plan.create if child.resource.kind == "PodGroup"]
-        doomed = [one for one in plan.delete if one.resource.kind == "PodGroup"]
+        deletion = [one for one in plan.delete if one.resource.kind == "PodGroup"]
         if not self.scheduler:
-            assert not groups + doomed
+            assert not groups + deletion
             return
         assert [child.first for child in groups] in ([], [True])
         assert all(groups_of(self.scheduler) == child.resource for child in groups)
-        assert [one.uid for one in doomed] in ([], [before and before.uid])
+        assert [one.uid for one in deletion] in ([], [before and before.uid])
         if self.scheduler == VOLCANO and (not before or before.deleting or before.phase in {"", "Pending"}):
             assert not pods
         for body in pods:
@@ -210,7 +210,7 @@ class AnyLife(RuleBasedStateMachine):
 
     def check_change(self, before: PodGroup | None, child: Child) -> None:
         """A group is made where there is none, and changed only where it says something else, once."""
-        assert (before is None) == (child.upkeep is Upkeep.ONCE)
+        assert (before is None) == (child.write_mode is WriteMode.CREATE)
         if before is not None:
             said, patch = msgspec.json.decode(before.spec), child.body()
             assert not before.deleting

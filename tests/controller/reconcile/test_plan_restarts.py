@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.meta import PODS, SERVICES
-from controller.domain import Count, Doomed, Event, Severity
+from controller.domain import Count, Deletion, Event, Severity
 from rallypoint.testing.builders import NOON
 from rallypoint.testing.life import Life, running
 
@@ -43,7 +43,7 @@ def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
 
     assert told.delete == (), "the status knows of it before the pod goes"
     assert told.requeue_after_seconds == 0
-    assert replaced.delete == (Doomed(PODS, "train-worker-0", before.uid),)
+    assert replaced.delete == (Deletion(PODS, "train-worker-0", before.uid),)
     assert life.conditions == "Created T, Restarting T"
     assert life.counts[-1] is Count.RESTARTED
     assert life.settle() == []
@@ -191,7 +191,7 @@ def test_a_pod_that_fails_again_stays_until_its_pause_ends() -> None:
     life.wait(9)
     assert life.settle() == []
     life.wait(1)
-    assert life.decide().delete == (Doomed(PODS, "train-worker-0", pod.uid),)
+    assert life.decide().delete == (Deletion(PODS, "train-worker-0", pod.uid),)
 
 
 def test_a_pause_holds_back_no_other_replica() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
-from controller.domain import Doomed
+from controller.domain import Deletion
 from rallypoint.testing.builders import NOON, pytorch_job
 from rallypoint.testing.life import Life, life_of, run_policy, running
 
@@ -116,7 +116,7 @@ def test_a_suspended_job_has_no_autoscaler() -> None:
     life.respecify(pytorch_job(run_policy={"suspend": True}, elasticPolicy=elastic))
     life.step()
     plan = life.step()
-    assert Doomed(HORIZONTAL_POD_AUTOSCALERS, "train") in plan.delete
+    assert Deletion(HORIZONTAL_POD_AUTOSCALERS, "train") in plan.delete
     assert life.extras == {}
 
     life.respecify(pytorch_job(elasticPolicy=elastic))

@@ -8,7 +8,7 @@ import pytest
 
 from api.meta import CONFIG_MAPS, EVENTS
 from api.v1.pytorchjob import RESOURCE
-from controller.domain import Child, Doomed, Event, Severity, Upkeep, Voice
+from controller.domain import Child, Deletion, Event, EventMessages, Severity, WriteMode
 from controller.kube.client import Client
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.memory import JobMemory
@@ -21,8 +21,8 @@ from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]
-DOOMED = Doomed(CONFIG_MAPS, "lists")
-QUIET = Voice(taken=lambda kind, name: Event(Severity.WARNING, "Taken", f"{kind} {name}"))
+DELETION = Deletion(CONFIG_MAPS, "lists")
+QUIET = EventMessages(taken=lambda kind, name: Event(Severity.WARNING, "Taken", f"{kind} {name}"))
 
 
 class Keeping:
@@ -39,23 +39,28 @@ class Keeping:
         """Let the process lose what it remembers of the job."""
         self.memory = JobMemory(self.uid)
 
-    def parent(self, generation: int = 1, *, voice: Voice = QUIET) -> Parent:
+    def parent(self, generation: int = 1, *, event_messages: EventMessages = QUIET) -> Parent:
         subject = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", self.uid, "test")
-        return Parent(subject, self.memory, generation, voice)
+        return Parent(subject, self.memory, generation, event_messages)
 
     def lists(self, text: str = "a", **fields: Any) -> Child:
         body = {
             "metadata": {"name": "lists", "ownerReferences": [{**OURS, "uid": self.uid}]},
             "data": {"hosts": text},
         }
-        return Child(CONFIG_MAPS, "lists", lambda: body, **{"upkeep": Upkeep.EQUAL, **fields})
+        return Child(CONFIG_MAPS, "lists", lambda: body, **{"write_mode": WriteMode.APPLY, **fields})
 
     async def keep(
-        self, child: Child, generation: int = 1, *, is_new: bool = False, voice: Voice = QUIET
+        self,
+        child: Child,
+        generation: int = 1,
+        *,
+        is_new: bool = False,
+        event_messages: EventMessages = QUIET,
     ) -> list[str]:
         """The verbs that it took."""
         self.on.faults.calls.clear()
-        parent = self.parent(generation, voice=voice)
+        parent = self.parent(generation, event_messages=event_messages)
         self.memory.is_new = self.memory.is_new or is_new
         try:
             await self.uncached.keep(parent, child)
@@ -142,7 +147,7 @@ async def test_a_kind_without_words_for_it_tells_of_a_failure() -> None:
     async with keeping() as it:
         await it.somebody_elses()
         with pytest.raises(Occupied):
-            await it.keep(it.lists(), voice=Voice())
+            await it.keep(it.lists(), event_messages=EventMessages())
         await it.recorder.flushed()
 
         assert [one["reason"] for one in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
@@ -158,7 +163,7 @@ async def test_what_an_earlier_job_has_left_will_go() -> None:
 async def test_anybody_s_will_do_where_that_is_said() -> None:
     async with keeping() as it:
         await it.somebody_elses()
-        child = it.lists(upkeep=Upkeep.ANY)
+        child = it.lists(write_mode=WriteMode.CREATE_IF_ABSENT)
 
         assert await it.keep(child) == ["create"]
         assert await it.keep(child) == []
@@ -170,7 +175,7 @@ async def test_anybody_s_will_do_where_that_is_said() -> None:
 )
 async def test_what_is_kept_only_if_it_is_there(owned: bool, text: str) -> None:
     async with keeping() as it:
-        child = it.lists(upkeep=Upkeep.KEPT)
+        child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
         assert await it.keep(child, is_new=True) == []
         assert await it.keep(child) == []
         it.restart()
@@ -203,7 +208,7 @@ async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
         await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
         it.on.faults.calls.clear()
         for generation in (1, 1, 2):
-            await it.uncached.delete(it.parent(generation), DOOMED)
+            await it.uncached.delete(it.parent(generation), DELETION)
 
         assert (await it.on.names(CONFIG_MAPS) == []) is owned
         assert [one.verb for one in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
@@ -212,7 +217,7 @@ async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
 async def test_what_was_deleted_can_come_back() -> None:
     async with keeping() as it:
         await it.keep(it.lists(version="1"), is_new=True)
-        await it.uncached.delete(it.parent(2), DOOMED)
+        await it.uncached.delete(it.parent(2), DELETION)
         assert await it.keep(it.lists(version="1"), generation=3) == ["get", "create"]
         assert await it.on.names(CONFIG_MAPS) == ["lists"]
 
@@ -220,7 +225,7 @@ async def test_what_was_deleted_can_come_back() -> None:
 async def test_who_may_not_look_has_not_made_it() -> None:
     """A job that has finished is not tried for ever, for want of a right that another part of the installation grants."""
     async with keeping(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
-        child = it.lists(upkeep=Upkeep.KEPT)
+        child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
 
         assert await it.keep(child) == ["get"]
         assert await it.keep(child) == []

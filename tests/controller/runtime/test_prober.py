@@ -104,9 +104,9 @@ async def test_each_is_asked_once_and_remembered() -> None:
             over.set()
 
         for _ in range(3):
-            asker.ask(door(port), heard)
+            asker.probe(door(port), heard)
         await over.wait()
-        asker.ask(door(port), lambda: told.append("again"))
+        asker.probe(door(port), lambda: told.append("again"))
         await asyncio.sleep(0.05)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -121,7 +121,7 @@ async def test_no_more_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) 
     async with saying(b"SSH-2.0-x\r\n") as port:
         running = asyncio.create_task(asker.run())
         for name in ("a", "b", "c"):
-            asker.ask(door(port, name=name), lambda: over.put_nowait(None))
+            asker.probe(door(port, name=name), lambda: over.put_nowait(None))
             await over.get()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -358,22 +358,22 @@ def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
     life = life_of(launcherCreationPolicy="WaitForWorkersReady")
     for index in (0, 1):
         life.become("Running", f"worker-{index}", ready=True, address=f"10.0.0.{index}")
-    knocks = life.decide().knocks
-    assert [(one.address, one.ports, one.greeting) for one in knocks] == [
+    probes = life.decide().probes
+    assert [(one.address, one.ports, one.greeting) for one in probes] == [
         ("10.0.0.0", (22, 2222), b"SSH-"),
         ("10.0.0.1", (22, 2222), b"SSH-"),
     ]
     life.settle()
     assert life.batch_jobs == {}
-    life.answered.add(knocks[0].uid)
+    life.answered.add(probes[0].uid)
     life.wait(LATE_SECONDS)
     life.settle()
     assert waiting(life).message == "The launcher waits for pi-worker-1."
-    life.answered.add(knocks[1].uid)
+    life.answered.add(probes[1].uid)
     life.settle()
 
     assert list(life.batch_jobs) == ["pi-launcher"]
-    assert life.decide().knocks == ()
+    assert life.decide().probes == ()
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
 def test_nobody_is_asked_without_need(options: Options, spec: dict[str, Any]) -> None:
     life = life_of(options=options, **spec)
     life.become("Running", ready=True, address="10.0.0.1")
-    assert life.decide().knocks == ()
+    assert life.decide().probes == ()
     life.settle()
 
     assert list(life.batch_jobs) == ["pi-launcher"]
@@ -404,7 +404,7 @@ def test_a_port_that_the_template_calls_ssh_comes_first() -> None:
     )
     life.become("Running", ready=True, address="10.0.0.1")
 
-    assert life.decide().knocks[0].ports == (2200, 22, 2222)
+    assert life.decide().probes[0].ports == (2200, 22, 2222)
 
 
 def test_the_status_names_a_worker_that_is_late() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.mpijob import Flavor, MPIJob
-from controller.domain import Role, Upkeep
+from controller.domain import Role, WriteMode
 from controller.kinds.mpi import rbac
 
 OWNER = Flavor.V1.resource
@@ -44,7 +44,7 @@ def test_no_pod_is_no_rule() -> None:
 def test_role() -> None:
     child = rbac.role(OWNER, HVD, ["hvd-worker-0"])
 
-    assert child.upkeep is Upkeep.EQUAL
+    assert child.write_mode is WriteMode.APPLY
     assert child.body() == {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -81,14 +81,14 @@ def test_account() -> None:
 def test_only_an_account_that_the_template_names_may_be_somebody_elses() -> None:
     own, named = rbac.account(OWNER, HVD, launcher()), rbac.account(OWNER, HVD, launcher("trainer"))
 
-    assert (own.name, own.upkeep) == ("hvd-launcher", Upkeep.EQUAL)
-    assert (named.name, named.upkeep) == ("trainer", Upkeep.ANY)
+    assert (own.name, own.write_mode) == ("hvd-launcher", WriteMode.APPLY)
+    assert (named.name, named.write_mode) == ("trainer", WriteMode.CREATE_IF_ABSENT)
 
 
 def test_a_right_is_taken_away_where_it_is_there() -> None:
-    child = rbac.role(OWNER, HVD, [], Upkeep.KEPT)
+    child = rbac.role(OWNER, HVD, [], WriteMode.UPDATE_IF_PRESENT)
 
-    assert (child.upkeep, child.body()["rules"]) == (Upkeep.KEPT, [])
+    assert (child.write_mode, child.body()["rules"]) == (WriteMode.UPDATE_IF_PRESENT, [])
     assert child.version != rbac.role(OWNER, HVD, ["hvd-worker-0"]).version
 
 

@@ -65,4 +65,4 @@ DOUBLED = "MPIJobFailed"
 def test_judge(policy: str, launcher: Counts, worker: Counts, expected: Verdict) -> None:
     of = v1_job({"restartPolicy": policy}, {"restartPolicy": policy})
 
-    assert V1.judge(of, roles(of), {"Launcher": launcher, "Worker": worker}) == expected
+    assert V1.completion_rule(of, roles(of), {"Launcher": launcher, "Worker": worker}) == expected

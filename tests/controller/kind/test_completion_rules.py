@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.domain import Counts, Verdict
-from controller.kind.judges import led_by
+from controller.kind.completion_rules import led_by
 from controller.kinds.pytorch import PYTORCH
 from rallypoint.testing.builders import pytorch_job
 

@@ -31,7 +31,7 @@ class Named(Protocol):
     def scalable(self) -> bool: ...
 
 
-class Draft:
+class StatusBuilder:
     """What the status of one job shall become. ``now`` is cut to whole seconds, as times on the wire are."""
 
     def __init__(self, kind: Named, job: Job, now: datetime) -> None:

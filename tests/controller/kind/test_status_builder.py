@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.domain import Count, Counts, Event, Severity
-from controller.kind.draft import Draft
+from controller.kind.status_builder import StatusBuilder
 from controller.kinds.pytorch import PYTORCH
 from rallypoint.testing.builders import NOON, pytorch_job
 
@@ -27,12 +27,12 @@ def condition(type_: str, status: str = "True", reason: str | None = None) -> di
     }
 
 
-def draft(*conditions: dict[str, Any], **status: Any) -> Draft:
+def builder(*conditions: dict[str, Any], **status: Any) -> StatusBuilder:
     before = {"conditions": list(conditions), "startTime": STAMP, **status}
-    return Draft(PYTORCH, pytorch_job(status=before), LATER)
+    return StatusBuilder(PYTORCH, pytorch_job(status=before), LATER)
 
 
-def shown(of: Draft) -> str:
+def shown(of: StatusBuilder) -> str:
     return ", ".join(f"{one.type} {one.status[0]}" for one in of.status.conditions or ())
 
 
@@ -48,9 +48,9 @@ def shown(of: Draft) -> str:
     ],
 )
 def test_a_change_is_told_and_counted_once(
-    change: Callable[[Draft], None], told: str | None, counted: list[Count]
+    change: Callable[[StatusBuilder], None], told: str | None, counted: list[Count]
 ) -> None:
-    one = draft()
+    one = builder()
     change(one)
     change(one)
 
@@ -61,14 +61,14 @@ def test_a_change_is_told_and_counted_once(
 @pytest.mark.parametrize(
     ("change", "type_"),
     [
-        pytest.param(Draft.running, "Running", id="running"),
-        pytest.param(Draft.restarting, "Restarting", id="restarting"),
+        pytest.param(StatusBuilder.running, "Running", id="running"),
+        pytest.param(StatusBuilder.restarting, "Restarting", id="restarting"),
     ],
 )
 def test_running_and_restarting_are_written_with_their_words(
-    change: Callable[[Draft, str], None], type_: str
+    change: Callable[[StatusBuilder, str], None], type_: str
 ) -> None:
-    one = draft(condition("Created"))
+    one = builder(condition("Created"))
     change(one, "words")
     (_, last) = one.status.conditions or []
 
@@ -85,7 +85,7 @@ def test_the_job_s_own_status_is_never_touched() -> None:
         status={"conditions": [condition("Running")], "replicaStatuses": {"Worker": {"active": 2}}}
     )
     before = job.to_wire()
-    one = Draft(PYTORCH, job, LATER)
+    one = StatusBuilder(PYTORCH, job, LATER)
 
     one.created()
     one.suspended()
@@ -99,7 +99,7 @@ def test_the_job_s_own_status_is_never_touched() -> None:
 
 
 def test_a_job_without_status_gets_one() -> None:
-    one = Draft(PYTORCH, pytorch_job(), LATER)
+    one = StatusBuilder(PYTORCH, pytorch_job(), LATER)
     one.created()
     one.started()
 
@@ -119,14 +119,14 @@ def test_a_job_without_status_gets_one() -> None:
 
 
 def test_a_created_condition_of_any_status_is_left_alone() -> None:
-    one = draft(condition("Created", "False"))
+    one = builder(condition("Created", "False"))
     one.created()
 
     assert (shown(one), one.counted) == ("Created F", [])
 
 
 def test_the_start_is_written_once() -> None:
-    one = draft()
+    one = builder()
     one.started()
 
     assert one.status.start_time == NOON
@@ -140,7 +140,7 @@ def test_the_start_is_written_once() -> None:
     ],
 )
 def test_suspending(before: str, after: str) -> None:
-    one = draft(condition("Running", before))
+    one = builder(condition("Running", before))
     one.suspended()
 
     assert shown(one) == after
@@ -150,14 +150,14 @@ def test_suspending(before: str, after: str) -> None:
 
 
 def test_running_is_rewritten_only_where_it_was_true() -> None:
-    one = draft(condition("Running", "False", "Running"))
+    one = builder(condition("Running", "False", "Running"))
     one.suspended()
 
     assert (one.status.conditions or [])[0].reason == "PyTorchJobRunning"
 
 
 def test_resuming_starts_the_clock_and_the_counters_anew() -> None:
-    one = draft(condition("Suspended"), replicaStatuses={"Worker": {"active": 1, "succeeded": 1}})
+    one = builder(condition("Suspended"), replicaStatuses={"Worker": {"active": 1, "succeeded": 1}})
     one.resumed()
 
     assert shown(one) == "Suspended F"
@@ -170,14 +170,14 @@ def test_resuming_starts_the_clock_and_the_counters_anew() -> None:
     "before", [[], [condition("Suspended", "False", "Resumed")]], ids=["never", "before"]
 )
 def test_a_job_that_is_not_suspended_is_not_resumed(before: list[dict[str, Any]]) -> None:
-    one = draft(*before)
+    one = builder(*before)
     one.resumed()
 
     assert (one.status.start_time, one.events) == (NOON, [])
 
 
 def test_success_folds_what_is_active_into_what_has_succeeded() -> None:
-    one = draft(replicaStatuses={"Master": {"succeeded": 1}, "Worker": {"active": 2, "failed": 1}})
+    one = builder(replicaStatuses={"Master": {"succeeded": 1}, "Worker": {"active": 2, "failed": 1}})
     one.succeeded("m")
 
     assert one.status.to_wire()["replicaStatuses"] == {
@@ -188,30 +188,30 @@ def test_success_folds_what_is_active_into_what_has_succeeded() -> None:
 
 
 def test_failure_keeps_the_counters_of_the_moment() -> None:
-    one = draft(replicaStatuses={"Worker": {"active": 2}})
+    one = builder(replicaStatuses={"Worker": {"active": 2}})
     one.failed("m", Severity.WARNING, "FailedValidation")
 
     assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"active": 2}}
     assert one.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", "m")]
 
 
-@pytest.mark.parametrize("end", [Draft.succeeded, Draft.failed], ids=["success", "failure"])
-def test_the_completion_time_is_never_overwritten(end: Callable[[Draft, str], None]) -> None:
-    one = draft(completionTime=STAMP)
+@pytest.mark.parametrize("end", [StatusBuilder.succeeded, StatusBuilder.failed], ids=["success", "failure"])
+def test_the_completion_time_is_never_overwritten(end: Callable[[StatusBuilder, str], None]) -> None:
+    one = builder(completionTime=STAMP)
     end(one, "m")
 
     assert one.status.completion_time == NOON
 
 
 def test_a_failed_job_tells_and_counts_nothing_more() -> None:
-    one = draft(condition("Failed"))
+    one = builder(condition("Failed"))
     one.succeeded("m")
 
     assert (shown(one), one.events, one.counted) == ("Failed T", [], [])
 
 
 def test_counters_are_written_anew_and_zeros_left_out() -> None:
-    one = draft(replicaStatuses={"Worker": {"active": 9, "restarts": 2}, "Gone": {"active": 1}})
+    one = builder(replicaStatuses={"Worker": {"active": 9, "restarts": 2}, "Gone": {"active": 1}})
     roles = PYTORCH.roles(pytorch_job())
 
     one.count_roles(
@@ -228,21 +228,21 @@ def test_counters_are_written_anew_and_zeros_left_out() -> None:
     ("before", "after"), [pytest.param(None, 2, id="none"), pytest.param(3, 5, id="some")]
 )
 def test_used_restarts_are_added_to_those_before(before: int | None, after: int) -> None:
-    one = draft(replicaStatuses={"Worker": {} if before is None else {"restarts": before}})
+    one = builder(replicaStatuses={"Worker": {} if before is None else {"restarts": before}})
     one.use_restarts("Worker", 2, ["uid"])
 
     assert one.status.to_wire()["replicaStatuses"] == {"Worker": {"restarts": after, "replacing": ["uid"]}}
 
 
 def test_nothing_used_and_nothing_replaced_is_not_written() -> None:
-    one = draft(replicaStatuses={"Worker": {"replacing": ["uid"]}})
+    one = builder(replicaStatuses={"Worker": {"replacing": ["uid"]}})
     one.use_restarts("Worker", 0, [])
 
     assert one.status.to_wire()["replicaStatuses"] == {"Worker": {}}
 
 
 def test_a_message_that_nobody_can_store_is_cut() -> None:
-    one = draft()
+    one = builder()
     one.failed("x" * 10_000)
 
     (condition,) = one.status.to_wire()["conditions"]
@@ -250,7 +250,7 @@ def test_a_message_that_nobody_can_store_is_cut() -> None:
 
 
 def test_fields_of_others_stay_in_the_status() -> None:
-    one = draft(byAnother={"x": 1})
+    one = builder(byAnother={"x": 1})
     one.running("m")
 
     assert one.plan().status is one.status
@@ -268,7 +268,7 @@ def test_fields_of_others_stay_in_the_status() -> None:
     ],
 )
 def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str) -> None:
-    one = draft(*before)
+    one = builder(*before)
     one.held_up("free the name")
 
     assert shown(one) == after
@@ -276,7 +276,7 @@ def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str)
 
 def test_what_holds_stays_last() -> None:
     """Kubectl shows the last condition: Running is not to be read of a job that does not run."""
-    one = draft(condition("Created"), condition("Suspended", "False"))
+    one = builder(condition("Created"), condition("Suspended", "False"))
     one.held_up("free the name")
 
     assert shown(one) == "Suspended F, Running F, Created T"
@@ -284,7 +284,7 @@ def test_what_holds_stays_last() -> None:
 
 def test_what_a_job_waits_for_is_the_newest() -> None:
     """And other words change nothing under the reason that they had."""
-    one = draft()
+    one = builder()
     for text in ("worker 1", "worker 2"):
         one.waits_for(text)
     assert (one.status.conditions or [])[0].message == "worker 2"
