@@ -72,7 +72,7 @@ class Snapshot:
     """Where the nodes of the pods are, by node; empty where nobody asks."""
     failures: Mapping[str, Failure] = field(default_factory=dict[str, Failure])
     """The last failures of the job's pods, by name of the pod."""
-    is_held_up: bool = False
+    is_blocked: bool = False
     """Whether the last try to make what is missing met with something that the status says somebody has to do away with."""
 
 

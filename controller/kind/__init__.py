@@ -15,7 +15,17 @@ from controller.domain import Child, Counts, Event, EventMessages, Plan, Problem
 from controller.kind.replica import ReplicaKind
 from controller.kind.shape import EnvVar, J, KindDefaults, Options, Place, Roles
 
-__all__ = ["EnvVar", "Flow", "JobKind", "KindDefaults", "Options", "Place", "ReplicaKind", "Replicas", "Roles"]
+__all__ = [
+    "EnvVar",
+    "Flow",
+    "JobKind",
+    "KindDefaults",
+    "Options",
+    "Place",
+    "ReplicaKind",
+    "Replicas",
+    "Roles",
+]
 
 
 class Flow(Protocol):
@@ -104,11 +114,11 @@ class JobKind(Protocol[J]):
         """The job as decisions read it: what its spec says in a place of its own is where all kinds say it."""
         ...
 
-    def asides(self, job: J, children: Iterable[Owned] = ()) -> Iterable[Event]:
+    def warnings(self, job: J, children: Iterable[Owned] = ()) -> Iterable[Event]:
         """What is to be told of a job that is not part of its state; asked of the kind that is watched, not of its variants."""
         ...
 
-    def marks(self, job: J) -> Mapping[str, str]:
+    def required_annotations(self, job: J) -> Mapping[str, str]:
         """Annotations that the job must have when it is another controller's, who may copy no more than these; asked likewise."""
         ...
 

@@ -76,10 +76,10 @@ class KindDefaults:
     def lease(self) -> str:
         return ""
 
-    def asides(self, job: Any, children: Iterable[Owned] = ()) -> Iterable[Event]:
+    def warnings(self, job: Any, children: Iterable[Owned] = ()) -> Iterable[Event]:
         return ()
 
-    def marks(self, job: Any) -> Mapping[str, str]:
+    def required_annotations(self, job: Any) -> Mapping[str, str]:
         return {}
 
 

@@ -75,7 +75,7 @@ class StatusBuilder:
         if conditions.is_true(self.status, ConditionType.RUNNING):
             self._set(ConditionType.RUNNING, FALSE, "Suspended", message)
         if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", message):
-            self._tell(Severity.NORMAL, "Suspended", message)
+            self._record_event(Severity.NORMAL, "Suspended", message)
 
     def resumed(self) -> bool:
         """Whether that ends a suspension; then the job's clock starts anew, and no pod of before is missed."""
@@ -83,7 +83,7 @@ class StatusBuilder:
             return False
         message = f"{self._kind} {self._name} is resumed."
         self._set(ConditionType.SUSPENDED, FALSE, "Resumed", message)
-        self._tell(Severity.NORMAL, "Resumed", message)
+        self._record_event(Severity.NORMAL, "Resumed", message)
         self.status.start_time = self.now
         self.recount_active({})
         return True
@@ -104,7 +104,7 @@ class StatusBuilder:
     def succeeded(self, message: str) -> None:
         """The job is done; pods that still run count as succeeded, as the original has it."""
         if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", message):
-            self._tell(Severity.NORMAL, "Succeeded", message)
+            self._record_event(Severity.NORMAL, "Succeeded", message)
             self.counted.append(Count.SUCCESSFUL)
         self._complete()
         self.fold_active()
@@ -115,11 +115,11 @@ class StatusBuilder:
         Differs: completionTime is set with every failure; without one a TTL could never end. See docs/decisions/0004-cleanup.md.
         """
         if self._set(ConditionType.FAILED, TRUE, suffix, message):
-            self._tell(severity, suffix, message)
+            self._record_event(severity, suffix, message)
             self.counted.append(Count.FAILED)
         self._complete()
 
-    def held_up(self, message: str) -> None:
+    def blocked(self, message: str) -> None:
         """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
         self._idle("Blocked", message)
 
@@ -135,7 +135,7 @@ class StatusBuilder:
             if conditions.is_true(self.status, one):
                 self._set(one, TRUE, "Blocked", message, rewords=True)
                 return
-        self.held_up(message)
+        self.blocked(message)
 
     def unblocked(self) -> None:
         """Nothing is in the way of its pods any more; they may take their time to run."""
@@ -147,10 +147,12 @@ class StatusBuilder:
         """Pods of the job are not made yet, or do not start, and that for a while."""
         self._idle("WaitsForPods", message)
 
-    def tell_restart(self, message: str) -> None:
-        self._tell(Severity.WARNING, "Restarting", message)
+    def record_restart(self, message: str) -> None:
+        self._record_event(Severity.WARNING, "Restarting", message)
 
-    def tell(self, severity: Severity, reason: str, message: str, once: str = "", similar: str = "") -> None:
+    def record_event(
+        self, severity: Severity, reason: str, message: str, once: str = "", similar: str = ""
+    ) -> None:
         self.events.append(Event(severity, reason, message, once, similar))
 
     def count_roles(self, roles: Mapping[str, Role], counts: Mapping[str, Counts]) -> None:
@@ -248,5 +250,5 @@ class StatusBuilder:
         self.status.conditions = after
         return after != before
 
-    def _tell(self, severity: Severity, suffix: str, message: str) -> None:
+    def _record_event(self, severity: Severity, suffix: str, message: str) -> None:
         self.events.append(Event(severity, f"{self._kind}{suffix}", message))

@@ -57,13 +57,15 @@ def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Pla
     return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
 
 
-def hold_up(kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str]], now: datetime) -> Plan:
+def report_blocked(
+    kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str]], now: datetime
+) -> Plan:
     """What is said of a job that cannot go on until somebody has done what the texts ask for: in the status, and in their events."""
     builder = StatusBuilder(kind, job, now)
-    builder.held_up("; ".join(text for _, text in told))
+    builder.blocked("; ".join(text for _, text in told))
     for event, _ in told:
         if event:
-            builder.tell(event.severity, event.reason, event.message, once=event.message)
+            builder.record_event(event.severity, event.reason, event.message, once=event.message)
     return builder.plan()
 
 
@@ -71,7 +73,7 @@ def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Pla
     """What is said of a job of which nothing can be decided, as part of it cannot be read."""
     builder = StatusBuilder(kind, job, now)
     builder.unreadable(event.message)
-    builder.tell(event.severity, event.reason, event.message, once=event.message)
+    builder.record_event(event.severity, event.reason, event.message, once=event.message)
     return builder.plan()
 
 
@@ -93,7 +95,7 @@ class _Roles:
             return _suspended(kind, job, snapshot, builder, options)
         problems = [*malformed] or _problems(kind, job, options)
         if problems:
-            _tell_of_problems(job, problems, builder)
+            _record_problems(job, problems, builder)
         if problems and (malformed or not _is_under_way(builder)):
             return builder.plan()
         if builder.resumed():
@@ -146,7 +148,7 @@ def _look(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, build
         filled = count.slots(role, snapshot.pods)
         counted[role.name] = count.counts(role, filled, before, role.container)
         for pod in filled.values():
-            _tell_of_pod(role, pod, builder)
+            _record_pod_events(role, pod, builder)
         reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
         if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
             permanent = permanent or role.name
@@ -225,9 +227,9 @@ def _go_on(
     }
     for role in seen.lost:
         if role in replaced:
-            builder.tell_restart(replaced[role])
+            builder.record_restart(replaced[role])
     if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
-        builder.tell_restart(verdict.restarting)
+        builder.record_restart(verdict.restarting)
     losing = any(one.failed for one in seen.counts.values())
     failed = [pod for pods in seen.replace.values() for pod in pods]
     held = replacement.described(snapshot.failures, failed, builder.now)
@@ -236,9 +238,9 @@ def _go_on(
     elif verdict.running:
         builder.running(verdict.running)
     deletions, waiting = _replace(job, seen, snapshot.failures, builder, options)
-    if not snapshot.is_held_up:
+    if not snapshot.is_blocked:
         builder.unblocked()
-    if (waits_for := kind.waits_for(job, snapshot, builder.now, options)) and not snapshot.is_held_up:
+    if (waits_for := kind.waits_for(job, snapshot, builder.now, options)) and not snapshot.is_blocked:
         builder.waits_for(waits_for)
     due = [
         replacement.next_due_in(snapshot.failures, failed, builder.now),
@@ -330,7 +332,7 @@ def _missing(
         if (child.resource.kind, child.name) in there or role.name not in makeable:
             continue
         if child.resource == PODS:
-            _tell_of_template(kind, role, roles, builder, options)
+            _record_template_warnings(kind, role, roles, builder, options)
             if scheduler:
                 child = gang.member(scheduler, job, role, child)
             child = replacement.marked(snapshot.failures, child)
@@ -413,7 +415,7 @@ def _disband(snapshot: Snapshot, builder: StatusBuilder, options: Options) -> tu
     deletions = gang.remains(options.gang_scheduler, snapshot)
     for one in deletions:
         text = "Job has been terminated. Deleting PodGroup"
-        builder.tell(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
+        builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
     return deletions
 
 
@@ -421,14 +423,14 @@ def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
     return [one for one in kind.problems(job, options) if not (one.at_start and _has_started(job.status))]
 
 
-def _tell_of_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:
+def _record_problems(job: Job, problems: Sequence[Problem], builder: StatusBuilder) -> None:
     """A job that cannot be run fails with every problem named.
 
     One that has started goes on as it is, and is told: what its pods do still counts, but none is made, replaced or deleted.
     """
     text = _unrunnable_text(job.kind, problems)
     if _has_started(job.status):
-        builder.tell(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
+        builder.record_event(Severity.WARNING, f"{job.kind}FailedValidation", text, once=text)
     else:
         builder.failed(text, Severity.WARNING, "FailedValidation")
 
@@ -437,7 +439,7 @@ def _unrunnable_text(kind: str, problems: Sequence[Problem]) -> str:
     return f"{kind} failed validation because {'; '.join(map(str, problems))}"
 
 
-def _tell_of_pod(role: Role, pod: Pod, builder: StatusBuilder) -> None:
+def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
     """Exit codes of failures and what keeps a pod from running.
 
     Differs: each is told once, a change of its numbers is none, and an exit code of 0 is no news. See docs/decisions/0011-events.md.
@@ -445,7 +447,7 @@ def _tell_of_pod(role: Role, pod: Pod, builder: StatusBuilder) -> None:
     done = pod.exit_of(role.container)
     if done and done.code:
         text = f"Pod: {pod.namespace}.{pod.name} exited with code {done.code}"
-        builder.tell(
+        builder.record_event(
             Severity.NORMAL,
             "ExitedWithCode",
             text,
@@ -455,7 +457,7 @@ def _tell_of_pod(role: Role, pod: Pod, builder: StatusBuilder) -> None:
     if pod.deleting:
         return
     for trouble in pod.troubles:
-        builder.tell(
+        builder.record_event(
             Severity.WARNING,
             trouble.reason,
             trouble.message,
@@ -464,18 +466,18 @@ def _tell_of_pod(role: Role, pod: Pod, builder: StatusBuilder) -> None:
         )
 
 
-def _tell_of_template(
+def _record_template_warnings(
     kind: Replicas[Any], role: Role, roles: Roles, builder: StatusBuilder, options: Options
 ) -> None:
     word, scheduler = kind.settings_word, options.gang_scheduler
     is_unnamed = kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, roles)
     if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
         text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-        builder.tell(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
+        builder.record_event(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
     spec: Mapping[str, Any] = role.template.get("spec") or {}
     if spec.get("restartPolicy"):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        builder.tell(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
+        builder.record_event(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:

@@ -131,8 +131,8 @@ class Reconciler:
         """Return the job's children, and what is remembered of them."""
         job, row, memory = loaded.job, loaded.row, loaded.memory
         if not conditions.is_finished(job.status):
-            asides = self._kind.asides(job, self._sources.of(row.uid, row.namespace))
-            self._events.record(loaded.parent(), asides)
+            warnings = self._kind.warnings(job, self._sources.of(row.uid, row.namespace))
+            self._events.record(loaded.parent(), warnings)
         seen = observe(self._sources, loaded.kind, Key(row.namespace, row.name), row.uid)
         if job.spec.policy.suspend:
             memory.failures = {}
@@ -141,7 +141,7 @@ class Reconciler:
                 memory.failures, seen.pods, self._now(), is_first=loaded.is_first
             )
         memory.is_new = memory.is_new or job.status is None or not job.status.conditions
-        return replace(seen, is_held_up=memory.is_blocked, failures=memory.failures)
+        return replace(seen, is_blocked=memory.is_blocked, failures=memory.failures)
 
     def _decide(self, loaded: LoadedJob, snapshot: Snapshot) -> _Decision:
         """Plan for the job as it is, with a suspension that ended unnoticed and a status that waits to be written."""
@@ -214,7 +214,7 @@ class Reconciler:
         if blockers := _blockers(kind, children):
             memory.is_blocked = True
             await self._committer.write_again(
-                loaded, lambda latest: planning.hold_up(latest.kind, latest.job, blockers, self._now())
+                loaded, lambda latest: planning.report_blocked(latest.kind, latest.job, blockers, self._now())
             )
         if isinstance(children, (errors.ApiError, aiohttp.ClientError, TimeoutError, OSError)):
             pause = memory.write_backoff.remaining_seconds(loaded.row.generation)

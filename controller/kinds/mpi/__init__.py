@@ -62,10 +62,10 @@ class MPIKind:
     def place(self, job: str, row: Owned) -> Place | None:
         return None
 
-    def asides(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
+    def warnings(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
         return version_warnings(job, effective_flavor(job, children))
 
-    def marks(self, job: MPIJob) -> Mapping[str, str]:
+    def required_annotations(self, job: MPIJob) -> Mapping[str, str]:
         return required_annotations(job)
 
 

@@ -69,7 +69,7 @@ class LauncherFlavor(LauncherFlavorSpec):
         sync.update_counts()
         if problems:
             # The job was valid when it started: keep its pods running, create and delete nothing.
-            builder.tell(
+            builder.record_event(
                 Severity.WARNING,
                 "ValidationError",
                 _validation_message(problems),

@@ -112,7 +112,7 @@ class LauncherSync:
         lost, is_new_eviction = self._workers_to_replace(workers)
         if is_new_eviction:
             return self.builder.plan(requeue_after_seconds=0)
-        if not self.snapshot.is_held_up:
+        if not self.snapshot.is_blocked:
             self.builder.unblocked()
         are_all_active = sum(pod.is_active for pod in workers) == self.desired_workers
         if are_all_active and any(pod.phase == "Running" for pod in self.snapshot.batch_pods):
@@ -130,7 +130,7 @@ class LauncherSync:
         init_failures = hosts.init_failures_message([*workers, *self.snapshot.batch_pods])
         if is_waiting and self._is_waiting_for_workers(launcher):
             requeue_after = _earliest(requeue_after, self._report_missing_workers(workers, init_failures))
-        elif init_failures and not self.snapshot.is_held_up:
+        elif init_failures and not self.snapshot.is_blocked:
             self.builder.waits_for(init_failures)
         requeue_after = _earliest(
             requeue_after,
@@ -159,7 +159,7 @@ class LauncherSync:
         """Leave the objects of another operator alone until the job ends or is suspended. Its pods are unknown here and not counted."""
         objects = ", ".join(f"{deletion.resource.kind} {deletion.name}" for deletion in self.legacy_workers)
         text = f"another operator started this job, with {objects}; the job continues like this until it ends or is suspended"
-        self.builder.tell(Severity.WARNING, MISMATCH, text, once=text)
+        self.builder.record_event(Severity.WARNING, MISMATCH, text, once=text)
         return self.builder.plan()
 
     def suspend(self) -> Plan:
@@ -293,7 +293,7 @@ class LauncherSync:
         role, job = self.roles[LAUNCHER], self.job
         if not suspended and (role.template.get("spec") or {}).get("restartPolicy"):
             text = "Restart policy in pod template overridden by restart policy in replica spec"
-            self.builder.tell(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
+            self.builder.record_event(Severity.WARNING, "SetPodTemplateRestartPolicy", text, once=text)
         body = partial(self._launcher_body, suspended)
         return Child(BATCH_JOBS, launcher_name(job), body)
 
@@ -317,7 +317,7 @@ class LauncherSync:
             return late_in
         unready = {probe.uid for probe in self._pending_probes(workers)}
         up = {pod.index for pod in hosts.ready_workers(workers) if pod.uid not in unready}
-        if not self.snapshot.is_held_up:  # a blocked job reports why instead
+        if not self.snapshot.is_blocked:  # a blocked job reports why instead
             self.builder.waits_for(
                 f"{hosts.missing_workers_message(self.job, up, self.desired_workers)} {init_failures}".rstrip()
             )

@@ -42,7 +42,7 @@ class MPIStatusBuilder(StatusBuilder):
             return
         text = f"MPIJob {self._name} is created.{note}"
         self._set(ConditionType.CREATED, TRUE, "Created", text)
-        self._tell(Severity.NORMAL, "Created", text)
+        self._record_event(Severity.NORMAL, "Created", text)
         self.counted.append(Count.CREATED)
 
     @override
@@ -53,21 +53,21 @@ class MPIStatusBuilder(StatusBuilder):
         """
         self._stands_still("Suspended", f"MPIJob {self._name} is suspended.")
         if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", "MPIJob suspended"):
-            self._tell(Severity.NORMAL, "Suspended", "MPIJob suspended")
+            self._record_event(Severity.NORMAL, "Suspended", "MPIJob suspended")
 
     @override
     def resumed(self) -> bool:
         if not conditions.is_true(self.status, ConditionType.SUSPENDED):
             return False
         self._set(ConditionType.SUSPENDED, FALSE, "Resumed", "MPIJob resumed")
-        self._tell(Severity.NORMAL, "Resumed", "MPIJob resumed")
+        self._record_event(Severity.NORMAL, "Resumed", "MPIJob resumed")
         self.status.start_time = self.now
         return True
 
     def launcher_running(self) -> None:
         text = f"MPIJob {self._name} is running"
         if self._set(ConditionType.RUNNING, TRUE, "Running", f"{text}."):
-            self._tell(Severity.NORMAL, "Running", text)
+            self._record_event(Severity.NORMAL, "Running", text)
 
     def launcher_restarting(self) -> None:
         self.restarting(f"MPIJob {self._name} is restarting.")
@@ -81,7 +81,7 @@ class MPIStatusBuilder(StatusBuilder):
         """
         changed = self._set(ConditionType.RESTARTING, TRUE, "Evicted", text)
         if changed:
-            self._tell(Severity.WARNING, "Evicted", text)
+            self._record_event(Severity.WARNING, "Evicted", text)
         elif delayed:
             self._set(ConditionType.RESTARTING, TRUE, "Evicted", f"{text}. {delayed}", rewords=True)
         return changed
@@ -93,7 +93,7 @@ class MPIStatusBuilder(StatusBuilder):
         self._remove_failed_condition()
         self._set_never_running()
         if self._set(ConditionType.SUCCEEDED, TRUE, "Succeeded", text):
-            self._tell(Severity.NORMAL, "Succeeded", text)
+            self._record_event(Severity.NORMAL, "Succeeded", text)
             self.counted.append(Count.SUCCESSFUL)
 
     def launcher_failed(self, reason: str, text: str) -> None:
@@ -104,7 +104,7 @@ class MPIStatusBuilder(StatusBuilder):
         self.status.conditions = conditions.merge(
             self.status.conditions or (), ConditionType.FAILED, TRUE, reason, _truncated(text), self.now
         )
-        self.tell(Severity.WARNING, reason, _truncated(text))
+        self.record_event(Severity.WARNING, reason, _truncated(text))
         self.counted.append(Count.FAILED)
 
     def invalid(self, text: str) -> None:
@@ -113,7 +113,7 @@ class MPIStatusBuilder(StatusBuilder):
         Differs: mpi-operator sets no condition. See docs/decisions/0018-mpijob-v2beta1.md.
         """
         super().created()  # without the event, as in mpi-operator
-        self.tell(Severity.WARNING, "ValidationError", _truncated(text), once=text)
+        self.record_event(Severity.WARNING, "ValidationError", _truncated(text), once=text)
         if self._set(ConditionType.FAILED, TRUE, "FailedValidation", text):
             self.counted.append(Count.FAILED)
         self._complete()

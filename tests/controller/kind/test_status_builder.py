@@ -269,7 +269,7 @@ def test_fields_of_others_stay_in_the_status() -> None:
 )
 def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str) -> None:
     one = builder(*before)
-    one.held_up("free the name")
+    one.blocked("free the name")
 
     assert shown(one) == after
 
@@ -277,7 +277,7 @@ def test_a_job_that_waits_for_somebody(before: list[dict[str, Any]], after: str)
 def test_what_holds_stays_last() -> None:
     """Kubectl shows the last condition: Running is not to be read of a job that does not run."""
     one = builder(condition("Created"), condition("Suspended", "False"))
-    one.held_up("free the name")
+    one.blocked("free the name")
 
     assert shown(one) == "Suspended F, Running F, Created T"
 

@@ -704,7 +704,7 @@ async def test_a_job_of_somebody_elses_is_not_touched() -> None:
 
 async def test_a_job_of_somebody_elses_is_marked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, and no other annotation is touched."""
-    monkeypatch.setattr(KindDefaults, "marks", lambda *_: {"mark": "x"})
+    monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     async with stage() as on, controlling(on):
         await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
         await on.settled(60)
@@ -716,7 +716,7 @@ async def test_a_job_of_somebody_elses_is_marked_for_them(monkeypatch: pytest.Mo
 
 
 async def test_a_job_that_may_not_be_marked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KindDefaults, "marks", lambda *_: {"mark": "x"})
+    monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
     with capture_logs() as lines:
         async with stage(forbidden) as on, controlling(on):
@@ -733,7 +733,7 @@ async def test_what_a_kind_says_aside_is_told_until_the_job_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     aside = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
-    monkeypatch.setattr(KindDefaults, "asides", lambda *_: [aside])
+    monkeypatch.setattr(KindDefaults, "warnings", lambda *_: [aside])
     async with stage() as on:
         async with controlling(on):
             await on.submit()

@@ -35,5 +35,5 @@ def test_a_job_goes_on_in_the_form_of_its_launcher(
     job = mpi_job(flavor=flavor)
 
     assert MPI.variant(job, children).resource.version == version
-    told = [event.reason for event in MPI.asides(job, children)]
+    told = [event.reason for event in MPI.warnings(job, children)]
     assert told == (["FlavorMismatch"] if version != flavor else [])

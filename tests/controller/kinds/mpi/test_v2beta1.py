@@ -328,16 +328,16 @@ def test_the_container_that_kubectl_takes_is_the_one_with_mpi() -> None:
 def test_whether_the_launcher_waits(
     annotation: str | None, policy: str | None, flag: bool, expected: bool
 ) -> None:
-    marks = {"kubeflow.org/mpi-wait-for-workers": annotation} if annotation else None
-    job = mpi_job(annotations=marks, launcherCreationPolicy=policy)
+    required_annotations = {"kubeflow.org/mpi-wait-for-workers": annotation} if annotation else None
+    job = mpi_job(annotations=required_annotations, launcherCreationPolicy=policy)
 
     assert should_wait_for_workers(job, Options(mpi_wait_for_workers=flag)) is expected
 
 
 def test_where_else_a_scheduling_policy_is_said() -> None:
     template = {"spec": {"containers": [container()], "priorityClassName": "high"}}
-    marks = {"scheduling.volcano.sh/queue-name": "blue"}
-    policy = normal(mpi_job(launcher=template, annotations=marks)).spec.policy.scheduling_policy
+    required_annotations = {"scheduling.volcano.sh/queue-name": "blue"}
+    policy = normal(mpi_job(launcher=template, annotations=required_annotations)).spec.policy.scheduling_policy
 
     assert policy is not None
     assert (policy.queue, policy.priority_class, policy.schedule_timeout_seconds) == ("blue", "high", 0)

@@ -41,8 +41,8 @@ async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None
         await submit(on, version, **MULTIKUEUE)
         job = await on.get(RESOURCE, "pi")
 
-        marks = {} if version is Flavor.V2BETA1 else {FLAVOR: version.value}
-        assert job["metadata"].get("annotations", {}) == marks
+        required_annotations = {} if version is Flavor.V2BETA1 else {FLAVOR: version.value}
+        assert job["metadata"].get("annotations", {}) == required_annotations
         assert await on.names(PODS) == []
 
 
