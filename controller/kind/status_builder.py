@@ -7,14 +7,14 @@ Source: training-operator 1.9, pkg/util/status.go and pkg/common/util/util.go.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, JobStatus, ReplicaStatus
 from api.meta import Resource
 from api.names import role_selector
-from controller.domain import Count, Counts, Event, Plan, Role, Severity, shortened
+from controller.domain import Child, Count, Counts, Deletion, Event, Plan, Probe, Role, Severity, shortened
 
 LONGEST_MESSAGE = 4096
 """Characters of a condition's message: a status that nobody can store tells nobody anything."""
@@ -44,9 +44,28 @@ class StatusBuilder:
         self._scalable = kind.scalable
         self._name = job.metadata.name
 
-    def plan(self, **actions: Any) -> Plan:
-        """The plan that writes this status and does ``actions``."""
-        return Plan(status=self.status, events=tuple(self.events), counts=tuple(self.counted), **actions)
+    def plan(
+        self,
+        *,
+        create: tuple[Child, ...] = (),
+        delete: tuple[Deletion, ...] = (),
+        probes: tuple[Probe, ...] = (),
+        delete_job: bool = False,
+        requeue_after_seconds: float | None = None,
+        again: bool = False,
+    ) -> Plan:
+        """Return the plan that writes this status, records its events and counts, and does the rest."""
+        return Plan(
+            status=self.status,
+            events=tuple(self.events),
+            counts=tuple(self.counted),
+            create=create,
+            delete=delete,
+            probes=probes,
+            delete_job=delete_job,
+            requeue_after_seconds=requeue_after_seconds,
+            again=again,
+        )
 
     def before(self, role: str) -> ReplicaStatus | None:
         """What the status says of a role so far."""

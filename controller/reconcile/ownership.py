@@ -66,7 +66,9 @@ class Ownership:
             event = Event(Severity.NORMAL, f"{kind.resource.kind}LeftToAnother", text, once=text)
             self._events.record(loaded.parent(), [event])
         existing = job.metadata.annotations or {}
-        missing = {key: value for key, value in self._kind.required_annotations(job).items() if key not in existing}
+        missing = {
+            key: value for key, value in self._kind.required_annotations(job).items() if key not in existing
+        }
         if not missing:
             return ReconcileResult()
         body = msgspec.json.encode({"metadata": {"uid": row.uid, "annotations": missing}})

@@ -6,7 +6,7 @@ Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +22,6 @@ from controller.domain import (
     Counts,
     Deletion,
     Event,
-    Failure,
     Plan,
     Problem,
     Role,
@@ -86,39 +85,9 @@ class _Roles:
     def decide(
         self, job: Job, snapshot: Snapshot, now: datetime, options: Options, malformed: Sequence[Problem]
     ) -> Plan:
-        kind, builder, policy = self.kind, StatusBuilder(self.kind, job, now), job.spec.policy
-        if conditions.is_finished(builder.status):
-            return _finished(kind, job, snapshot, builder, options)
-        builder.created()
-        stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
-        if policy.suspend or stopping:
-            return _suspended(kind, job, snapshot, builder, options)
-        problems = [*malformed] or _problems(kind, job, options)
-        if problems:
-            _record_problems(job, problems, builder)
-        if problems and (malformed or not _is_under_way(builder)):
-            return builder.plan()
-        if builder.resumed():
-            # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
-            return builder.plan(requeue_after_seconds=0)
-        roles = kind.roles(job)
-        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, builder.status, now)
-        if over:
-            builder.failed(over)
-            return builder.plan()
-        if gang.is_waiting(options.gang_scheduler, snapshot):
-            builder.waits()
-            if builder.status.start_time is None and not snapshot.pods:
-                return builder.plan(create=_whole(kind, job, roles, snapshot, builder, options))
-        builder.started()
-        seen = _look(kind, job, roles, snapshot, builder)
-        verdict = kind.completion_rule(job, roles, seen.counts)
-        _catch_up(kind, job, roles, snapshot, builder)
-        if _ends(job, seen, verdict, builder):
-            return builder.plan()
-        if problems:
-            return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
-        return _go_on(kind, job, roles, seen, verdict, snapshot, builder, options)
+        return _Planner(self.kind, job, snapshot, options, StatusBuilder(self.kind, job, now), now).plan(
+            malformed
+        )
 
     def refuse(self, job: Job, problem: Problem, now: datetime) -> Plan:
         builder = StatusBuilder(self.kind, job, now)
@@ -139,24 +108,292 @@ class _Seen:
     """The first role with a pod whose exit code ends the job."""
 
 
-def _look(kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder) -> _Seen:
-    counted: dict[str, Counts] = {}
-    replace: dict[str, tuple[Pod, ...]] = {}
-    permanent = ""
-    for role in roles.values():
-        before = builder.before(role.name)
-        filled = count.slots(role, snapshot.pods)
-        counted[role.name] = count.counts(role, filled, before, role.container)
-        for pod in filled.values():
-            _record_pod_events(role, pod, builder)
-        reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
-        if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
-            permanent = permanent or role.name
-        replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
-    counts = kind.counted(counted)
-    lost = tuple(name for name, one in counts.items() if one.failed + one.vanished > _failed(builder, name))
-    builder.count_roles(roles, counts)
-    return _Seen(counts, lost, replace, permanent)
+@dataclass(slots=True)
+class _Planner:
+    """Plans one reconcile of one job, and builds its status."""
+
+    kind: Replicas[Any]
+    job: Job
+    snapshot: Snapshot
+    options: Options
+    builder: StatusBuilder
+    now: datetime
+    roles: Roles = field(default_factory=dict[str, Role])
+    """Empty until the job is known to be one that runs."""
+
+    def plan(self, malformed: Sequence[Problem]) -> Plan:
+        kind, job, snapshot, builder = self.kind, self.job, self.snapshot, self.builder
+        policy, options = job.spec.policy, self.options
+        if conditions.is_finished(builder.status):
+            return self._finished()
+        builder.created()
+        stopping = conditions.is_true(builder.status, ConditionType.SUSPENDED) and snapshot.pods
+        if policy.suspend or stopping:
+            return self._suspended()
+        problems = [*malformed] or _problems(kind, job, options)
+        if problems:
+            _record_problems(job, problems, builder)
+        if problems and (malformed or not _is_under_way(builder)):
+            return builder.plan()
+        if builder.resumed():
+            # Stored before there is a pod: a pass that still read of the suspension would take it for one of before, and delete it.
+            return builder.plan(requeue_after_seconds=0)
+        roles = self.roles = kind.roles(job)
+        over = limits.exceeded(policy, job.metadata.name, roles, snapshot.pods, builder.status, self.now)
+        if over:
+            builder.failed(over)
+            return builder.plan()
+        if gang.is_waiting(options.gang_scheduler, snapshot):
+            builder.waits()
+            if builder.status.start_time is None and not snapshot.pods:
+                return builder.plan(create=self._job_children())
+        builder.started()
+        seen = self._observe_roles()
+        verdict = kind.completion_rule(job, roles, seen.counts)
+        self._record_missed_running()
+        if _record_end(job, seen, verdict, builder):
+            return builder.plan()
+        if problems:
+            return builder.plan(requeue_after_seconds=_deadline_in(job, builder))
+        return self._keep_running(seen, verdict)
+
+    def _observe_roles(self) -> _Seen:
+        counted: dict[str, Counts] = {}
+        replace: dict[str, tuple[Pod, ...]] = {}
+        permanent = ""
+        for role in self.roles.values():
+            before = self.builder.before(role.name)
+            filled = count.slots(role, self.snapshot.pods)
+            counted[role.name] = count.counts(role, filled, before, role.container)
+            for pod in filled.values():
+                _record_pod_events(role, pod, self.builder)
+            reactions = {pod: reaction(role.restart_policy, pod, role.container) for pod in filled.values()}
+            if any(what is Reaction.FAIL and not pod.deleting for pod, what in reactions.items()):
+                permanent = permanent or role.name
+            replace[role.name] = tuple(pod for pod, what in reactions.items() if what is Reaction.REPLACE)
+        counts = self.kind.counted(counted)
+        lost = tuple(
+            name for name, one in counts.items() if one.failed + one.vanished > _failed(self.builder, name)
+        )
+        self.builder.count_roles(self.roles, counts)
+        return _Seen(counts, lost, replace, permanent)
+
+    def _record_missed_running(self) -> None:
+        """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
+
+        Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
+        """
+        conditions_ = self.builder.status.conditions or ()
+        if any(
+            conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)
+        ):
+            return
+        ran = sorted(
+            (done.started_at, role.name)
+            for role in self.roles.values()
+            for pod in count.slots(role, self.snapshot.pods).values()
+            if (done := pod.exit_of(role.container)) and done.started_at
+        )
+        active = dict.fromkeys((role.name for role in self.roles.values()), 0)
+        for moment, started in groupby(ran, key=itemgetter(0)):
+            for _, name in started:
+                active[name] += 1
+            running = self.kind.completion_rule(
+                self.job, self.roles, {name: Counts(active=many) for name, many in active.items()}
+            ).running
+            if running:
+                self.builder.running(running, since=moment)
+                return
+
+    def _keep_running(self, seen: _Seen, verdict: Verdict) -> Plan:
+        """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
+        name = self.job.metadata.name
+        replaced = {
+            role: f"job {name} is restarting because {role} replica(s) failed."
+            for role, pods in seen.replace.items()
+            if pods
+        }
+        for role in seen.lost:
+            if role in replaced:
+                self.builder.record_restart(replaced[role])
+        if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
+            self.builder.record_restart(verdict.restarting)
+        losing = any(one.failed for one in seen.counts.values())
+        failed = [pod for pods in seen.replace.values() for pod in pods]
+        held = replacement.described(self.snapshot.failures, failed, self.builder.now)
+        if verdict.restarting and (losing or not verdict.running):
+            self.builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
+        elif verdict.running:
+            self.builder.running(verdict.running)
+        deletions, waiting = self._pods_to_replace(seen)
+        if not self.snapshot.is_blocked:
+            self.builder.unblocked()
+        if (
+            waits_for := self.kind.waits_for(self.job, self.snapshot, self.builder.now, self.options)
+        ) and not self.snapshot.is_blocked:
+            self.builder.waits_for(waits_for)
+        due = [
+            replacement.next_due_in(self.snapshot.failures, failed, self.builder.now),
+            _deadline_in(self.job, self.builder),
+            self.kind.due_in(self.job, self.snapshot, self.builder.now, self.options),
+        ]
+        makeable = {
+            name
+            for name, role in self.roles.items()
+            if self.kind.may_make(self.job, role, self.snapshot, self.options)
+        }
+        whole = self._job_children()
+        return self.builder.plan(
+            create=whole + self._missing_children(makeable),
+            delete=deletions + _surplus_children(self.roles, self.snapshot),
+            requeue_after_seconds=0
+            if waiting
+            else min((one for one in due if one is not None), default=None),
+            again=len(makeable) < len(self.roles),
+        )
+
+    def _pods_to_replace(self, seen: _Seen) -> tuple[tuple[Deletion, ...], bool]:
+        """The failed pods to delete now, and whether others must wait until the status knows of them.
+
+        A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
+        told and counted once, whatever fails in between. Which pods ``restarts`` has counted is stored with it, for jobs that have a limit.
+        """
+        deletions: list[Deletion] = []
+        waiting = False
+        for role, pods in seen.replace.items():
+            before = ((self.job.status and self.job.status.replica_statuses) or {}).get(
+                role
+            ) or ReplicaStatus()
+            counted, known = before.replacing or (), min(before.failed or 0, len(pods))
+            fresh = [pod for pod in pods if pod.uid not in counted]
+            if self.job.spec.policy.backoff_limit is not None and self.options.keeps_ledger:
+                self.builder.use_restarts(
+                    role, sum(1 + pod.restarts for pod in fresh), [pod.uid for pod in pods]
+                )
+                ready = [pod for pod in pods if pod.uid in counted]
+            else:
+                ready = list(pods)
+            if role in seen.lost:
+                self.builder.counted += [Count.RESTARTED] * (len(pods) - known)
+                ready = []
+            deletions += [
+                Deletion(PODS, pod.name, pod.uid)
+                for pod in ready
+                if not (
+                    pod.deleting or replacement.wait_seconds(self.snapshot.failures, pod, self.builder.now)
+                )
+            ]
+            waiting = waiting or len(ready) < len(pods)
+        return tuple(deletions), waiting
+
+    def _job_children(self) -> tuple[Child, ...]:
+        """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
+        scheduler = self.options.gang_scheduler
+        extras = self.kind.extras(self.job, self.snapshot, self.builder.now, self.options)
+        if not scheduler:
+            return tuple(extras)
+        later = self.kind.later(self.job, self.snapshot, self.options)
+        return (
+            *gang.group(scheduler, self.kind.resource, self.job, self.roles, self.snapshot, later=later),
+            *extras,
+        )
+
+    def _missing_children(self, makeable: Container[str]) -> tuple[Child, ...]:
+        """Children of those roles that do not exist yet. A gang that waits has none to be made.
+
+        Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
+        """
+        scheduler = self.options.gang_scheduler
+        if gang.is_waiting(scheduler, self.snapshot):
+            return ()
+        there = {(PODS.kind, pod.name) for pod in self.snapshot.pods} | {
+            (SERVICES.kind, one.name) for one in self.snapshot.services
+        }
+        missing: list[Child] = []
+        for role, _, child in self.kind.wanted(self.job, self.roles, self.options):
+            if (child.resource.kind, child.name) in there or role.name not in makeable:
+                continue
+            if child.resource == PODS:
+                self._record_template_warnings(role)
+                if scheduler:
+                    child = gang.member(scheduler, self.job, role, child)
+                child = replacement.marked(self.snapshot.failures, child)
+            missing.append(child)
+        return tuple(missing)
+
+    def _finished(self) -> Plan:
+        """Clean up by policy, then delete the job itself when its time has come.
+
+        A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
+
+        Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+        """
+        policy = self.job.spec.policy
+        failure = conditions.find(self.builder.status.conditions or (), ConditionType.FAILED)
+        if conditions.is_true(self.builder.status, ConditionType.SUCCEEDED):
+            self.builder.fold_active()
+        if failure and _leaves_nothing(self.job, failure):
+            deletions = cleanup.everything(self.snapshot)
+        else:
+            deletions = cleanup.after_finish(policy, self.snapshot)
+        left = cleanup.expires_in(policy, self.builder.status, self.builder.now)
+        if left is not None and left <= 0:
+            self.builder.counted.append(Count.DELETED)
+            return self.builder.plan(delete_job=True)
+        return self.builder.plan(
+            create=tuple(self.kind.while_idle(self.job)),
+            delete=deletions + self._delete_group(),
+            requeue_after_seconds=left,
+        )
+
+    def _suspended(self) -> Plan:
+        """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
+
+        Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
+        terminate for failed ones. See docs/decisions/0008-pods-and-replicas.md.
+
+        Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
+        """
+        left = dict.fromkeys(self.builder.status.replica_statuses or {}, 0)
+        for pod in self.snapshot.pods:
+            name = next((name for name in left if name.lower() == pod.role), None)
+            if name and pod.phase == "Running":
+                left[name] += 1
+        self.builder.recount_active(left)
+        self.builder.suspended()
+        if self.snapshot.pods and not conditions.is_true(
+            self.job.status or JobStatus(), ConditionType.SUSPENDED
+        ):
+            # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
+            return self.builder.plan(requeue_after_seconds=0)
+        extras = tuple(
+            Deletion(child.resource, child.name)
+            for child in self.kind.extras(self.job, self.snapshot, self.builder.now, self.options)
+            if not child.lasting
+        )
+        return self.builder.plan(
+            create=tuple(self.kind.while_idle(self.job)),
+            delete=cleanup.everything(self.snapshot) + extras + self._delete_group(),
+        )
+
+    def _delete_group(self) -> tuple[Deletion, ...]:
+        """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
+        deletions = gang.remains(self.options.gang_scheduler, self.snapshot)
+        for one in deletions:
+            text = "Job has been terminated. Deleting PodGroup"
+            self.builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
+        return deletions
+
+    def _record_template_warnings(self, role: Role) -> None:
+        word, scheduler = self.kind.settings_word, self.options.gang_scheduler
+        is_unnamed = self.kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, self.roles)
+        if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
+            text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+            self.builder.record_event(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
+        spec: Mapping[str, Any] = role.template.get("spec") or {}
+        if spec.get("restartPolicy"):
+            text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+            self.builder.record_event(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
 
 
 def _failed(builder: StatusBuilder, role: str) -> int:
@@ -165,35 +402,7 @@ def _failed(builder: StatusBuilder, role: str) -> int:
     return (before.failed or 0) if before else 0
 
 
-def _catch_up(
-    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder
-) -> None:
-    """A job whose pods have run and ended before anybody looked was Running, too: since when, its pods say.
-
-    Differs: the original goes from Created to its end. See docs/decisions/0010-status-writes.md.
-    """
-    conditions_ = builder.status.conditions or ()
-    if any(conditions.find(conditions_, one) for one in (ConditionType.RUNNING, ConditionType.RESTARTING)):
-        return
-    ran = sorted(
-        (done.started_at, role.name)
-        for role in roles.values()
-        for pod in count.slots(role, snapshot.pods).values()
-        if (done := pod.exit_of(role.container)) and done.started_at
-    )
-    active = dict.fromkeys((role.name for role in roles.values()), 0)
-    for moment, started in groupby(ran, key=itemgetter(0)):
-        for _, name in started:
-            active[name] += 1
-        running = kind.completion_rule(
-            job, roles, {name: Counts(active=many) for name, many in active.items()}
-        ).running
-        if running:
-            builder.running(running, since=moment)
-            return
-
-
-def _ends(job: Job, seen: _Seen, verdict: Verdict, builder: StatusBuilder) -> bool:
+def _record_end(job: Job, seen: _Seen, verdict: Verdict, builder: StatusBuilder) -> bool:
     """Whether the job is over. One verdict for the whole pass: success comes before failure.
 
     Differs: the original walks the roles in random order and may come to both. See docs/decisions/0004-cleanup.md.
@@ -208,86 +417,6 @@ def _ends(job: Job, seen: _Seen, verdict: Verdict, builder: StatusBuilder) -> bo
     return conditions.is_finished(builder.status)
 
 
-def _go_on(
-    kind: Replicas[Any],
-    job: Job,
-    roles: Roles,
-    seen: _Seen,
-    verdict: Verdict,
-    snapshot: Snapshot,
-    builder: StatusBuilder,
-    options: Options,
-) -> Plan:
-    """Replace what is lost, make what is missing, delete what is too much, and say which of it is going on."""
-    name = job.metadata.name
-    replaced = {
-        role: f"job {name} is restarting because {role} replica(s) failed."
-        for role, pods in seen.replace.items()
-        if pods
-    }
-    for role in seen.lost:
-        if role in replaced:
-            builder.record_restart(replaced[role])
-    if verdict.restarting and seen.lost and verdict.restarting not in replaced.values():
-        builder.record_restart(verdict.restarting)
-    losing = any(one.failed for one in seen.counts.values())
-    failed = [pod for pods in seen.replace.values() for pod in pods]
-    held = replacement.described(snapshot.failures, failed, builder.now)
-    if verdict.restarting and (losing or not verdict.running):
-        builder.restarting(next(iter(replaced.values()), verdict.restarting), held)
-    elif verdict.running:
-        builder.running(verdict.running)
-    deletions, waiting = _replace(job, seen, snapshot.failures, builder, options)
-    if not snapshot.is_blocked:
-        builder.unblocked()
-    if (waits_for := kind.waits_for(job, snapshot, builder.now, options)) and not snapshot.is_blocked:
-        builder.waits_for(waits_for)
-    due = [
-        replacement.next_due_in(snapshot.failures, failed, builder.now),
-        _deadline_in(job, builder),
-        kind.due_in(job, snapshot, builder.now, options),
-    ]
-    makeable = {name for name, role in roles.items() if kind.may_make(job, role, snapshot, options)}
-    whole = _whole(kind, job, roles, snapshot, builder, options)
-    return builder.plan(
-        create=whole + _missing(kind, job, roles, makeable, snapshot, builder, options),
-        delete=deletions + _surplus(roles, snapshot),
-        requeue_after_seconds=0 if waiting else min((one for one in due if one is not None), default=None),
-        again=len(makeable) < len(roles),
-    )
-
-
-def _replace(
-    job: Job, seen: _Seen, failures: Mapping[str, Failure], builder: StatusBuilder, options: Options
-) -> tuple[tuple[Deletion, ...], bool]:
-    """The failed pods to delete now, and whether others must wait until the status knows of them.
-
-    A replica that fails again and again keeps its failed pod until its pause is over. A failure is stored before its pod goes: then it is
-    told and counted once, whatever fails in between. Which pods ``restarts`` has counted is stored with it, for jobs that have a limit.
-    """
-    deletions: list[Deletion] = []
-    waiting = False
-    for role, pods in seen.replace.items():
-        before = ((job.status and job.status.replica_statuses) or {}).get(role) or ReplicaStatus()
-        counted, known = before.replacing or (), min(before.failed or 0, len(pods))
-        fresh = [pod for pod in pods if pod.uid not in counted]
-        if job.spec.policy.backoff_limit is not None and options.keeps_ledger:
-            builder.use_restarts(role, sum(1 + pod.restarts for pod in fresh), [pod.uid for pod in pods])
-            ready = [pod for pod in pods if pod.uid in counted]
-        else:
-            ready = list(pods)
-        if role in seen.lost:
-            builder.counted += [Count.RESTARTED] * (len(pods) - known)
-            ready = []
-        deletions += [
-            Deletion(PODS, pod.name, pod.uid)
-            for pod in ready
-            if not (pod.deleting or replacement.wait_seconds(failures, pod, builder.now))
-        ]
-        waiting = waiting or len(ready) < len(pods)
-    return tuple(deletions), waiting
-
-
 def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
     """Seconds until the deadline.
 
@@ -296,51 +425,7 @@ def _deadline_in(job: Job, builder: StatusBuilder) -> float | None:
     return limits.deadline_in(job.spec.policy, builder.status.start_time, builder.now)
 
 
-def _whole(
-    kind: Replicas[Any], job: Job, roles: Roles, snapshot: Snapshot, builder: StatusBuilder, options: Options
-) -> tuple[Child, ...]:
-    """Children of the job as a whole: its group, and those that are kept equal to what is wanted."""
-    scheduler = options.gang_scheduler
-    extras = kind.extras(job, snapshot, builder.now, options)
-    if not scheduler:
-        return tuple(extras)
-    later = kind.later(job, snapshot, options)
-    return (*gang.group(scheduler, kind.resource, job, roles, snapshot, later=later), *extras)
-
-
-def _missing(
-    kind: Replicas[Any],
-    job: Job,
-    roles: Roles,
-    makeable: Container[str],
-    snapshot: Snapshot,
-    builder: StatusBuilder,
-    options: Options,
-) -> tuple[Child, ...]:
-    """Children of those roles that do not exist yet. A gang that waits has none to be made.
-
-    Differs: only indices below ``replicas`` are filled, so a role of zero has no pod. See docs/decisions/0008-pods-and-replicas.md.
-    """
-    scheduler = options.gang_scheduler
-    if gang.is_waiting(scheduler, snapshot):
-        return ()
-    there = {(PODS.kind, pod.name) for pod in snapshot.pods} | {
-        (SERVICES.kind, one.name) for one in snapshot.services
-    }
-    missing: list[Child] = []
-    for role, _, child in kind.wanted(job, roles, options):
-        if (child.resource.kind, child.name) in there or role.name not in makeable:
-            continue
-        if child.resource == PODS:
-            _record_template_warnings(kind, role, roles, builder, options)
-            if scheduler:
-                child = gang.member(scheduler, job, role, child)
-            child = replacement.marked(snapshot.failures, child)
-        missing.append(child)
-    return tuple(missing)
-
-
-def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
+def _surplus_children(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
     """Pods and Services beyond the replicas of their role, and those of a role that the spec no longer has."""
     sizes = {role.label: role.replicas for role in roles.values()}
     children = [(PODS, one) for one in snapshot.pods] + [(SERVICES, one) for one in snapshot.services]
@@ -349,74 +434,6 @@ def _surplus(roles: Roles, snapshot: Snapshot) -> tuple[Deletion, ...]:
         for resource, one in children
         if one.index >= sizes.get(one.role, 0) and not one.deleting
     )
-
-
-def _finished(
-    kind: Replicas[Any], job: Job, snapshot: Snapshot, builder: StatusBuilder, options: Options
-) -> Plan:
-    """Clean up by policy, then delete the job itself when its time has come.
-
-    A job that ran into a limit, or that the API server would not take, leaves nothing, whatever its policy.
-
-    Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
-    """
-    policy = job.spec.policy
-    failure = conditions.find(builder.status.conditions or (), ConditionType.FAILED)
-    if conditions.is_true(builder.status, ConditionType.SUCCEEDED):
-        builder.fold_active()
-    if failure and _leaves_nothing(job, failure):
-        deletions = cleanup.everything(snapshot)
-    else:
-        deletions = cleanup.after_finish(policy, snapshot)
-    left = cleanup.expires_in(policy, builder.status, builder.now)
-    if left is not None and left <= 0:
-        builder.counted.append(Count.DELETED)
-        return builder.plan(delete_job=True)
-    return builder.plan(
-        create=tuple(kind.while_idle(job)),
-        delete=deletions + _disband(snapshot, builder, options),
-        requeue_after_seconds=left,
-    )
-
-
-def _suspended(
-    kind: Replicas[Any], job: Job, snapshot: Snapshot, builder: StatusBuilder, options: Options
-) -> Plan:
-    """No pods while suspended; a job that is resumed waits here until the last pod of before is gone.
-
-    Differs: quota is given back (``active`` falls) as the pods go, not before. The original resumes at once and takes pods that still
-    terminate for failed ones. See docs/decisions/0008-pods-and-replicas.md.
-
-    Source: training-operator 1.9, pkg/controller.v1/common/job.go, ReconcileJobs.
-    """
-    left = dict.fromkeys(builder.status.replica_statuses or {}, 0)
-    for pod in snapshot.pods:
-        name = next((name for name in left if name.lower() == pod.role), None)
-        if name and pod.phase == "Running":
-            left[name] += 1
-    builder.recount_active(left)
-    builder.suspended()
-    if snapshot.pods and not conditions.is_true(job.status or JobStatus(), ConditionType.SUSPENDED):
-        # Stored before a pod goes: a pass that read nothing of the suspension, as when it ends meanwhile, would take the pod for lost.
-        return builder.plan(requeue_after_seconds=0)
-    extras = tuple(
-        Deletion(child.resource, child.name)
-        for child in kind.extras(job, snapshot, builder.now, options)
-        if not child.lasting
-    )
-    return builder.plan(
-        create=tuple(kind.while_idle(job)),
-        delete=cleanup.everything(snapshot) + extras + _disband(snapshot, builder, options),
-    )
-
-
-def _disband(snapshot: Snapshot, builder: StatusBuilder, options: Options) -> tuple[Deletion, ...]:
-    """The PodGroup to delete, whatever becomes of the pods: it may hold a queue's quota."""
-    deletions = gang.remains(options.gang_scheduler, snapshot)
-    for one in deletions:
-        text = "Job has been terminated. Deleting PodGroup"
-        builder.record_event(Severity.NORMAL, "JobTerminated", text, once=f"{one.uid}{text}")
-    return deletions
 
 
 def _problems(kind: Replicas[Any], job: Job, options: Options) -> list[Problem]:
@@ -464,20 +481,6 @@ def _record_pod_events(role: Role, pod: Pod, builder: StatusBuilder) -> None:
             once=f"{pod.uid}{trouble.reason}{trouble.similar}",
             similar=trouble.similar,
         )
-
-
-def _record_template_warnings(
-    kind: Replicas[Any], role: Role, roles: Roles, builder: StatusBuilder, options: Options
-) -> None:
-    word, scheduler = kind.settings_word, options.gang_scheduler
-    is_unnamed = kind.warns_of_unnamed_scheduler and not gang.is_named(scheduler, roles)
-    if scheduler and (is_unnamed or gang.is_elsewhere(scheduler, role)):
-        text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-        builder.record_event(Severity.WARNING, f"{word}PodTemplateSchedulerName", text, once=text)
-    spec: Mapping[str, Any] = role.template.get("spec") or {}
-    if spec.get("restartPolicy"):
-        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        builder.record_event(Severity.WARNING, f"{word}PodTemplateRestartPolicy", text, once=text)
 
 
 def _leaves_nothing(job: Job, failure: JobCondition) -> bool:

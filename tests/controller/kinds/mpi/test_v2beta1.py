@@ -337,7 +337,9 @@ def test_whether_the_launcher_waits(
 def test_where_else_a_scheduling_policy_is_said() -> None:
     template = {"spec": {"containers": [container()], "priorityClassName": "high"}}
     required_annotations = {"scheduling.volcano.sh/queue-name": "blue"}
-    policy = normal(mpi_job(launcher=template, annotations=required_annotations)).spec.policy.scheduling_policy
+    policy = normal(
+        mpi_job(launcher=template, annotations=required_annotations)
+    ).spec.policy.scheduling_policy
 
     assert policy is not None
     assert (policy.queue, policy.priority_class, policy.schedule_timeout_seconds) == ("blue", "high", 0)
