@@ -23,8 +23,8 @@ from controller.kind.waiting import from_template
 from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
-from controller.kube.limiter import TokenBucket
 from controller.kube.namespaces import TerminatingNamespaces
+from controller.kube.token_bucket import TokenBucket
 from controller.policy.gang import groups_of, scheduler_of
 from controller.reconcile import triggers, watches
 from controller.reconcile.apply import Cache
@@ -144,7 +144,9 @@ async def run(
     leases = leases_from(settings, connection)
     metrics = Metrics(CollectorRegistry(), version("rallypoint-operator"))
     observer = metrics.requests(urlsplit(connection.server).netloc)
-    limiter = TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
+    rate_limiter = (
+        TokenBucket(settings.kube_api_qps, settings.kube_api_burst) if settings.kube_api_qps else None
+    )
     in_flight = settings.kube_api_in_flight
     server_clock = ServerClock()
     metrics.clock(server_clock.offset_seconds)
@@ -161,7 +163,7 @@ async def run(
             Client(
                 connection,
                 in_flight=in_flight,
-                limiter=limiter,
+                rate_limiter=rate_limiter,
                 observer=observer,
                 permit=permit,
                 terminating=TerminatingNamespaces(),
@@ -170,11 +172,11 @@ async def run(
         )
         metrics.limiter(client.limiter)
         prober = TCPProber()
-        replica = _controller_process(
+        process = _controller_process(
             served, options, settings, client, election, metrics, prober, server_clock, on_ready, on_work
         )
         try:
-            await _serve(settings, metrics, client, replica, prober, stop or asyncio.Event())
+            await _serve(settings, metrics, client, process, prober, stop or asyncio.Event())
         except ExceptionGroup as group:
             ended, other = group.split((NotLeading, NothingServed))
             if ended is None or other is not None:
@@ -208,7 +210,7 @@ async def _serve(
     settings: Settings,
     metrics: Metrics,
     client: Client,
-    replica: ControllerProcess,
+    process: ControllerProcess,
     prober: TCPProber,
     stop: asyncio.Event,
 ) -> None:
@@ -220,28 +222,28 @@ async def _serve(
     def ready() -> str:
         # Once ready it stays so: nothing is routed by it that a silent API server should turn away, and whoever scrapes through
         # the Service wants the metrics just then. Nor does it matter whose turn it is, or no update would come to its end.
-        if replica.is_serving:
+        if process.is_serving:
             return ""
-        waiting = replica.unfilled()
+        waiting = process.unfilled()
         filling = f"caches are being filled: {', '.join(waiting)}" if waiting else ""
         return "\n".join(filter(None, (filling, unserved()))) or "starting"
 
     def unserved() -> str:
-        names = replica.unserved()
+        names = process.unserved()
         return f"not served: {', '.join(names)}" if names else ""
 
     addresses = settings.metrics_bind_address, settings.health_probe_bind_address
     async with serving(*addresses, metrics.registry, alive, ready, unserved), asyncio.TaskGroup() as group:
-        works = (metrics.loop().run(), _warm(client, replica), prober.run())
+        works = (metrics.loop().run(), _warm(client, process), prober.run())
         aside = [group.create_task(work) for work in works]
-        await replica.run(stop)
+        await process.run(stop)
         for task in aside:
             task.cancel()
 
 
-async def _warm(client: Client, replica: ControllerProcess) -> None:
+async def _warm(client: Client, process: ControllerProcess) -> None:
     """Open connections, until cancelled; not while the start itself has use for both sides' CPU."""
-    await replica.ready.wait()
+    await process.ready.wait()
     await asyncio.sleep(WARMING_DELAY_SECONDS)
     await client.keep_warm()
 
@@ -359,7 +361,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
     settings, options, metrics, prober = shared.settings, shared.options, shared.metrics, shared.prober
     memories = JobMemories()
 
-    def probe(key: Key, probe: Probe) -> None:
+    def start_probe(key: Key, probe: Probe) -> None:
         prober.probe(
             ProbeTarget(probe.uid, probe.address, probe.ports, probe.greeting), partial(queue.add, key)
         )
@@ -388,7 +390,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
         width=settings.kube_api_in_flight,
         nodes=nodes.store if nodes else None,
         answered=prober.answered,
-        probe=probe,
+        probe=start_probe,
         now=shared.now,
     )
     observer = metrics.controller(kind.controller_name, settings.controller_threads)

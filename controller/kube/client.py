@@ -17,8 +17,8 @@ from api.meta import Resource
 from controller.kube import errors
 from controller.kube.concurrency import WIDEST, ConcurrencyLimiter, PriorityLevel
 from controller.kube.connect import Connection
-from controller.kube.limiter import TokenBucket
 from controller.kube.namespaces import TerminatingNamespaces
+from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import (
     NO_ANSWER,
     NOT_ACCEPTED,
@@ -68,16 +68,16 @@ class Client:
         connection: Connection,
         *,
         in_flight: int = WIDEST,
-        limiter: TokenBucket | None = None,
+        rate_limiter: TokenBucket | None = None,
         user_agent: str = "rallypoint",
         observer: Observer = UNOBSERVED,
         permit: Callable[[], float] = always,
         terminating: TerminatingNamespaces | None = None,
         on_date: Callable[[str, float], None] = undated,
     ) -> None:
-        self.limiter = ConcurrencyLimiter(in_flight, limiter)
+        self.limiter = ConcurrencyLimiter(in_flight, rate_limiter)
         self.terminating = terminating
-        self._is_limited = limiter is not None
+        self._is_limited = rate_limiter is not None
         self._observer = observer
         self._permit = permit
         self._transport = Transport(

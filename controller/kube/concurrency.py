@@ -14,7 +14,7 @@ from types import TracebackType
 
 from controller.kube import errors
 from controller.kube.fair_queue import FairQueue
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 
 WIDEST = 32
 PATIENCE_SECONDS = 10.0
@@ -34,9 +34,9 @@ class PriorityLevel(IntEnum):
 class ConcurrencyLimiter:
     """Lets calls through, as many at once as the server bears."""
 
-    def __init__(self, widest: int = WIDEST, limiter: TokenBucket | None = None) -> None:
+    def __init__(self, widest: int = WIDEST, rate_limiter: TokenBucket | None = None) -> None:
         self._widest = widest
-        self._limiter = limiter
+        self._rate_limiter = rate_limiter
         self._lines = FairQueue[asyncio.Future[None]]()
         self._waiting = dict.fromkeys(PriorityLevel, 0)
         self._next_token: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class ConcurrencyLimiter:
         """Whether one more may go now; it counts as under way then."""
         if self.in_flight >= self.width:
             return False
-        if self._limiter and not self._has_token(self._limiter):
+        if self._rate_limiter and not self._has_token(self._rate_limiter):
             return False
         self.in_flight += 1
         return True
@@ -138,20 +138,20 @@ class ConcurrencyLimiter:
 class _Pass:
     """A class, as each request pays for it: a generator's context manager takes twice as long."""
 
-    __slots__ = ("_gate", "_group", "_lane", "_round")
+    __slots__ = ("_group", "_level", "_limiter", "_round")
 
     def __init__(self, limiter: ConcurrencyLimiter, level: PriorityLevel, group: str) -> None:
-        self._gate = limiter
-        self._lane = level
+        self._limiter = limiter
+        self._level = level
         self._group = group
 
     async def __aenter__(self) -> None:
-        self._round = await self._gate.enter(self._lane, self._group)
+        self._round = await self._limiter.enter(self._level, self._group)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._gate.leave(self._round, error)
+        self._limiter.leave(self._round, error)
 
 
 _TOO_MUCH = frozenset({429, 503, 504})

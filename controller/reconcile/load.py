@@ -49,9 +49,9 @@ class LoadedJob:
 
     def parent(self, pods: Pods = Pods.NONE) -> Parent:
         """The job as children and events refer to it."""
-        return Parent(
-            subject_of(self.kind, self.row), self.memory, self.row.generation, self.kind.event_messages, pods
-        )
+        key = Key(self.row.namespace, self.row.name)
+        subject = _subject(self.kind, key, self.row.uid)
+        return Parent(subject, self.memory, self.row.generation, self.kind.event_messages, pods)
 
 
 class Loader:
@@ -98,7 +98,7 @@ class Loader:
         if row is None or row.deleting:
             self._memories.discard(key)
             return None
-        return self._loaded(key, row)
+        return self._begin(key, row)
 
     async def read(self, row: JobRow) -> JobRow | None:
         """Read the job from the server into the store, whatever its watch still says; None if it is gone.
@@ -122,18 +122,19 @@ class Loader:
         row = self._jobs.get(loaded.row.namespace, loaded.row.name)
         if row is None or row.uid != loaded.row.uid:
             return None
+        return self._parse(row, loaded.memory, is_first=loaded.is_first)
+
+    def _begin(self, key: Key, row: JobRow) -> LoadedJob:
+        memory = self._memories.begin(key, row.uid)
+        loaded = self._parse(row, memory, is_first=not memory.is_reconciled)
+        if loaded.is_first:
+            memory.is_blocked = was_blocked(loaded.job)
+            memory.is_reconciled = True
+        return loaded
+
+    def _parse(self, row: JobRow, memory: JobMemory, *, is_first: bool) -> LoadedJob:
         job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
         kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
-        return LoadedJob(kind, row, job, malformed, loaded.memory, loaded.is_first)
-
-    def _loaded(self, key: Key, row: JobRow) -> LoadedJob:
-        memory = self._memories.begin(key, row.uid)
-        job, malformed = parse(row, self._kind.model, self._kind.resource.kind)
-        kind = self._kind.variant(job, self._sources.of(row.uid, key.namespace))
-        is_first = not memory.is_reconciled
-        if is_first:
-            memory.is_blocked = was_blocked(job)
-            memory.is_reconciled = True
         return LoadedJob(kind, row, job, malformed, memory, is_first)
 
     async def _list_children(self, row: JobRow) -> None:
@@ -158,23 +159,15 @@ class Loader:
                 subject = _subject(self._kind, key, memory.uid)
                 await self._applier.revoke(Parent(subject, memory, generation=0))
             elif row is not None and row.leaves_children:
-                job, _ = parse(row, self._kind.model, self._kind.resource.kind)
-                kind = self._kind.variant(job, self._sources.of(row.uid, row.namespace))
-                parent = Parent(
-                    subject_of(kind, row), JobMemory(row.uid), row.generation, kind.event_messages
-                )
-                await self._applier.apply(parent, tuple(kind.while_idle(job)), ())
+                loaded = self._parse(row, JobMemory(row.uid), is_first=True)
+                await self._applier.apply(loaded.parent(), tuple(loaded.kind.while_idle(loaded.job)), ())
         except errors.Forbidden as error:
             log.warning("rights of a job that is gone cannot be taken away", error=error.message)
         return is_gone
 
 
-def subject_of(kind: JobKind[Any], row: JobRow) -> Subject:
-    """The job as events refer to it."""
-    return _subject(kind, Key(row.namespace, row.name), row.uid)
-
-
 def _subject(kind: JobKind[Any], key: Key, uid: str) -> Subject:
+    """The job as events refer to it."""
     resource, source = kind.resource, kind.event_messages.source or kind.controller_name
     return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)
 

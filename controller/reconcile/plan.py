@@ -43,33 +43,33 @@ def decide(
     options: Options,
     malformed: Sequence[Problem] = (),
 ) -> Plan:
-    """What one pass does for one job.
+    """Plan one reconcile of a job.
 
-    ``malformed`` says why the spec could not even be read; then ``job`` lacks what is meant.
+    ``malformed`` are the fields of the spec that could not be read; ``job`` lacks them.
     """
     flow = kind.flow or _Roles(cast(Replicas[Any], kind))
     return flow.decide(kind.normal(job), snapshot, now, options, malformed)
 
 
 def refuse(kind: JobKind[Any], job: Job, problem: Problem, now: datetime) -> Plan:
-    """The end of a job whose child the API server refuses for good: it fails with the server's words."""
+    """Plan the failure of a job one of whose children the API server will never accept."""
     return (kind.flow or _Roles(cast(Replicas[Any], kind))).refuse(job, problem, now)
 
 
 def report_blocked(
-    kind: JobKind[Any], job: Job, told: Sequence[tuple[Event | None, str]], now: datetime
+    kind: JobKind[Any], job: Job, blockers: Sequence[tuple[Event | None, str]], now: datetime
 ) -> Plan:
-    """What is said of a job that cannot go on until somebody has done what the texts ask for: in the status, and in their events."""
+    """Plan the status and the events of a job that cannot go on until somebody does what the texts ask for."""
     builder = StatusBuilder(kind, job, now)
-    builder.blocked("; ".join(text for _, text in told))
-    for event, _ in told:
+    builder.blocked("; ".join(text for _, text in blockers))
+    for event, _ in blockers:
         if event:
             builder.record_event(event.severity, event.reason, event.message, once=event.message)
     return builder.plan()
 
 
 def unreadable(kind: JobKind[Any], job: Job, event: Event, now: datetime) -> Plan:
-    """What is said of a job of which nothing can be decided, as part of it cannot be read."""
+    """Plan the status and the event of a job that is not planned further, as part of it cannot be read."""
     builder = StatusBuilder(kind, job, now)
     builder.unreadable(event.message)
     builder.record_event(event.severity, event.reason, event.message, once=event.message)

@@ -30,7 +30,7 @@ from controller.kube.errors import (
     TooManyRequests,
 )
 from controller.kube.fair_queue import FairQueue
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 from controller.runtime import clock
 from controller.runtime.bounded_dict import BoundedDict
 

@@ -19,7 +19,7 @@ from controller.kube.client import (
     Client,
 )
 from controller.kube.concurrency import PriorityLevel
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import CALL_TIMEOUT_SECONDS
 from rallypoint.testing.scripted import Seen, answer_json, answer_lines, calling, refusal, saying
 
@@ -226,7 +226,7 @@ async def test_what_goes_first_when_many_wait() -> None:
 
 
 async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
-    async with calling(limiter=TokenBucket(2, burst=2)) as (client, server):
+    async with calling(rate_limiter=TokenBucket(2, burst=2)) as (client, server):
         await asyncio.gather(
             *(client.create(PODS, "ns", b"{}", name=str(number)) for number in range(4)),
             client.patch(PODS, "ns", "status", b"{}", level=PriorityLevel.STATUS),
@@ -239,7 +239,7 @@ async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
 
 async def test_nobody_waits_for_the_limit_of_another_client() -> None:
     async with (
-        calling(limiter=TokenBucket(0.01, burst=1)) as (limited, server),
+        calling(rate_limiter=TokenBucket(0.01, burst=1)) as (limited, server),
         Client(server.connection) as other,
     ):
         await limited.create(PODS, "ns", b"{}")
@@ -363,7 +363,7 @@ async def test_connections_are_kept_whatever_the_answer_is(code: int) -> None:
 
 
 async def test_a_limit_per_second_is_not_used_up_by_keeping_connections() -> None:
-    async with calling(limiter=TokenBucket(1, burst=1)) as (client, server):
+    async with calling(rate_limiter=TokenBucket(1, burst=1)) as (client, server):
         await client.keep_warm()
 
     assert server.seen == []

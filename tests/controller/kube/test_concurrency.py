@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.kube import errors
 from controller.kube.concurrency import PATIENCE_SECONDS, ConcurrencyLimiter, PriorityLevel
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 
 TOO_MANY = errors.from_status(429, "TooManyRequests", "later")
 FORBIDDEN = errors.from_status(403, "Forbidden", "no")

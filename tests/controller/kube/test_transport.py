@@ -12,7 +12,7 @@ from api.meta import PODS
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.kube.connect import Connection, NotConfigured
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 from controller.kube.transport import (
     CALL_TIMEOUT_SECONDS,
     LARGE_BYTES,
@@ -257,7 +257,7 @@ async def test_what_is_told_of_retries_and_waits() -> None:
     told = Told()
     async with calling(login.handle, login.connection, observer=told) as (client, _):
         await client.get(PODS, "ns", "a")
-    async with calling(saying(busy), observer=told, limiter=TokenBucket(0.5, burst=1)) as (client, _):
+    async with calling(saying(busy), observer=told, rate_limiter=TokenBucket(0.5, burst=1)) as (client, _):
         await client.create(PODS, "ns", b"{}")
 
     assert told.retries == [("GET", "401"), ("POST", "429")]

@@ -2,6 +2,7 @@
 
 from api.meta import CONFIG_MAPS, PODS
 from api.v1.pytorchjob import RESOURCE
+from controller.runtime.backoff import Reconnect
 from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.faults import Delay, Refuse, Rule
@@ -12,6 +13,9 @@ PODS_OF_JOB = ["train-master-0", "train-worker-0"]
 
 AWAY = Rule(Refuse(503))
 
+
+RECONNECTED_SECONDS = 2 * Reconnect.LONGEST_SECONDS + 5
+"""After which every watch has tried to reach the server once more, whatever the jitter of its back-off."""
 
 UNHEARD = [Rule(Refuse(503), verb=verb, plural=RESOURCE.plural) for verb in ("list", "watch")]
 """The watch of the jobs comes back later than the others."""
@@ -47,7 +51,7 @@ async def test_a_job_that_is_older_than_it_was_is_not_read_without_pause() -> No
         assert 0 < reads(on.calls) < 30
 
         on.faults.rules.clear()
-        await on.settled(40)
+        await on.settled(RECONNECTED_SECONDS)
         assert await on.names(PODS) == PODS_OF_JOB
 
 
@@ -72,7 +76,7 @@ async def lose_an_end(on: Stage) -> None:
     await restore(on, backup)
     await on.settled(60)
     on.faults.rules.clear()
-    await on.settled(60)
+    await on.settled(RECONNECTED_SECONDS)
 
     assert (await on.job())["metadata"]["uid"] == before["metadata"]["uid"]
     assert "Succeeded F" not in await on.conditions()

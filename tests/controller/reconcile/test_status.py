@@ -18,6 +18,7 @@ from controller.kube.client import Client
 from controller.reconcile.jobs import JobRow, job_from_json, parse
 from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patch
 from controller.runtime.store import Store
+from rallypoint.local.apiserver.patches import jsonpatch
 from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
 from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
@@ -212,24 +213,11 @@ WIRE = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abc"), WIRE, max_size=3)
 
 
-def patched(target: Any, patch: Any) -> Any:
-    """RFC 7386, in its own words."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = patched(result.get(name), value)
-    return result
-
-
 @given(before=OBJECTS, after=OBJECTS)
 def test_a_merge_patch_makes_one_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
     change = merge_patch(before, after)
 
-    assert patched(before, change) == after
+    assert jsonpatch.merge(before, change) == after
     assert (change == {}) == (before == after)
 
 

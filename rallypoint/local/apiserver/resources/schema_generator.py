@@ -102,6 +102,8 @@ def collect(documents: list[Json]) -> Json:
 
 
 def main(paths: list[str]) -> None:
+    if not paths:
+        sys.exit("name the OpenAPI documents of an API server")
     documents = [orjson.loads(Path(path).read_bytes()) for path in paths]
     TARGET.write_bytes(orjson.dumps(collect(documents)) + b"\n")
 

@@ -103,14 +103,21 @@ def _validate_values(node: Node, value: Any, old: Any, path: str) -> Iterator[Fi
         for name in node.required:
             if name not in value:
                 yield field_errors.required(_join(path, name))
+    for child in _children(node, value, old, path):
+        yield from _validate_values(*child)
+
+
+def _children(node: Node, value: Any, old: Any, path: str) -> Iterator[tuple[Node, Any, Any, str]]:
+    """Yield the schema, the value, the old value and the path of each field or item that has a schema."""
+    if isinstance(value, dict):
         for name, item in value.items():
             part = node.properties.get(name) or node.additional
             if part is not None:
-                yield from _validate_values(part, item, _old_member(old, name), _join(path, name))
+                yield part, item, _old_member(old, name), _join(path, name)
     elif isinstance(value, list) and node.items is not None:
         old_items = _old_items_by_key(node, old)
         for i, item in enumerate(value):
-            yield from _validate_values(node.items, item, _old_item(node, old_items, item), f"{path}[{i}]")
+            yield node.items, item, _old_item(node, old_items, item), f"{path}[{i}]"
 
 
 def _old_member(old: Any, name: str) -> Any:
@@ -261,15 +268,8 @@ def _validate_rules(node: Node, value: Any, old: Any, path: str) -> Iterator[Fie
         error = rule.check(value, old, path)
         if error is not None:
             yield error
-    if isinstance(value, dict):
-        for name, item in value.items():
-            part = node.properties.get(name) or node.additional
-            if part is not None:
-                yield from _validate_rules(part, item, _old_member(old, name), _join(path, name))
-    elif isinstance(value, list) and node.items is not None:
-        old_items = _old_items_by_key(node, old)
-        for i, item in enumerate(value):
-            yield from _validate_rules(node.items, item, _old_item(node, old_items, item), f"{path}[{i}]")
+    for child in _children(node, value, old, path):
+        yield from _validate_rules(*child)
 
 
 def _old_item(node: Node, old_items: dict[bytes, Any], item: Any) -> Any:

@@ -71,6 +71,8 @@ def main(modules: Path) -> None:
     types = dict(read_structs(modules))
     names = [*orjson.loads(SCHEMAS.read_bytes())["definitions"], *EXTRA_TYPES]
     tables = {name: found for name in names if name in types and (found := field_numbers(types, name))}
+    if not tables:
+        sys.exit(f"{modules} has no types of the Kubernetes API")
     TARGET.write_bytes(orjson.dumps(tables, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 

@@ -1,6 +1,6 @@
 """The optional limit on requests per second."""
 
-from controller.kube.limiter import TokenBucket
+from controller.kube.token_bucket import TokenBucket
 
 
 def times_of(bucket: TokenBucket, count: int, at: float = 0.0) -> list[float]:
