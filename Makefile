@@ -11,7 +11,7 @@
 #   make fmt       formats and mends what can be mended mechanically
 #   make crds      writes manifests/base/crds from the wire types
 #   make deploy    writes manifests/base/crds, and from manifests the files in deploy
-#   make docs      writes docs/metrics.md from the table of metrics
+#   make docs      writes docs/reference/metrics.md from the table of metrics
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
 #   make cluster   a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root

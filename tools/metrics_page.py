@@ -1,4 +1,4 @@
-"""Writes ``docs/metrics.md`` from the table of metrics.
+"""Writes ``docs/reference/metrics.md`` from the table of metrics.
 
     .venv/bin/python tools/metrics_page.py [FILE]
 
@@ -14,7 +14,7 @@ from controller.kinds import ALL
 from controller.telemetry.metrics.families import GROUPS
 from controller.telemetry.metrics.family import Family, Group, Label
 
-PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 
 OF_KINDS = {
     "framework": [kind.framework for kind in ALL],

@@ -22,7 +22,7 @@ from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Object
 from rallypoint.diagnosis.objects import is_finished, name_of, run_policy
 
-GUIDE = "docs/mpijob-versions.md"
+GUIDE = "docs/reference/mpijob-versions.md"
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")
 
 

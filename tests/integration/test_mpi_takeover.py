@@ -34,7 +34,7 @@ from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, 
 from rallypoint.testing.wire import MERGE, Reply, Step, Wire
 
 POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavor-policy"
-GUIDE = Path(__file__).parents[2] / "docs" / "mpijob-versions.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "mpijob-versions.md"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 DEFINITION = crd(RESOURCE, MPIJob, shipped())
 KINDS = {

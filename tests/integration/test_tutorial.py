@@ -14,7 +14,7 @@ from pathlib import Path
 from rallypoint.testing.controlplane import binaries
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGE = ROOT / "docs" / "tutorial" / "first-steps.md"
 INTERRUPT = "^C"
 ANYTHING = "…"
 

@@ -1,4 +1,4 @@
-"""From training-operator to here and back, by the very commands of docs/upgrade-from-training-operator.md.
+"""From training-operator to here and back, by the very commands of docs/how-to/upgrade-from-training-operator.md.
 
 ``training-operator.yaml`` stands for the original's manifests, as somebody else than kubectl has applied them.
 """
@@ -17,7 +17,7 @@ from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import in_cluster_service
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "upgrade-from-training-operator.md"
+GUIDE = ROOT / "docs" / "how-to" / "upgrade-from-training-operator.md"
 ORIGINAL = Path(__file__).with_name("training-operator.yaml")
 INSTALL_THE_ORIGINAL = (
     f"kubectl apply --server-side --force-conflicts --field-manager=argocd-controller -f {ORIGINAL}"

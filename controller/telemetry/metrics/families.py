@@ -1,4 +1,4 @@
-"""The table of all metrics. What fills them is beside it; ``docs/metrics.md`` is made from it.
+"""The table of all metrics. What fills them is beside it; ``docs/reference/metrics.md`` is made from it.
 
 Source: training-operator 1.9, pkg/common/metrics.go; controller-runtime 0.22, pkg/internal/controller/metrics and pkg/metrics;
 Kubernetes 1.34, component-base, metrics/prometheus/restclient. Values of labels are those of the originals.

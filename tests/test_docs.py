@@ -1,0 +1,121 @@
+"""Every relative link and every path of a page in the repository leads somewhere, and the index of ``docs`` is complete."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FOLDERS = (
+    "api",
+    "bench",
+    "controller",
+    "deploy",
+    "docs",
+    "examples",
+    "manifests",
+    "rallypoint",
+    "tests",
+    "tools",
+)
+
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"``[^`]+``|`[^`\n]+`")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+_PAGE = re.compile(r"\bdocs/[\w/.-]+\.md\b")
+
+
+def _files(*patterns: str) -> list[Path]:
+    found = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return sorted(
+        found
+        + [path for folder in FOLDERS for pattern in patterns for path in (ROOT / folder).rglob(pattern)]
+    )
+
+
+PAGES = _files("*.md")
+SOURCES = _files("*.py", "*.yaml", "*.toml", "Makefile", "Dockerfile")
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _prose(page: Path) -> str:
+    """Return the text of a page without its fenced blocks, whose ``#`` starts no heading and whose brackets are no link."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the fragments that a forge makes from a page's headings: lower case, no punctuation, hyphens for spaces."""
+    seen: Counter[str] = Counter()
+    anchors: set[str] = set()
+    for heading in _HEADING.findall(_prose(page)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        anchors.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return anchors
+
+
+def _links(page: Path) -> Iterator[str]:
+    for link in _LINK.findall(_SPAN.sub("", _prose(page))):
+        if not re.match(r"[a-z]+:", link):
+            yield link
+
+
+def _broken(page: Path) -> Iterator[str]:
+    for link in _links(page):
+        path, _, fragment = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (fragment and fragment not in _anchors(target)):
+            yield link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_each_relative_link_of_a_page_has_a_target(page: Path) -> None:
+    assert list(_broken(page)) == []
+
+
+def test_a_link_without_a_target_is_found(tmp_path: Path) -> None:
+    (tmp_path / "there.md").write_text("# A `heading`, and [more](x)\n\n## Twice\n\n## Twice\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](there.md) [b](there.md#a-heading-and-more) [c](there.md#twice-1) [d](https://example.org/x.md) `[e](e.md)`\n"
+        "[f](gone.md) [g](there.md#twice-2) [h](#gone)\n"
+    )
+
+    assert list(_broken(page)) == ["gone.md", "there.md#twice-2", "#gone"]
+
+
+def test_each_page_that_a_file_names_exists() -> None:
+    named = {
+        (_name(file), page)
+        for file in (*PAGES, *SOURCES)
+        if file != Path(__file__)
+        for page in _PAGE.findall(file.read_text(encoding="utf-8"))
+    }
+
+    assert named
+    assert {(file, page) for file, page in named if not (ROOT / page).exists()} == set()
+
+
+PURPOSES = ("tutorial", "how-to", "reference", "explanation", "decisions")
+
+
+def _pages() -> list[str]:
+    return sorted(
+        path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path != DOCS / "README.md"
+    )
+
+
+def test_the_index_lists_each_page_once() -> None:
+    assert sorted(_links(DOCS / "README.md")) == _pages()
+
+
+def test_each_page_is_in_the_folder_of_one_purpose() -> None:
+    assert {page.split("/")[0] for page in _pages()} == set(PURPOSES)
