@@ -1,4 +1,4 @@
-"""One call: what is sent, when its turn is, how often it is tried, and what its errors mean."""
+"""One API call: its request, its turn in the queue, its retries and its errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -90,7 +90,7 @@ async def ended(task: "asyncio.Task[Any]") -> None:
         ),
     ],
 )
-async def test_what_is_sent(
+async def test_each_call_sends_its_request(
     call: Callable[[Client], Awaitable[bytes]], method: str, path: str, body: Any
 ) -> None:
     async with calling() as (client, server):
@@ -103,25 +103,29 @@ async def test_what_is_sent(
 
 
 async def test_headers() -> None:
-    """Forms as asked for, no compression, no cookies, and the token of this very moment."""
+    """The client sends the requested media types, no compression, no cookies and the current token."""
     tokens = iter(["one", "two", ""])
     async with calling(connection={"token": lambda: next(tokens)}, user_agent="test/1") as (client, server):
         await client.get(PODS, "ns", "a", accept=METADATA_ONLY)
         await client.patch(PODS, "ns", "a", b"[]", content_type=JSON_PATCH)
         await client.get(PODS, "ns", "a")
 
-    first, second, third = (one.headers for one in server.seen)
+    first, second, third = (request.headers for request in server.seen)
     assert (first["Accept"], first["User-Agent"], first["Accept-Encoding"]) == (
         METADATA_ONLY,
         "test/1",
         "identity",
     )
     assert second["Content-Type"] == JSON_PATCH
-    assert [one.get("Authorization") for one in (first, second, third)] == ["Bearer one", "Bearer two", None]
+    assert [headers.get("Authorization") for headers in (first, second, third)] == [
+        "Bearer one",
+        "Bearer two",
+        None,
+    ]
 
 
 @pytest.mark.parametrize("code", [404, 409, 422, 500, 503])
-async def test_a_refusal_is_raised_after_one_try(code: int) -> None:
+async def test_an_error_without_retry_after_is_raised_after_one_try(code: int) -> None:
     async with calling(saying(answer_json(refusal(code, "Reason", "because"), code))) as (client, server):
         with pytest.raises(errors.ApiError, match="because") as caught:
             await client.get(PODS, "ns", "a")
@@ -137,7 +141,7 @@ async def test_a_refusal_is_raised_after_one_try(code: int) -> None:
         pytest.param(429, "9999", LONGEST_PAUSE_SECONDS, id="longer than makes sense"),
     ],
 )
-async def test_it_comes_back_when_it_is_told_to(code: int, seconds: str, waited: float) -> None:
+async def test_a_call_is_retried_after_retry_after(code: int, seconds: str, waited: float) -> None:
     answer = answer_json(refusal(code, "Busy"), code, Retry_After=seconds)
     async with calling(saying(answer)) as (client, server):
         started = now()
@@ -147,7 +151,7 @@ async def test_it_comes_back_when_it_is_told_to(code: int, seconds: str, waited:
     assert len(server.seen) == 2
 
 
-async def test_it_does_not_come_back_for_ever() -> None:
+async def test_retries_are_limited() -> None:
     async def busy(request: web.Request, seen: Seen) -> web.StreamResponse:
         return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="1")
 
@@ -158,7 +162,7 @@ async def test_it_does_not_come_back_for_ever() -> None:
     assert len(server.seen) == TRIES
 
 
-async def test_those_who_wait_to_come_back_take_no_place() -> None:
+async def test_a_call_that_waits_to_retry_does_not_count_as_in_flight() -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         if seen.path.endswith("/busy"):
             return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="5")
@@ -179,15 +183,15 @@ async def slow(request: web.Request, seen: Seen) -> web.StreamResponse:
     return answer_json({})
 
 
-async def test_only_so_many_calls_are_under_way() -> None:
+async def test_calls_in_flight_are_limited() -> None:
     async with calling(slow, in_flight=4) as (client, server):
         await asyncio.gather(*(client.get(PODS, "ns", str(number)) for number in range(12)))
 
     started = server.seen[0].at
-    assert [round(one.at - started) for one in server.seen] == [0] * 4 + [2] * 4 + [4] * 4
+    assert [round(request.at - started) for request in server.seen] == [0] * 4 + [2] * 4 + [4] * 4
 
 
-async def test_watches_take_no_place_of_calls() -> None:
+async def test_watches_do_not_count_as_calls_in_flight() -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         if "watch" in seen.query:
             return await answer_lines(request, [b"{}\n"], silence_seconds=50)
@@ -203,8 +207,8 @@ async def test_watches_take_no_place_of_calls() -> None:
         assert await asyncio.gather(*watches) == [b"{}\n"] * 20
 
 
-async def test_what_goes_first_when_many_wait() -> None:
-    """Status before children before events, namespaces in turn, and reads before all."""
+async def test_waiting_calls_are_sent_by_priority_and_namespace() -> None:
+    """Reads go first, then statuses, children and events; namespaces take turns."""
 
     async def each_a_second(request: web.Request, seen: Seen) -> web.StreamResponse:
         await asyncio.sleep(1)
@@ -221,11 +225,11 @@ async def test_what_goes_first_when_many_wait() -> None:
             client.get(PODS, "big", "read"),
         )
 
-    names = [one.path.rsplit("/", 1)[1] for one in server.seen]
+    names = [request.path.rsplit("/", 1)[1] for request in server.seen]
     assert names == ["first", "read", "status", "pod-1", "pod-3", "pod-2", "event"]
 
 
-async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
+async def test_the_rate_limiter_sends_the_highest_priority_first() -> None:
     async with calling(rate_limiter=TokenBucket(2, burst=2)) as (client, server):
         await asyncio.gather(
             *(client.create(PODS, "ns", b"{}", name=str(number)) for number in range(4)),
@@ -233,11 +237,11 @@ async def test_a_limit_per_second_is_kept_and_what_matters_goes_first() -> None:
         )
 
     started = server.seen[0].at
-    assert [round(one.at - started, 2) for one in server.seen] == [0, 0, 0.5, 1, 1.5]
+    assert [round(request.at - started, 2) for request in server.seen] == [0, 0, 0.5, 1, 1.5]
     assert server.seen[2].path.endswith("/status")
 
 
-async def test_nobody_waits_for_the_limit_of_another_client() -> None:
+async def test_a_client_does_not_wait_for_the_limit_of_another_client() -> None:
     async with (
         calling(rate_limiter=TokenBucket(0.01, burst=1)) as (limited, server),
         Client(server.connection) as other,
@@ -275,11 +279,11 @@ async def test_a_write_without_a_permit_is_not_sent() -> None:
                 await write
         assert await client.get(PODS, "ns", "a") == b"{}"
 
-    assert [one.method for one in server.seen] == ["GET"]
+    assert [request.method for request in server.seen] == ["GET"]
 
 
-async def test_the_permit_is_asked_again_when_the_bytes_go_out() -> None:
-    """A process may have been stopped in between."""
+async def test_the_permit_is_checked_again_when_the_bytes_are_sent() -> None:
+    """The process may have been paused in between."""
     answers = iter([5.0, 0.0])
     async with calling(permit=lambda: next(answers)) as (client, server):
         with pytest.raises(errors.NotLeading, match="not sent"):
@@ -289,8 +293,8 @@ async def test_the_permit_is_asked_again_when_the_bytes_go_out() -> None:
         assert list(answers) == []
 
 
-async def test_the_permit_is_asked_after_all_waiting() -> None:
-    """A write whose turn comes too late is not sent, nor is one that was told to come back later."""
+async def test_the_permit_is_checked_after_every_wait() -> None:
+    """Neither a write whose turn comes too late nor a delayed retry is sent."""
     later = answer_json(refusal(429, "Busy"), 429, Retry_After="5")
     async with calling(saying(later), permit=Permit(now() + 3), in_flight=1) as (client, server):
         with pytest.raises(errors.NotLeading):
@@ -309,7 +313,7 @@ async def test_the_permit_is_asked_after_all_waiting() -> None:
         pytest.param(1e6, CALL_TIMEOUT_SECONDS, id="one without end"),
     ],
 )
-async def test_a_write_is_given_up_when_its_permit_is_over(permitted: float, taken: float) -> None:
+async def test_a_write_times_out_when_its_permit_expires(permitted: float, taken: float) -> None:
     async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
         await asyncio.sleep(1e6)
         return answer_json({})
@@ -322,7 +326,7 @@ async def test_a_write_is_given_up_when_its_permit_is_over(permitted: float, tak
         assert now() - started == pytest.approx(taken, abs=0.01)
 
 
-async def test_connections_are_kept_for_as_many_calls_as_may_be_under_way() -> None:
+async def test_warm_connections_cover_the_limit_of_calls_in_flight() -> None:
     peers: list[Any] = []
 
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
@@ -333,7 +337,7 @@ async def test_connections_are_kept_for_as_many_calls_as_may_be_under_way() -> N
     async with calling(handle, in_flight=8) as (client, server):
         warming = asyncio.create_task(client.keep_warm())
         await asyncio.sleep(1)
-        assert ([one.path for one in server.seen], len(set(peers))) == (["/version"] * 8, 8)
+        assert ([request.path for request in server.seen], len(set(peers))) == (["/version"] * 8, 8)
 
         await asyncio.gather(*(client.create(PODS, "ns", b"{}") for _ in range(8)))
         assert len(set(peers)) == 8, "the first calls need no new ones"
@@ -344,7 +348,7 @@ async def test_connections_are_kept_for_as_many_calls_as_may_be_under_way() -> N
 
 
 @pytest.mark.parametrize("code", [403, 500, 0], ids=["not allowed", "not able", "not there"])
-async def test_connections_are_kept_whatever_the_answer_is(code: int) -> None:
+async def test_connections_stay_warm_whatever_the_response_is(code: int) -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         assert request.transport is not None
         if not code:
@@ -362,7 +366,7 @@ async def test_connections_are_kept_whatever_the_answer_is(code: int) -> None:
         await ended(warming)
 
 
-async def test_a_limit_per_second_is_not_used_up_by_keeping_connections() -> None:
+async def test_keeping_connections_warm_uses_no_tokens_of_the_rate_limiter() -> None:
     async with calling(rate_limiter=TokenBucket(1, burst=1)) as (client, server):
         await client.keep_warm()
 

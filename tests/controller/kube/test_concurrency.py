@@ -51,14 +51,14 @@ async def answered(limiter: ConcurrencyLimiter, *outcomes: Exception | None) -> 
         await Calls(limiter)(error=outcome)
 
 
-async def test_one_namespace_alone_has_the_whole_width() -> None:
+async def test_a_single_namespace_may_use_the_whole_width() -> None:
     calls, started = Calls(ConcurrencyLimiter(4)), now()
     await asyncio.gather(*(calls() for _ in range(8)))
 
     assert (now() - started, calls.most) == (2, 4)
 
 
-async def test_lanes_and_turns() -> None:
+async def test_calls_start_by_priority_and_namespaces_alternate() -> None:
     calls = Calls(ConcurrencyLimiter(1))
     await asyncio.gather(
         calls("under way"),
@@ -92,7 +92,7 @@ async def test_an_event_waits_like_a_child_in_the_end() -> None:
     assert calls.passed[at - 1] == f"child {PATIENCE_SECONDS - 1:.0f}"
 
 
-async def test_what_waits_is_told_by_lane() -> None:
+async def test_waiting_calls_are_counted_by_priority_level() -> None:
     calls = Calls(limiter := ConcurrencyLimiter(1))
     tasks = [
         asyncio.create_task(calls("", level))
@@ -118,13 +118,13 @@ async def test_what_waits_is_told_by_lane() -> None:
         pytest.param(ConnectionResetError(), 8, id="a connection that breaks"),
     ],
 )
-async def test_what_makes_it_narrower(error: Exception, width: int) -> None:
+async def test_overload_errors_narrow_the_width(error: Exception, width: int) -> None:
     await answered(limiter := ConcurrencyLimiter(8), error)
 
     assert limiter.width == width
 
 
-async def test_one_bad_moment_halves_it_once() -> None:
+async def test_simultaneous_errors_halve_the_width_once() -> None:
     calls = Calls(limiter := ConcurrencyLimiter(8))
     await asyncio.gather(*(calls(error=TOO_MANY) for _ in range(8)))
     assert limiter.width == 4
@@ -133,7 +133,7 @@ async def test_one_bad_moment_halves_it_once() -> None:
     assert limiter.width == 2
 
 
-async def test_it_is_never_shut() -> None:
+async def test_the_width_never_reaches_zero() -> None:
     await answered(limiter := ConcurrencyLimiter(8), *[TOO_MANY] * 10)
     assert limiter.width == 1
 
@@ -142,7 +142,7 @@ async def test_it_is_never_shut() -> None:
     assert now() - started == 2, "one, which makes it wider, then two"
 
 
-async def test_good_answers_widen_it_step_by_step() -> None:
+async def test_successful_responses_widen_it_step_by_step() -> None:
     """A full width of them for each step, refusals among them, up to what it was."""
     await answered(limiter := ConcurrencyLimiter(4), TOO_MANY, TOO_MANY)
     widths: list[int] = []
@@ -153,7 +153,7 @@ async def test_good_answers_widen_it_step_by_step() -> None:
     assert widths == [2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
 
 
-async def test_answers_from_before_it_was_narrowed_do_not_widen_it() -> None:
+async def test_responses_to_calls_before_the_narrowing_do_not_widen_it() -> None:
     limiter = ConcurrencyLimiter(4)
     calls = Calls(limiter)
     await asyncio.gather(calls(error=TOO_MANY), calls(), calls(), calls())
@@ -161,7 +161,7 @@ async def test_answers_from_before_it_was_narrowed_do_not_widen_it() -> None:
     assert limiter.width == 2
 
 
-async def test_nobody_goes_while_more_are_under_way_than_may_be() -> None:
+async def test_no_call_starts_while_the_width_is_exceeded() -> None:
     calls, started = Calls(limiter := ConcurrencyLimiter(4)), now()
 
     async def long() -> None:
@@ -174,7 +174,7 @@ async def test_nobody_goes_while_more_are_under_way_than_may_be() -> None:
     assert now() - started == 11
 
 
-async def test_a_limit_per_second_lets_the_highest_lane_go_first() -> None:
+async def test_the_rate_limiter_serves_the_highest_priority_level_first() -> None:
     limiter, started = ConcurrencyLimiter(8, TokenBucket(1, burst=1)), now()
     passed: list[tuple[str, float]] = []
 
@@ -196,7 +196,7 @@ async def cancelled(tasks: "Iterable[asyncio.Task[None]]") -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_who_stops_waiting_leaves_no_gap() -> None:
+async def test_a_canceled_wait_leaves_no_gap() -> None:
     calls = Calls(limiter := ConcurrencyLimiter(1))
     tasks = [asyncio.create_task(calls(str(number))) for number in range(4)]
     await asyncio.sleep(0.5)
@@ -208,7 +208,7 @@ async def test_who_stops_waiting_leaves_no_gap() -> None:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before its turn", "in its turn"])
-async def test_who_stops_waiting_at_the_moment_of_its_turn(before: bool) -> None:
+async def test_a_wait_may_be_canceled_at_the_moment_of_its_turn(before: bool) -> None:
     limiter = ConcurrencyLimiter(1)
     order: list[str] = []
 
@@ -233,20 +233,20 @@ CALLS = st.lists(st.tuples(st.sampled_from(PriorityLevel), st.sampled_from("abc"
 
 
 @given(widest=st.integers(1, 5), crowd=CALLS)
-def test_all_come_through_and_never_too_many(
+def test_every_call_runs_and_the_width_holds(
     widest: int, crowd: list[tuple[PriorityLevel, str, Exception | str | None]]
 ) -> None:
     async def play() -> None:
         limiter = ConcurrencyLimiter(widest)
         calls = Calls(limiter)
         tasks: list[asyncio.Task[None]] = []
-        doomed: list[asyncio.Task[None]] = []
+        to_cancel: list[asyncio.Task[None]] = []
         for level, group, outcome in crowd:
             error = None if isinstance(outcome, str) else outcome
             task = asyncio.create_task(calls("", level, group, error))
-            (doomed if outcome == "cancel" else tasks).append(task)
+            (to_cancel if outcome == "cancel" else tasks).append(task)
         await asyncio.sleep(0)
-        await cancelled(doomed)
+        await cancelled(to_cancel)
         async with asyncio.timeout(1000):
             await asyncio.gather(*tasks)
 

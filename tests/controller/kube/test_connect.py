@@ -91,7 +91,7 @@ def test_outside_of_a_cluster(service_account: Path, monkeypatch: pytest.MonkeyP
         pytest.param("ca.crt", None, "ca.crt", id="authorities that are missing"),
     ],
 )
-def test_a_service_account_that_makes_no_sense(
+def test_an_invalid_service_account_is_an_error(
     service_account: Path, name: str, content: str | None, complaint: str
 ) -> None:
     path = service_account / name
@@ -101,7 +101,7 @@ def test_a_service_account_that_makes_no_sense(
         in_cluster(service_account)
 
 
-def test_authorities_with_remarks(service_account: Path, authority: Authority) -> None:
+def test_a_ca_file_may_contain_comments(service_account: Path, authority: Authority) -> None:
     (service_account / "ca.crt").write_text("# Főtanúsítvány\n" + authority.pem.decode())
 
     assert (tls := in_cluster(service_account).tls())
@@ -147,9 +147,7 @@ def test_the_same_content_makes_the_same_object(mounted: Mounted) -> None:
 
 
 @pytest.mark.parametrize("content", [None, ""], ids=["missing", "without sense"])
-def test_what_was_read_last_counts_until_there_is_something_else(
-    mounted: Mounted, content: str | None
-) -> None:
+def test_the_last_valid_content_counts_until_it_changes(mounted: Mounted, content: str | None) -> None:
     mounted.path.unlink() if content is None else mounted.path.write_text(content)
     mounted.read.expire()
     assert mounted.read() == ["first"]
@@ -307,7 +305,7 @@ async def test_an_exec_plugin_logs_in_and_logs_in_again(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_a_kubeconfig_that_leads_nowhere(tmp_path: Path, text: str | None, complaint: str) -> None:
+async def test_an_unusable_kubeconfig_is_an_error(tmp_path: Path, text: str | None, complaint: str) -> None:
     path = tmp_path / "config"
     if text is not None:
         path.write_text(text)
@@ -323,7 +321,7 @@ async def serving(authority: Authority, port: int = 0) -> AsyncIterator[str]:
 
     async def handle(request: web.Request) -> web.Response:
         peer = request.get_extra_info("peercert") or {}
-        names = [value for one in peer.get("subject", ()) for _, value in one]
+        names = [value for attributes in peer.get("subject", ()) for _, value in attributes]
         if request.path == "/slow":
             await asyncio.sleep(1)
         return web.json_response({"client": names})
@@ -458,7 +456,7 @@ async def test_a_stream_trusts_a_new_authority_with_its_next_try(rotation: Rotat
             assert await stream.read() == b'{"client": []}'
 
 
-async def test_an_authority_that_nobody_has_mounted_is_not_trusted(rotation: Rotation) -> None:
+async def test_an_authority_that_is_not_mounted_is_not_trusted(rotation: Rotation) -> None:
     async with rotated(rotation) as client:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await client.get(PODS, "ns", "a")
@@ -498,22 +496,22 @@ async def test_a_kubeconfig_with_a_new_authority(tmp_path: Path, rotation: Rotat
 
 
 @pytest.mark.looptime(False)  # a tunnel of real bytes
-async def test_a_proxy_sees_nothing_of_what_is_said(tmp_path: Path, authority: Authority) -> None:
+async def test_a_proxy_cannot_read_the_traffic(tmp_path: Path, authority: Authority) -> None:
     async with serving(authority) as server, Tunnel() as proxy:
         cluster = {"server": server, "certificate-authority": str(authority.path), "proxy-url": proxy.url}
         path = kubeconfig(tmp_path / "config", cluster, {"token": "secret-token"})
 
         assert await ask(path) == b'{"client": []}'
 
-    assert proxy.asked.startswith(b"CONNECT " + server.removeprefix("https://").encode())
-    assert b"secret" not in proxy.asked
+    assert proxy.request.startswith(b"CONNECT " + server.removeprefix("https://").encode())
+    assert b"secret" not in proxy.request
 
 
 class Tunnel:
     """A proxy that connects two sides and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.asked = b""
+        self.request = b""
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -525,8 +523,8 @@ class Tunnel:
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.asked = await reader.readuntil(b"\r\n\r\n")
-        host, port = self.asked.split()[1].decode().split(":")
+        self.request = await reader.readuntil(b"\r\n\r\n")
+        host, port = self.request.split()[1].decode().split(":")
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
@@ -549,7 +547,7 @@ async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pytest.param("", "nowhere{}environment", "http://environment:1", id="a list of files"),
     ],
 )
-async def test_which_file(
+async def test_the_flag_the_environment_and_the_home_folder_name_the_kubeconfig(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: str, environment: str, server: str
 ) -> None:
     for name in ("flag", "environment"):
@@ -574,7 +572,7 @@ async def test_no_secret_is_shown(tmp_path: Path, service_account: Path) -> None
     pod = in_cluster(service_account)
     by_hand = Connection("http://here", token=lambda: "secret-token")
     async with Client(file) as client:
-        shown = [repr(one) + str(one) for one in (file, pod, by_hand, client, pod.token)]
+        shown = [repr(value) + str(value) for value in (file, pod, by_hand, client, pod.token)]
 
     assert not [text for text in shown if "secret" in text]
     assert pod.token() == "secret-token"

@@ -1,4 +1,4 @@
-"""The lines in which calls wait for the API server and keys for a worker: who goes next."""
+"""The queue of calls for the API server and of keys for a worker: which item is next."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_higher_levels_go_first() -> None:
     assert drained(lines([(0, "a"), (2, "a"), (-1, "b"), (2, "b"), (1, "a")])) == [1, 3, 4, 0, 2]
 
 
-def test_what_is_raised_stands_at_the_end_of_the_higher_line() -> None:
+def test_a_raised_item_goes_to_the_end_of_the_higher_level() -> None:
     waiting = lines([(0, "a"), (0, "a"), (1, "a")])
     waiting.raise_to(1, 1)
     waiting.raise_to(2, 0)
@@ -49,7 +49,7 @@ def test_what_is_raised_stands_at_the_end_of_the_higher_line() -> None:
     assert drained(waiting) == [2, 1, 0]
 
 
-def test_the_oldest_is_taken_past_levels_and_turns() -> None:
+def test_pop_oldest_ignores_levels_and_groups() -> None:
     waiting = lines([(0, "a"), (1, "b"), (1, "a"), (1, "b")])
     waiting.raise_to(0, 1)
 
@@ -57,19 +57,19 @@ def test_the_oldest_is_taken_past_levels_and_turns() -> None:
     assert drained(waiting) == [1, 2, 3]
 
 
-def test_the_first_to_drop_is_the_oldest_of_the_longest_line_of_the_lowest_level() -> None:
+def test_pop_from_longest_takes_the_oldest_item_of_the_longest_group_of_the_lowest_level() -> None:
     waiting = lines([(1, "a")] * 4 + [(0, "b"), (0, "c"), (0, "c")])
 
     assert [waiting.pop_from_longest() for _ in range(7)] == [5, 4, 6, 0, 1, 2, 3]
 
 
-def test_looking_at_the_oldest_takes_nothing() -> None:
+def test_peek_oldest_removes_nothing() -> None:
     waiting = lines([(0, "a"), (1, "b")])
 
     assert [waiting.peek_oldest(), waiting.peek_oldest(), len(waiting)] == [0, 0, 2]
 
 
-def test_what_is_not_there() -> None:
+def test_missing_items_raise_an_error() -> None:
     waiting = lines([(0, "a")])
 
     assert (waiting.discard(0), waiting.discard(0)) == (True, False)
@@ -86,28 +86,30 @@ def test_nothing_waits_twice() -> None:
 
 
 @given(crowd=CROWDS)
-def test_everything_goes_once_by_level_and_in_a_group_as_it_came(crowd: list[tuple[int, str]]) -> None:
+def test_each_item_is_popped_once_by_level_and_in_order_within_its_group(
+    crowd: list[tuple[int, str]],
+) -> None:
     order = drained(lines(crowd))
 
     assert sorted(order) == list(range(len(crowd)))
     levels = [crowd[number][0] for number in order]
     assert levels == sorted(levels, reverse=True)
-    for place in set(crowd):
-        line = [number for number in order if crowd[number] == place]
+    for level_and_group in set(crowd):
+        line = [number for number in order if crowd[number] == level_and_group]
         assert line == sorted(line)
 
 
 @given(crowd=CROWDS)
-def test_groups_take_turns(crowd: list[tuple[int, str]]) -> None:
+def test_groups_alternate(crowd: list[tuple[int, str]]) -> None:
     """Of two groups that both wait on, none is served twice before the other is served once."""
     order = drained(lines(crowd))
 
     for level in {level for level, _ in crowd}:
-        turns = [crowd[number][1] for number in order if crowd[number][0] == level]
-        for at, group in enumerate(turns):
-            again = turns.index(group, at + 1) if group in turns[at + 1 :] else None
+        served = [crowd[number][1] for number in order if crowd[number][0] == level]
+        for at, group in enumerate(served):
+            again = served.index(group, at + 1) if group in served[at + 1 :] else None
             if again is not None:
-                assert set(turns[again:]) - {group} <= set(turns[at + 1 : again])
+                assert set(served[again:]) - {group} <= set(served[at + 1 : again])
 
 
 ACTIONS = st.one_of(
@@ -119,7 +121,7 @@ ACTIONS = st.one_of(
 
 
 @given(actions=st.lists(ACTIONS, max_size=60))
-def test_nothing_is_lost_or_kept_whatever_is_done(actions: list[tuple[str, int, str]]) -> None:
+def test_the_queue_holds_exactly_what_was_pushed_and_not_popped(actions: list[tuple[str, int, str]]) -> None:
     waiting, model, count = FairQueue[int](), dict[int, int](), 0
     for action, number, text in actions:
         if action == "push":

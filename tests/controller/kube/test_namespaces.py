@@ -1,4 +1,4 @@
-"""Namespaces that are being terminated: what is refused without asking the API server, and until when."""
+"""Namespaces that are being terminated: which calls the client refuses itself, and until when."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ TEAM = orjson.dumps({"metadata": {"name": "team"}})
 HELD = {"finalizers": ["example.com/hold"]}
 
 
-class Stage:
+class TerminatingTeam:
     """A server with a namespace ``team`` that is being deleted, and a client that remembers such answers."""
 
     def __init__(self, client: Client, faults: Faults) -> None:
@@ -39,7 +39,7 @@ class Stage:
             return True
         return False
 
-    def asked(self) -> int:
+    def create_count(self) -> int:
         """Creates of pods in ``team`` that reached the server."""
         return self._faults.count("create", "pods")
 
@@ -49,7 +49,7 @@ def pod(name: str) -> bytes:
 
 
 @asynccontextmanager
-async def terminating() -> AsyncIterator[Stage]:
+async def terminating() -> AsyncIterator[TerminatingTeam]:
     server = ApiServer(interceptor=(faults := Faults()))
     await server.start()
     connection = Connection(server.url, token=lambda: server.token)
@@ -61,61 +61,61 @@ async def terminating() -> AsyncIterator[Stage]:
         await client.delete(NAMESPACES, "", "team")
         faults.calls.clear()
         try:
-            yield Stage(client, faults)
+            yield TerminatingTeam(client, faults)
         finally:
             await server.stop()
 
 
-async def test_the_answer_is_that_of_the_server() -> None:
-    async with terminating() as stage:
+async def test_the_error_is_that_of_the_server() -> None:
+    async with terminating() as team:
         for name in ("a", "b"):
             with pytest.raises(NamespaceTerminating, match="because it is being terminated"):
-                await stage.create(name)
+                await team.create(name)
 
 
-async def test_after_the_first_refusal_the_server_is_not_asked() -> None:
-    async with terminating() as stage:
-        assert [await stage.is_refused(f"pod-{number}") for number in range(20)] == [True] * 20
-        assert stage.asked() == 1
+async def test_after_the_first_error_no_create_reaches_the_server() -> None:
+    async with terminating() as team:
+        assert [await team.is_refused(f"pod-{number}") for number in range(20)] == [True] * 20
+        assert team.create_count() == 1
 
 
 async def test_other_namespaces_are_not_affected() -> None:
-    async with terminating() as stage:
-        await stage.is_refused("a")
-        await stage.create("b", "default")
+    async with terminating() as team:
+        await team.is_refused("a")
+        await team.create("b", "default")
 
-        assert stage.asked() == 2
-
-
-async def test_the_rest_is_asked_as_before() -> None:
-    """A namespace that is going still takes changes and deletes."""
-    async with terminating() as stage:
-        await stage.is_refused("a")
-        await stage.client.patch(PODS, "team", "held", orjson.dumps({"metadata": {"labels": {"a": "b"}}}))
-        await stage.client.list(SERVICES, "team")
-        await stage.client.delete(PODS, "team", "held")
+        assert team.create_count() == 2
 
 
-async def test_now_and_then_one_create_is_sent_all_the_same() -> None:
-    async with terminating() as stage:
-        await stage.is_refused("a")
+async def test_other_calls_still_reach_the_server() -> None:
+    """A terminating namespace still accepts patches and deletes."""
+    async with terminating() as team:
+        await team.is_refused("a")
+        await team.client.patch(PODS, "team", "held", orjson.dumps({"metadata": {"labels": {"a": "b"}}}))
+        await team.client.list(SERVICES, "team")
+        await team.client.delete(PODS, "team", "held")
+
+
+async def test_a_single_create_is_sent_after_the_retry_interval() -> None:
+    async with terminating() as team:
+        await team.is_refused("a")
         await asyncio.sleep(RETRY_SECONDS + 1)
-        await asyncio.gather(*(stage.is_refused(f"pod-{number}") for number in range(20)))
+        await asyncio.gather(*(team.is_refused(f"pod-{number}") for number in range(20)))
 
-        assert stage.asked() == 2
+        assert team.create_count() == 2
 
 
-async def test_a_create_that_succeeds_shows_that_the_namespace_lives() -> None:
-    async with terminating() as stage:
-        await stage.is_refused("a")
-        await stage.client.patch(PODS, "team", "held", b'{"metadata":{"finalizers":null}}')
-        await stage.client.create(NAMESPACES, "", TEAM)
+async def test_a_successful_create_removes_the_namespace_from_the_terminating_ones() -> None:
+    async with terminating() as team:
+        await team.is_refused("a")
+        await team.client.patch(PODS, "team", "held", b'{"metadata":{"finalizers":null}}')
+        await team.client.create(NAMESPACES, "", TEAM)
         await asyncio.sleep(RETRY_SECONDS + 1)
-        await stage.create("b")
-        await stage.create("c")
+        await team.create("b")
+        await team.create("c")
 
-        assert stage.client.terminating is not None
-        assert "team" not in stage.client.terminating
+        assert team.client.terminating is not None
+        assert "team" not in team.client.terminating
 
 
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def written(folder: Path, content: Any) -> str:
     return str(path)
 
 
-async def test_a_file_of_ours(tmp_path: Path) -> None:
+async def test_a_kubeconfig_of_local_mode_is_read(tmp_path: Path) -> None:
     server = ApiServer()
     shown = identity(datetime.now(UTC))
     await server.start(tls=shown.tls, authority=shown.authority)

@@ -1,4 +1,4 @@
-"""Which servers are trusted: those that a Go client trusts, on each Python, and no others."""
+"""The client trusts the same servers as a Go client, on each Python."""
 
 import base64
 import ssl

@@ -4,7 +4,7 @@ from controller.kube.token_bucket import TokenBucket
 
 
 def times_of(bucket: TokenBucket, count: int, at: float = 0.0) -> list[float]:
-    """When so many that come at once get their tokens, each waiting as long as it is told to."""
+    """Return when ``count`` simultaneous callers get their tokens; each waits as long as the bucket says."""
     times: list[float] = []
     while len(times) < count:
         wait = bucket.take(at)
@@ -19,7 +19,7 @@ def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
     assert times_of(TokenBucket(2, burst=3), 6) == [0, 0, 0, 0.5, 1, 1.5]
 
 
-def test_a_rest_fills_the_bucket_but_not_beyond_its_size() -> None:
+def test_idle_time_fills_the_bucket_up_to_its_size() -> None:
     bucket = TokenBucket(2, burst=3)
     times_of(bucket, 3)
 
@@ -27,7 +27,7 @@ def test_a_rest_fills_the_bucket_but_not_beyond_its_size() -> None:
     assert times_of(bucket, 4, at=1000) == [1000, 1000, 1000, 1000.5]
 
 
-def test_asking_takes_nothing_where_there_is_nothing() -> None:
+def test_a_failed_take_consumes_nothing() -> None:
     bucket = TokenBucket(1, burst=1)
     bucket.take(0)
 
@@ -35,7 +35,7 @@ def test_asking_takes_nothing_where_there_is_nothing() -> None:
     assert bucket.take(1) == 0
 
 
-def test_without_a_burst_one_goes_at_a_time() -> None:
+def test_without_a_burst_tokens_are_taken_one_at_a_time() -> None:
     assert times_of(TokenBucket(1, burst=0), 3) == [0, 1, 2]
 
 

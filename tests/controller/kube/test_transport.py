@@ -1,4 +1,4 @@
-"""One request: its connection and proxy, its time limits, its login, and what is told of it."""
+"""One request: its connection, proxy, timeouts, login and metrics."""
 
 import asyncio
 import socket
@@ -42,7 +42,7 @@ async def test_the_environment_sets_no_proxy(monkeypatch: pytest.MonkeyPatch) ->
         assert await client.get(PODS, "ns", "a") == b"{}"
 
 
-async def test_a_proxy_is_used_where_the_connection_names_one() -> None:
+async def test_a_connection_uses_its_proxy() -> None:
     async with (
         ScriptedServer(fine) as proxy,
         Client(Connection("http://cluster.invalid", proxy=proxy.url)) as client,
@@ -52,7 +52,7 @@ async def test_a_proxy_is_used_where_the_connection_names_one() -> None:
     assert proxy.seen[0].headers["Host"] == "cluster.invalid"
 
 
-async def test_a_call_without_an_answer_has_failed_in_time() -> None:
+async def test_a_call_without_a_response_times_out() -> None:
     async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
         await asyncio.sleep(1e6)
         return answer_json({})
@@ -86,7 +86,7 @@ async def test_a_connection_that_breaks_is_an_error_of_the_network(raw: bytes | 
             await client.create(PODS, "ns", b"{}")
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_server_is_an_os_error() -> None:
     async with ScriptedServer(fine) as server:
         pass
     async with Client(Connection(server.url)) as client:
@@ -94,7 +94,7 @@ async def test_nobody_there() -> None:
             await client.get(PODS, "ns", "a")
 
 
-async def test_a_silent_stream_has_failed_in_time() -> None:
+async def test_a_silent_stream_times_out() -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         return await answer_lines(request, [b"one\n"], silence_seconds=1e6)
 
@@ -108,7 +108,7 @@ async def test_a_silent_stream_has_failed_in_time() -> None:
         assert now() - started == pytest.approx(STREAM_SILENCE_SECONDS, abs=1.1)
 
 
-async def test_a_talking_stream_has_no_end() -> None:
+async def test_an_active_stream_does_not_time_out() -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -170,7 +170,7 @@ async def test_a_stream_renews_the_token_for_its_next_try() -> None:
             assert await stream.read() == b"{}"
 
 
-async def test_a_login_that_stays_unaccepted_is_renewed_now_and_then() -> None:
+async def test_a_rejected_login_is_renewed_at_most_once_per_interval() -> None:
     login = Login(good=1000)
     async with calling(login.handle, login.connection) as (client, server):
         for _ in range(5):
@@ -185,7 +185,7 @@ async def test_a_login_that_stays_unaccepted_is_renewed_now_and_then() -> None:
 
 
 @pytest.mark.parametrize("failure", [NotConfigured("the plugin is gone"), OSError("the plugin is gone")])
-async def test_a_renewal_that_fails_is_told(failure: Exception) -> None:
+async def test_the_error_names_a_failed_renewal(failure: Exception) -> None:
     login = Login(fails=failure)
     async with calling(login.handle, login.connection) as (client, _):
         with pytest.raises(errors.Unauthorized, match="the plugin is gone"):
@@ -200,8 +200,8 @@ async def test_without_a_way_to_renew_a_refused_token_is_an_error() -> None:
     assert len(server.seen) == 1
 
 
-class Told:
-    """An observer that remembers."""
+class RecordingObserver:
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, str, str, int, int]] = []
@@ -221,14 +221,14 @@ class Told:
         self.waits.append((method, round(seconds, 2)))
 
 
-async def test_what_is_told_of_answers() -> None:
+async def test_the_observer_records_responses() -> None:
     async def handle(request: web.Request, seen: Seen) -> web.StreamResponse:
         assert request.transport is not None
         if seen.path.endswith("/broken"):
             request.transport.close()
         return answer_json({}, 404 if seen.path.endswith("/gone") else 200)
 
-    async with calling(handle, observer=(told := Told())) as (client, _):
+    async with calling(handle, observer=(observer := RecordingObserver())) as (client, _):
         await client.get(PODS, "ns", "a")
         await client.create(PODS, "ns", b'{"a":1}')
         for name in ("gone", "broken"):
@@ -240,7 +240,7 @@ async def test_what_is_told_of_answers() -> None:
             async with client.stream("/broken", {}, resource="pods"):
                 pytest.fail("there is no stream")
 
-    assert told.answers == [
+    assert observer.answers == [
         ("GET", "pods", "200", 0, 2),
         ("POST", "pods", "200", 7, 2),
         ("GET", "pods", "404", 0, 2),
@@ -248,20 +248,23 @@ async def test_what_is_told_of_answers() -> None:
         ("GET", "pods", "200", 0, 0),
         ("GET", "pods", "<error>", 0, 0),
     ]
-    assert (told.retries, told.waits) == ([], [])
+    assert (observer.retries, observer.waits) == ([], [])
 
 
-async def test_what_is_told_of_retries_and_waits() -> None:
+async def test_the_observer_records_retries_and_waits() -> None:
     login = Login()
     busy = answer_json(refusal(429, "Busy"), 429, Retry_After="1")
-    told = Told()
-    async with calling(login.handle, login.connection, observer=told) as (client, _):
+    observer = RecordingObserver()
+    async with calling(login.handle, login.connection, observer=observer) as (client, _):
         await client.get(PODS, "ns", "a")
-    async with calling(saying(busy), observer=told, rate_limiter=TokenBucket(0.5, burst=1)) as (client, _):
+    async with calling(saying(busy), observer=observer, rate_limiter=TokenBucket(0.5, burst=1)) as (
+        client,
+        _,
+    ):
         await client.create(PODS, "ns", b"{}")
 
-    assert told.retries == [("GET", "401"), ("POST", "429")]
-    assert told.waits == [("POST", 0), ("POST", 1)]
+    assert observer.retries == [("GET", "401"), ("POST", "429")]
+    assert observer.waits == [("POST", 0), ("POST", 1)]
 
 
 async def test_a_large_body_arrives_whole() -> None:
@@ -272,7 +275,7 @@ async def test_a_large_body_arrives_whole() -> None:
     assert server.seen[0].body == body
 
 
-async def test_a_silent_other_side_is_found_out_by_the_kernel() -> None:
+async def test_the_kernel_probes_idle_connections() -> None:
     made = probing((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 1)))
     with made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

@@ -1,4 +1,4 @@
-"""What is left of a job that has finished or is suspended."""
+"""Which children of a finished or suspended job are deleted, and when the job expires."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from api.job import JobStatus, RunPolicy
 from controller.policy.cleanup import after_finish, everything, expires_in
 from rallypoint.testing.builders import NOON, pod, service, snapshot
 
-SEEN = snapshot(
+SNAPSHOT = snapshot(
     pod("master", phase="Succeeded"),
     service("master"),
     pod(index=0, phase="Running"),
@@ -28,32 +28,32 @@ BOTH_OF_WORKERS_0_AND_1 = [
 
 
 def cleaned(policy: str | None) -> list[str]:
-    deletions = after_finish(RunPolicy(clean_pod_policy=policy), SEEN)
-    return [f"{one.resource.kind} {one.name}" for one in deletions]
+    deletions = after_finish(RunPolicy(clean_pod_policy=policy), SNAPSHOT)
+    return [f"{deletion.resource.kind} {deletion.name}" for deletion in deletions]
 
 
 @pytest.mark.parametrize("policy", [None, "None"], ids=["unset", "by name"])
-def test_none_is_the_default_and_keeps_all(policy: str | None) -> None:
+def test_the_default_policy_none_deletes_nothing(policy: str | None) -> None:
     assert cleaned(policy) == []
 
 
-def test_running_takes_what_runs_or_waits_with_its_services() -> None:
+def test_running_deletes_running_and_pending_pods_with_their_services() -> None:
     assert cleaned("Running") == BOTH_OF_WORKERS_0_AND_1
 
 
 @pytest.mark.parametrize("policy", ["All", "", "running", "Sometimes"])
-def test_all_and_every_unknown_word_take_everything(policy: str) -> None:
-    assert len(cleaned(policy)) == len(SEEN.pods) + len(SEEN.services)
+def test_all_and_unknown_policies_delete_everything(policy: str) -> None:
+    assert len(cleaned(policy)) == len(SNAPSHOT.pods) + len(SNAPSHOT.services)
 
 
-def test_everything_is_taken_by_uid() -> None:
-    assert [(one.name, one.uid) for one in everything(snapshot(pod(), service()))] == [
+def test_deletions_carry_the_uid() -> None:
+    assert [(deletion.name, deletion.uid) for deletion in everything(snapshot(pod(), service()))] == [
         ("train-worker-0", "train-worker-0-uid"),
         ("train-worker-0", "train-worker-0-service-uid"),
     ]
 
 
-def test_what_is_on_its_way_out_is_left_to_go() -> None:
+def test_children_that_are_being_deleted_are_not_deleted_again() -> None:
     assert everything(snapshot(pod(deleting=True), service(deleting=True))) == ()
 
 
@@ -68,7 +68,7 @@ def test_what_is_on_its_way_out_is_left_to_go() -> None:
         pytest.param(60, -10, 70, id="a completion in the future waits longer"),
     ],
 )
-def test_expires_in(ttl: int | None, after: float, left: float | None) -> None:
+def test_a_finished_job_expires_after_its_ttl(ttl: int | None, after: float, left: float | None) -> None:
     policy, status = RunPolicy(ttl_seconds_after_finished=ttl), JobStatus(completion_time=NOON)
 
     assert expires_in(policy, status, NOON + timedelta(seconds=after)) == left

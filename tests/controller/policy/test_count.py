@@ -1,4 +1,4 @@
-"""How many pods of a role do what."""
+"""Counts of the active, succeeded, failed and vanished pods of a role."""
 
 import pytest
 from hypothesis import given
@@ -26,7 +26,7 @@ def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
     ("phase", "deleting", "expected"),
     [
         pytest.param("Pending", False, Counts(), id="a pending pod is nothing yet"),
-        pytest.param("Unknown", False, Counts(), id="an unknown one is nothing"),
+        pytest.param("Unknown", False, Counts(), id="a pod of unknown phase is nothing"),
         pytest.param("Running", False, Counts(active=1), id="a running pod is active"),
         pytest.param(
             "Running", True, Counts(failed=1, leaving=1), id="a running pod that somebody removes has failed"
@@ -38,7 +38,7 @@ def counted(*pods: Pod, replicas: int = 1, **before: int) -> Counts:
         pytest.param("Failed", True, Counts(failed=1), id="also on its way out, once"),
     ],
 )
-def test_a_pod_counts_as(phase: str, deleting: bool, expected: Counts) -> None:
+def test_a_pod_is_counted_by_phase_and_deletion(phase: str, deleting: bool, expected: Counts) -> None:
     assert counted(pod(phase=phase, deleting=deleting)) == expected
 
 
@@ -50,7 +50,7 @@ def test_a_pod_counts_as(phase: str, deleting: bool, expected: Counts) -> None:
         pytest.param(pod(index=-1), id="no index"),
     ],
 )
-def test_who_fills_no_place_is_not_counted(stranger: Pod) -> None:
+def test_a_pod_without_a_slot_is_not_counted(stranger: Pod) -> None:
     assert counted(stranger) == Counts()
 
 
@@ -65,12 +65,14 @@ def test_who_fills_no_place_is_not_counted(stranger: Pod) -> None:
         pytest.param([pod(phase="Failed")], {"active": 1}, 0, id="it has failed"),
     ],
 )
-def test_vanished(pods: list[Pod], before: dict[str, int], vanished: int) -> None:
+def test_an_active_pod_that_disappears_has_vanished(
+    pods: list[Pod], before: dict[str, int], vanished: int
+) -> None:
     assert counted(*pods, **before).vanished == vanished
 
 
 @pytest.mark.parametrize(
-    ("seen", "before", "vanished"),
+    ("observed", "before", "vanished"),
     [
         pytest.param(pod(phase="Failed"), {"active": 1}, 0, id="the active one has failed"),
         pytest.param(pod(phase="Succeeded"), {"active": 1}, 0, id="the active one has succeeded"),
@@ -81,17 +83,19 @@ def test_vanished(pods: list[Pod], before: dict[str, int], vanished: int) -> Non
         pytest.param(pod(phase="Running"), {"active": 2}, 1, id="both were active"),
     ],
 )
-def test_of_two_places_one_is_empty(seen: Pod, before: dict[str, int], vanished: int) -> None:
-    assert counted(seen, replicas=2, **before).vanished == vanished
+def test_a_slot_without_a_pod_has_vanished_if_its_pod_was_active(
+    observed: Pod, before: dict[str, int], vanished: int
+) -> None:
+    assert counted(observed, replicas=2, **before).vanished == vanished
 
 
 @pytest.mark.parametrize(
-    ("seen", "completed"),
+    ("pods", "completed"),
     [
         pytest.param([pod(phase="Succeeded", code=0)], True, id="the first has succeeded"),
         pytest.param([pod(index=1, phase="Succeeded", code=0)], False, id="another one has"),
         pytest.param([pod(phase="Running", code=0)], False, id="its sidecar still runs"),
-        pytest.param([pod(phase="Succeeded")], False, id="nobody says how its container ended"),
+        pytest.param([pod(phase="Succeeded")], False, id="the exit of its container is unknown"),
         pytest.param([pod(phase="Succeeded", code=1)], False, id="its container failed"),
         pytest.param(
             [pod(phase="Succeeded", code=0, container="sidecar")], False, id="another container ended"
@@ -99,20 +103,22 @@ def test_of_two_places_one_is_empty(seen: Pod, before: dict[str, int], vanished:
         pytest.param([], False, id="there is none"),
     ],
 )
-def test_whether_the_first_has_completed(seen: list[Pod], completed: bool) -> None:
-    assert counted(*seen, replicas=2).first_completed is completed
+def test_the_first_replica_completes_when_its_main_container_exits_with_zero(
+    pods: list[Pod], completed: bool
+) -> None:
+    assert counted(*pods, replicas=2).first_completed is completed
 
 
-def test_scaling_up_makes_nothing_vanish() -> None:
+def test_scaling_up_counts_no_vanished_pod() -> None:
     running = [pod(index=0), pod(index=1)]
 
     assert counted(*running, replicas=4, active=2) == Counts(active=2)
 
 
-def test_scaling_down_makes_nothing_vanish_or_fail() -> None:
-    seen = [pod(index=0), pod(index=1, deleting=True)]
+def test_scaling_down_counts_no_vanished_or_failed_pod() -> None:
+    pods = [pod(index=0), pod(index=1, deleting=True)]
 
-    assert counted(*seen, replicas=1, active=2) == Counts(active=1)
+    assert counted(*pods, replicas=1, active=2) == Counts(active=1)
 
 
 @given(
@@ -121,7 +127,7 @@ def test_scaling_down_makes_nothing_vanish_or_fail() -> None:
     active=st.integers(0, 5),
     failed=st.integers(0, 5),
 )
-def test_no_place_is_counted_twice(
+def test_no_slot_is_counted_twice(
     phases: list[tuple[str, bool]], replicas: int, active: int, failed: int
 ) -> None:
     pods = [pod(index=at, phase=phase, deleting=gone) for at, (phase, gone) in enumerate(phases)]

@@ -110,7 +110,9 @@ def test_a_new_group_of_coscheduling() -> None:
         ),
     ],
 )
-def test_what_the_policy_says_goes(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_the_scheduling_policy_overrides_the_defaults(
+    fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
     usual = {"minMember": 3, "minResources": {}, "queue": "default"}
     assert spec(pytorch_job(run_policy=policy(**fields))) == {**usual, **expected}
 
@@ -141,7 +143,7 @@ def test_the_first_members_in_the_order_of_roles_decide(members: int, expected: 
         pytest.param({"minAvailable": 10}, 9, id="more than there ever are, who stay too many"),
     ],
 )
-def test_a_role_that_waits_for_the_others_is_no_member_before(fields: dict[str, Any], expected: int) -> None:
+def test_a_role_that_starts_later_is_not_counted_as_a_member(fields: dict[str, Any], expected: int) -> None:
     job = pytorch_job(master=TWO_CORES, worker=ONE_GPU, run_policy=policy(**fields))
     roles = PYTORCH.roles(job)
 
@@ -155,13 +157,13 @@ def test_a_role_that_waits_for_the_others_is_no_member_before(fields: dict[str, 
     }
 
 
-def test_a_template_with_an_amount_that_is_none_does_not_stop_the_pass() -> None:
+def test_an_invalid_resource_quantity_does_not_stop_the_reconcile() -> None:
     broken = {"template": template(resources={"requests": {"cpu": "many"}})}
 
     assert spec(pytorch_job(worker=broken))["minResources"] == {}
 
 
-def test_volcano_is_told_that_pods_ask_for_nothing() -> None:
+def test_pods_without_requests_give_volcano_empty_min_resources() -> None:
     """As by both originals: a group that says nothing of it is queued whatever its queue has left."""
     assert spec(pytorch_job())["minResources"] == {}
 
@@ -176,7 +178,7 @@ def test_volcano_is_told_that_pods_ask_for_nothing() -> None:
         pytest.param({"priorityClassName": ""}, id="nothing, spelled out"),
     ],
 )
-def test_a_group_that_is_as_it_should_be_is_not_written(said: dict[str, Any]) -> None:
+def test_an_up_to_date_pod_group_is_not_written(said: dict[str, Any]) -> None:
     job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
 
     assert change(job, there({**spec(job), **said})) == {}
@@ -196,25 +198,25 @@ def test_a_group_that_is_as_it_should_be_is_not_written(said: dict[str, Any]) ->
         ),
     ],
 )  # fmt: skip
-def test_only_what_differs_is_written(said: dict[str, Any], patch: dict[str, Any]) -> None:
+def test_only_changed_fields_are_patched(said: dict[str, Any], patch: dict[str, Any]) -> None:
     job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
 
     assert change(job, there({**spec(job), **said})) == patch
 
 
-def test_a_group_without_a_spec_gets_one() -> None:
+def test_a_pod_group_without_a_spec_gets_a_spec() -> None:
     job = pytorch_job(worker=TWO_CORES, master=TWO_CORES)
 
     assert change(job, Snapshot(group=there({}).group)) == spec(job)
 
 
-def test_a_timeout_is_changed_in_place() -> None:
+def test_a_changed_timeout_is_patched() -> None:
     before = spec(pytorch_job(run_policy=policy(scheduleTimeoutSeconds=60)), OTHER)
 
     assert change(pytorch_job(), there(before), OTHER) == {"scheduleTimeoutSeconds": None}
 
 
-def test_a_group_that_goes_is_left_alone() -> None:
+def test_a_pod_group_that_is_being_deleted_is_not_written() -> None:
     going = there({"minMember": 9}, deleting=True)
 
     assert written(pytorch_job(), going) is None
@@ -260,12 +262,14 @@ def test_members_of_a_coscheduling_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "elsewhere"), [(None, False), ("", False), ("volcano", False), ("mine", True)]
+    ("scheduler_name", "elsewhere"), [(None, False), ("", False), ("volcano", False), ("mine", True)]
 )
-def test_a_scheduler_of_ones_own(asked: str | None, elsewhere: bool) -> None:
+def test_a_scheduler_name_in_the_template_is_preserved(scheduler_name: str | None, elsewhere: bool) -> None:
     """It is kept, though it knows nothing of the group."""
-    fields = {"template": {"spec": {**template()["spec"], "schedulerName": asked}}}
+    fields = {"template": {"spec": {**template()["spec"], "schedulerName": scheduler_name}}}
     role = PYTORCH.roles(pytorch_job(worker=fields))["Worker"]
 
     assert gang.is_elsewhere("volcano", role) is elsewhere
-    assert joined("volcano", spec={"schedulerName": asked})["spec"] == {"schedulerName": asked or "volcano"}
+    assert joined("volcano", spec={"schedulerName": scheduler_name})["spec"] == {
+        "schedulerName": scheduler_name or "volcano"
+    }

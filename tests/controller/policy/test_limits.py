@@ -63,21 +63,21 @@ def test_restarts(pods: list[Pod], count: int) -> None:
     assert restarts(*pods) == count
 
 
-def test_what_replaced_pods_have_used_counts() -> None:
+def test_restarts_of_replaced_pods_count() -> None:
     assert restarts(pod(restarts=1), used={"Worker": 2, "Master": 1}) == 4
 
 
-def test_under_never_nothing_restarts() -> None:
+def test_restart_policy_never_counts_no_restarts() -> None:
     assert restarts(pod(phase="Failed", restarts=3), policy="Never", used={"Worker": 5}) == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Running", "Failed"]), st.integers(0, 5)), max_size=2))
 def test_replacing_a_failed_pod_does_not_change_the_count(pods: list[tuple[str, int]]) -> None:
     before = [pod(index=at, phase=phase, restarts=n) for at, (phase, n) in enumerate(pods)]
-    failed = [one for one in before if one.phase == "Failed"]
-    used = {"Worker": sum(1 + one.restarts for one in failed)}
+    failed = [pod for pod in before if pod.phase == "Failed"]
+    used = {"Worker": sum(1 + pod.restarts for pod in failed)}
 
-    assert restarts(*(one for one in before if one not in failed), used=used) == restarts(*before)
+    assert restarts(*(pod for pod in before if pod not in failed), used=used) == restarts(*before)
 
 
 @pytest.mark.parametrize(
@@ -101,21 +101,23 @@ def test_past_deadline(seconds: float, late: bool) -> None:
         pytest.param(None, NOON, id="a job without a deadline"),
     ],
 )
-def test_never_late(deadline: int | None, started: datetime | None) -> None:
+def test_a_job_without_a_start_time_or_deadline_is_never_late(
+    deadline: int | None, started: datetime | None
+) -> None:
     policy, now = RunPolicy(active_deadline_seconds=deadline), NOON + timedelta(days=1)
 
     assert limits.deadline_in(policy, started, now) is None
     assert not limits.past_deadline(policy, started, now)
 
 
-def test_the_time_that_is_left() -> None:
+def test_the_deadline_is_due_in_the_remaining_time() -> None:
     policy, now = RunPolicy(active_deadline_seconds=10), NOON + timedelta(seconds=4)
 
     assert limits.deadline_in(policy, NOON, now) == 6
 
 
 @pytest.mark.parametrize("deadline", [0, -5])
-def test_a_deadline_of_nothing_is_over_at_the_start(deadline: int) -> None:
+def test_a_zero_or_negative_deadline_is_past_at_the_start(deadline: int) -> None:
     assert limits.past_deadline(RunPolicy(active_deadline_seconds=deadline), NOON, NOON)
 
 
@@ -126,7 +128,9 @@ def test_a_deadline_of_nothing_is_over_at_the_start(deadline: int) -> None:
         pytest.param({"backoff_limit": 2}, OUT_OF_TRIES, id="out of tries"),
         pytest.param({"active_deadline_seconds": 1}, OUT_OF_TIME, id="out of time"),
         pytest.param(
-            {"backoff_limit": 2, "active_deadline_seconds": 1}, OUT_OF_TRIES, id="tries are told first"
+            {"backoff_limit": 2, "active_deadline_seconds": 1},
+            OUT_OF_TRIES,
+            id="the backoff limit is reported first",
         ),
         pytest.param({"backoff_limit": 3, "active_deadline_seconds": 9}, "", id="neither is reached"),
     ],
@@ -139,7 +143,7 @@ def test_exceeded(policy: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "is_limit"),
     [
         (OUT_OF_TRIES, True),
         (OUT_OF_TIME, True),
@@ -148,5 +152,5 @@ def test_exceeded(policy: dict[str, Any], message: str) -> None:
         (None, False),
     ],
 )
-def test_a_limit_is_known_by_its_message(message: str | None, told: bool) -> None:
-    assert limits.was_exceeded("train", message) is told
+def test_an_exceeded_limit_is_recognized_by_its_message(message: str | None, is_limit: bool) -> None:
+    assert limits.was_exceeded("train", message) is is_limit

@@ -48,37 +48,35 @@ def test_the_pause_doubles_from_the_second_failure_on(count: int, seconds: float
     assert wait_seconds(failures, pod, NOON + seconds * SECOND) == 0
 
 
-def test_a_failure_that_is_seen_twice_counts_once() -> None:
+def test_a_failure_that_is_observed_twice_counts_once() -> None:
     assert observed(after(2), [failed(2)], NOON + MINUTE) == after(2)
 
 
-def test_replicas_count_for_themselves() -> None:
+def test_failures_are_counted_per_replica() -> None:
     failures = observed(after(3), [failed(1, name="b")], NOON)
 
     assert {name: failure.count for name, failure in failures.items()} == {"a": 3, "b": 1}
 
 
 @pytest.mark.parametrize(("minutes", "count"), [(9, 3), (10, 1)])
-def test_a_pod_that_ran_for_ten_minutes_had_recovered(minutes: int, count: int) -> None:
+def test_ten_minutes_of_running_reset_the_failure_count(minutes: int, count: int) -> None:
     failures = observed(after(2), [failed(3, ran=minutes * MINUTE)], NOON)
 
     assert failures["a"].count == count
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(609, 3), (610, 1)])
-def test_a_pod_that_says_nothing_of_its_containers_may_have_run_since_its_pause(
-    seconds: int, count: int
-) -> None:
+def test_a_pod_without_container_statuses_counts_as_running_since_its_pause(seconds: int, count: int) -> None:
     failures = observed(after(2), [failed(3, ran=None)], NOON + seconds * SECOND)
 
     assert failures["a"].count == count
 
 
-def test_a_pod_that_somebody_deletes_has_not_failed_by_itself() -> None:
+def test_a_deleted_pod_does_not_count_as_a_failure() -> None:
     assert observed(after(1), [failed(2, deleting=True)], NOON) == after(1)
 
 
-def test_a_new_process_counts_on_from_the_annotation() -> None:
+def test_a_new_process_continues_the_count_of_the_annotation() -> None:
     """The pause began when the pod failed, not when that process started."""
     pod, now = failed(5, before=3), NOON + 15 * SECOND
     failures = observed({}, [pod], now, is_first=True)
@@ -101,14 +99,14 @@ def test_a_node_whose_clock_is_behind_makes_no_pause_shorter() -> None:
     assert wait_seconds(failures, pod, now) == 10
 
 
-def test_the_next_that_is_due_is_the_one_with_the_shortest_pause() -> None:
+def test_the_replacement_with_the_shortest_pause_is_due_next() -> None:
     failures = {**after(4), **after(3, "b"), **after(1, "c")}
     pods = [failed(4), failed(3, name="b"), failed(1, name="c")]
 
     assert next_due_in(failures, pods, NOON + 5 * SECOND) == 15
 
 
-def test_nothing_is_due_where_none_waits() -> None:
+def test_nothing_is_due_without_a_pending_replacement() -> None:
     assert next_due_in(after(1), [failed(1)], NOON) is None
 
 
@@ -118,9 +116,7 @@ def test_the_description_names_the_next_pod_and_when_it_is_replaced() -> None:
     text = "b has failed 3 times in a row; its replacement is due at 2026-01-01T12:00:20Z; 1 more later."
 
     assert described(failures, pods, NOON) == text
-    assert described(failures, pods, NOON + 5 * SECOND) == text, (
-        "it changes with what it tells, not with time"
-    )
+    assert described(failures, pods, NOON + 5 * SECOND) == text, "it changes with its facts, not with time"
 
 
 def test_a_pod_that_does_not_wait_is_not_described() -> None:

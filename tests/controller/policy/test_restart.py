@@ -33,7 +33,7 @@ def test_reaction_to_a_failed_pod(policy: str, code: int | None, expected: React
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Succeeded", "Unknown", ""])
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
-def test_any_other_pod_is_kept(policy: str, phase: str) -> None:
+def test_a_pod_that_has_not_failed_is_left_alone(policy: str, phase: str) -> None:
     assert reaction(policy, pod(phase=phase, code=1), "pytorch") is KEEP
 
 
@@ -44,5 +44,5 @@ def test_any_other_pod_is_kept(policy: str, phase: str) -> None:
         pytest.param((Exit("pytorch", 1, init=True),), id="of an init container"),
     ],
 )
-def test_only_the_kind_s_container_has_a_say_in_exit_codes(exits: tuple[Exit, ...]) -> None:
+def test_only_the_exit_code_of_the_main_container_counts(exits: tuple[Exit, ...]) -> None:
     assert reaction("ExitCode", pod(phase="Failed", exits=exits), "pytorch") is REPLACE
