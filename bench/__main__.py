@@ -8,7 +8,7 @@ try:
     from bench import cluster, events, handover, local, relist, show
     from bench.controlplane import command as controlplane
     from bench.nccl import command as nccl
-    from bench.nccl import overhead, scaling, versus
+    from bench.nccl import compare, overhead, scaling
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing}: measurements need the extra: pip install 'rallypoint[testing]'")
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     local.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
-    for subject in (nccl, scaling, overhead, versus):
+    for subject in (nccl, scaling, overhead, compare):
         subject.add_parser(subparsers)
     args = parser.parse_args(argv)
     status: int = args.execute(args)

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import powercut, record
+from bench import power_cut, record
 from bench.controlplane.observer import Observer, Seen
 from bench.figures import spread
 from controller.kube.client import Client
@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
     shown.print(table("on two nodes", LABELS, jobs))
     shown.print(table("pods of the operator", USAGE, usage))
     if cuts:
-        shown.print(table("a node without power", powercut.LABELS, {"ExitCode": cuts}))
+        shown.print(table("a node without power", power_cut.LABELS, {"ExitCode": cuts}))
     if not args.no_record:
         measured = {"cluster": jobs, "operator": usage, "power_cut": cuts}
         console.print(f"recorded in {record.save('cluster', _result(measured, version, load_before))}")
@@ -126,7 +126,7 @@ async def _all(cluster: Cluster, runs: int, console: Console) -> dict[str, list[
 def _power_cuts(cluster: Cluster, runs: int, console: Console) -> list[dict[str, float]]:
     found: list[dict[str, float]] = []
     for number in range(runs):
-        found.append(powercut.power_cut(cluster))
+        found.append(power_cut.power_cut(cluster))
         console.print(f"power cut {number}: {found[-1]}")
     return found
 

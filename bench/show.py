@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.controlplane import report
-from bench.nccl import ending, schema
+from bench.nccl import exit_status, schema
 
 WIDTH = 140
 """Of the tables, in characters; narrower ones would break the figures apart."""
@@ -37,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     try:
         result = orjson.loads(args.file.read_bytes())
         if "record" in result:
-            ending.tell(schema.load(args.file))
+            exit_status.tell(schema.load(args.file))
             return 0
         cases = result["cases"]
         if args.into:

@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.controlplane import callbacks, floor, start
-from bench.controlplane.life import Life, begin, live
+from bench.controlplane import baseline, callbacks, start
+from bench.controlplane.job_run import Life, begin, live
 from bench.controlplane.profile import profiled
-from bench.controlplane.rig import Rig, clear, controller
 from bench.controlplane.scenario import Case, Jobs, Start
+from bench.controlplane.testbed import Rig, clear, controller
 from rallypoint.testing.service import IN_CLUSTER, Service
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
@@ -63,10 +63,11 @@ async def _runs(rig: Rig, case: Case, scenario: Jobs, flags: Sequence[str], wish
         if case.floor:
             again = f"f{run[1:]}"
             objects = [
-                (kind, floor.renamed(body, run, again)) for kind, body in await floor.bodies(rig, scenario)
+                (kind, baseline.renamed(body, run, again))
+                for kind, body in await baseline.bodies(rig, scenario)
             ]
             await clear(rig)
-            floors.append(await floor.load(rig, scenario, objects))
+            floors.append(await baseline.load(rig, scenario, objects))
         await clear(rig)
         wish.say(_line(number, lives[-1], floors))
     return {"runs": lives, "floor": floors}

@@ -13,8 +13,8 @@ from bench import record
 from bench.controlplane.cases import Wish, measure
 from bench.controlplane.profile import NoProfiler
 from bench.controlplane.profile import program as profiler
-from bench.controlplane.rig import control_plane, rig
 from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
+from bench.controlplane.testbed import control_plane, rig
 from bench.show import show
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
 from rallypoint.testing.service import RBAC

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from api.meta import PODS, SERVICES, Resource
-from bench.controlplane.forms import RESOURCES
+from bench.controlplane.job_kinds import RESOURCES
 from controller.kube.client import Client
 
 PAUSE_SECONDS = 0.01

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bench.controlplane.forms import FORMS, MPI, Form
+from bench.controlplane.job_kinds import FORMS, MPI, Form
 
 NODES = ("node-0", "node-1")
 ENDS = {"rallypoint.testing/exit-code": "0"}

@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 
 from api.meta import PODS, SERVICES
-from bench.controlplane import floor
-from bench.controlplane.life import submit
+from bench.controlplane import baseline
+from bench.controlplane.job_run import submit
 from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
-from bench.controlplane.rig import ELSEWHERE, NAMESPACE, Rig, controller
 from bench.controlplane.scenario import Around, Jobs, Start
+from bench.controlplane.testbed import ELSEWHERE, NAMESPACE, Rig, controller
 from rallypoint.testing.service import IN_CLUSTER
 
 REPLICAS = 250
@@ -64,7 +64,7 @@ async def _grow(rig: Rig, scenario: Start, pid: int) -> Figures:
     forget_peak(pid)
     async with asyncio.timeout(60 + SECONDS_PER_OBJECT * scenario.count):
         if scenario.around is Around.FOREIGN:
-            await floor.create(rig, ELSEWHERE, [(PODS, foreign(index)) for index in range(scenario.count)])
+            await baseline.create(rig, ELSEWHERE, [(PODS, foreign(index)) for index in range(scenario.count)])
         else:
             await _run_jobs(rig, scenario)
     await rig.audit.quiet()

@@ -4,7 +4,7 @@ import argparse
 
 from rich.console import Console
 
-from bench.nccl import cluster, ending, gate, measuring, request
+from bench.nccl import cluster, exit_status, gate, measurement, run_config
 from bench.nccl.references import REFERENCES
 from bench.nccl.schema import Asked, Record
 
@@ -18,11 +18,11 @@ def add_parser(
         description="Run collectives over all sizes in a PyTorchJob or an MPIJob, and show what they reach.",
         epilog="Exit status: 0; 1 it could not be measured, something is wrong or too slow; 2 flags; 130 interrupted.",
     )
-    request.add_flags(parser)
-    request.add_sweep(parser)
-    measuring.add_flags(parser)
+    run_config.add_flags(parser)
+    run_config.add_sweep(parser)
+    measurement.add_flags(parser)
     cluster.add_flags(parser)
-    ending.add_flags(parser)
+    exit_status.add_flags(parser)
     parser.add_argument(
         "--min-busbw", type=float, metavar="GB/S", help="exit 1 when the best size reaches less"
     )
@@ -38,11 +38,11 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     try:
-        asked = request.asked(args)
+        asked = run_config.asked(args)
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
-        return ending.REFUSED
-    return ending.run(args, lambda: _measure(args, asked, errors), errors)
+        return exit_status.REFUSED
+    return exit_status.run(args, lambda: _measure(args, asked, errors), errors)
 
 
 async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
@@ -50,10 +50,10 @@ async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> i
         errors.print(line, markup=False)
 
     async with cluster.cluster(args) as here:
-        gathering, why = await measuring.measure(here, args, asked, request.task(asked), news)
+        gathering, why = await measurement.measure(here, args, asked, run_config.task(asked), news)
         made = gathering.record(why)
-        ended = ending.INTERRUPTED if here.stop.is_set() else 0
-    ending.show(args, "nccl", made, errors)
+        ended = exit_status.INTERRUPTED if here.stop.is_set() else 0
+    exit_status.show(args, "nccl", made, errors)
     problems = judged(args, made)
     for problem in problems:
         errors.print(problem, style="red", markup=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench.nccl import slow
+from bench.nccl import slow_pairs
 from bench.nccl.references import Reference
 from bench.nccl.schema import Point, Record
 from bench.nccl.sizes import spelled
@@ -30,7 +30,7 @@ def judge(
     if reference is not None:
         problems += _below(record, reference, within)
     if record.pairs is not None:
-        problems += slow.told(slow.find(record.pairs, record.ranks), record.ranks)
+        problems += slow_pairs.told(slow_pairs.find(record.pairs, record.ranks), record.ranks)
     return problems
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from bench.nccl import ship
-from bench.nccl.request import perf_arguments
+from bench.nccl import worker_files
+from bench.nccl.run_config import perf_arguments
 from bench.nccl.schema import Asked
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 
 API = {"pytorchjob": ("kubeflow.org/v1", "PyTorchJob"), "mpijob": ("kubeflow.org/v2beta1", "MPIJob")}
 READY = Path(__file__).parents[1] / "manifests"
@@ -96,8 +96,8 @@ def _pytorch(spec: dict[str, Any], asked: Asked, shape: Shape, task: dict[str, A
         shape.python,
         "-m",
         "torch.distributed.run",
-        f"{ship.FOLDER}/{ship.START}",
-        f"{ship.FOLDER}/{ship.TASK}",
+        f"{worker_files.FOLDER}/{worker_files.START}",
+        f"{worker_files.FOLDER}/{worker_files.TASK}",
     ]
     spec["nprocPerNode"] = str(asked.gpus)
     roles = {"Master": 1, "Worker": asked.nodes - 1}
@@ -146,8 +146,8 @@ def _script(asked: Asked, shape: Shape, container: Mapping[str, Any]) -> str:
         master = f"{shape.name}-worker-0.{shape.name}:{PORT}"
         worker = [
             shape.python,
-            f"{ship.FOLDER}/{ship.START}",
-            f"{ship.FOLDER}/{ship.TASK}",
+            f"{worker_files.FOLDER}/{worker_files.START}",
+            f"{worker_files.FOLDER}/{worker_files.TASK}",
             "--master",
             master,
         ]
@@ -191,9 +191,9 @@ def _filled(
     if command is not None:
         container["command"] = command
         container.pop("args", None)
-    mount = {"name": "rallypoint-bench", "mountPath": ship.FOLDER, "readOnly": True}
+    mount = {"name": "rallypoint-bench", "mountPath": worker_files.FOLDER, "readOnly": True}
     container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    spec["volumes"] = [*(spec.get("volumes") or ()), ship.volume(shape.name, task)]
+    spec["volumes"] = [*(spec.get("volumes") or ()), worker_files.volume(shape.name, task)]
     if gpus and asked.backend == "nccl" and shape.gpu_resource:
         limits = container.setdefault("resources", {}).setdefault("limits", {})
         limits[shape.gpu_resource] = 1 if asked.share_gpu else asked.gpus

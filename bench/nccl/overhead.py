@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from bench import record
-from bench.nccl import byhand, cluster, ending, measuring, request
+from bench.nccl import cluster, exit_status, manual_baseline, measurement, run_config
 from bench.nccl.cluster import Cluster
-from bench.nccl.gathering import Gathering
+from bench.nccl.log_parser import Gathering
 from bench.nccl.schema import VERSION, Asked, Overhead, Start
 
 
@@ -21,12 +21,12 @@ def add_parser(
         description="Run the same collectives by torchrun or mpirun by hand, and as a job in local mode, in turn.",
         epilog="Exit status: 0; 1 it could not be measured; 2 flags; 130 interrupted.",
     )
-    request.add_flags(parser)
-    request.add_sweep(parser)
-    parser.add_argument("--runs", type=request.positive, default=5, metavar="N", help="of each; default 5")
-    measuring.add_flags(parser)
+    run_config.add_flags(parser)
+    run_config.add_sweep(parser)
+    parser.add_argument("--runs", type=run_config.positive, default=5, metavar="N", help="of each; default 5")
+    measurement.add_flags(parser)
     cluster.add_isolation(parser)
-    ending.add_flags(parser)
+    exit_status.add_flags(parser)
     # One machine is what both have; pairs and programs of others say nothing of the operator.
     parser.set_defaults(execute=execute, kubeconfig="", in_cluster=False, namespace="")
 
@@ -34,20 +34,20 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     try:
-        asked = request.asked(args)
+        asked = run_config.asked(args)
         if args.nccl_tests or args.drill or args.pairs or args.nodes > 1:
             raise ValueError("it is measured on one node, without --pairs, --drill and --nccl-tests")
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
-        return ending.REFUSED
-    return ending.run(args, lambda: _measure(args, asked, errors), errors)
+        return exit_status.REFUSED
+    return exit_status.run(args, lambda: _measure(args, asked, errors), errors)
 
 
 async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
     began, starts = datetime.now(UTC), list[Start]()
     async with cluster.cluster(args) as here:
         why = await _in_turn(here, args, asked, starts, errors)
-        status = ending.INTERRUPTED if here.stop.is_set() else int(bool(why))
+        status = exit_status.INTERRUPTED if here.stop.is_set() else int(bool(why))
     made = Overhead(
         schema_version=VERSION,
         state="partial" if why else "complete",
@@ -58,7 +58,7 @@ async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> i
         asked=asked,
         starts=starts,
     )
-    ending.show(args, "overhead", made, errors)
+    exit_status.show(args, "overhead", made, errors)
     if why:
         errors.print(f"the run is partial: {why}", style="red", markup=False)
     return status
@@ -68,15 +68,15 @@ async def _in_turn(
     here: Cluster, args: argparse.Namespace, asked: Asked, starts: list[Start], errors: Console
 ) -> str:
     """Fill in the starts. Why they are not all; empty when they are."""
-    task = request.task(asked)
+    task = run_config.task(asked)
     for number in range(args.runs):
         # In turn, so that what the machine does beside it meets both; and each as often first as second.
         for by_hand in (True, False) if number % 2 == 0 else (False, True):
             way = "by hand" if by_hand else "through the operator"
             gathering, why = (
-                await byhand.measure(args.python, asked, task, args.timeout, here.stop)
+                await manual_baseline.measure(args.python, asked, task, args.timeout, here.stop)
                 if by_hand
-                else await measuring.measure(here, args, asked, task, lambda _: None)
+                else await measurement.measure(here, args, asked, task, lambda _: None)
             )
             if why:
                 return f"run {number + 1} {way}: {why}"

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 
 from bench import record
-from bench.nccl import cluster, ending, measuring, request
+from bench.nccl import cluster, exit_status, measurement, run_config
 from bench.nccl.cluster import Cluster
 from bench.nccl.schema import VERSION, Scaling, ScalingRun, Via
 
@@ -26,23 +26,27 @@ def add_parser(
         description="Train a fixed model with DistributedDataParallel on made-up images on 1, 2, 4, ... nodes.",
         epilog="Exit status: 0; 1 it could not be measured, or not wholly; 2 flags; 130 interrupted.",
     )
-    request.add_flags(parser)
+    run_config.add_flags(parser)
     parser.add_argument(
         "--also-mpijob", action="store_true", help="through an MPIJob as well as a PyTorchJob"
     )
     parser.add_argument("--model", choices=MODELS, default="resnet50", help="default resnet50")
     parser.add_argument(
-        "--batch", type=request.positive, default=64, metavar="N", help="images a rank and step; default 64"
+        "--batch",
+        type=run_config.positive,
+        default=64,
+        metavar="N",
+        help="images a rank and step; default 64",
     )
-    measuring.add_flags(parser)
+    measurement.add_flags(parser)
     cluster.add_flags(parser)
-    ending.add_flags(parser)
+    exit_status.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
-    return ending.run(args, lambda: _measure(args, errors), errors)
+    return exit_status.run(args, lambda: _measure(args, errors), errors)
 
 
 def numbers(most: int) -> list[int]:
@@ -59,7 +63,7 @@ async def _measure(args: argparse.Namespace, errors: Console) -> int:
                 if not why:
                     run, why = await _run(here, args, via, nodes, errors)
                     runs += [run] if run else []
-        status = ending.INTERRUPTED if here.stop.is_set() else int(bool(why))
+        status = exit_status.INTERRUPTED if here.stop.is_set() else int(bool(why))
     made = Scaling(
         schema_version=VERSION,
         state="partial" if why else "complete",
@@ -74,7 +78,7 @@ async def _measure(args: argparse.Namespace, errors: Console) -> int:
         share_gpu=args.share_gpu,
         runs=runs,
     )
-    ending.show(args, "scaling", made, errors)
+    exit_status.show(args, "scaling", made, errors)
     if why:
         errors.print(f"the run is partial: {why}", style="red", markup=False)
     return status
@@ -86,12 +90,12 @@ async def _run(
     def news(line: str) -> None:
         errors.print(line, markup=False)
 
-    asked = msgspec.structs.replace(request.common(args), via=via, nodes=nodes)
-    task: dict[str, Any] = msgspec.to_builtins(request.task(asked)) | {
+    asked = msgspec.structs.replace(run_config.common(args), via=via, nodes=nodes)
+    task: dict[str, Any] = msgspec.to_builtins(run_config.task(asked)) | {
         "model": args.model,
         "batch": args.batch,
     }
-    gathering, why = await measuring.measure(here, args, asked, task, news)
+    gathering, why = await measurement.measure(here, args, asked, task, news)
     if why or gathering.world is None:
         return None, why
     rates = gathering.trained["images_per_second"]

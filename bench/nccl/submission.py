@@ -11,9 +11,9 @@ import orjson
 
 from api.labels import JOB_NAME
 from api.meta import CONFIG_MAPS, PODS, Resource
-from bench.nccl import autopsy, ship, state
+from bench.nccl import failure_analysis, job_state, worker_files
 from bench.nccl.cluster import Cluster
-from bench.nccl.gathering import Gathering
+from bench.nccl.log_parser import Gathering
 from controller.kube.errors import ApiError, NotFound, ServerError, TooManyRequests
 
 RESOURCES = {
@@ -89,7 +89,7 @@ class Submission:
 
     async def _submit(self, name: str, job: dict[str, Any], task: dict[str, Any]) -> None:
         namespace = self._cluster.namespace
-        await self._create(CONFIG_MAPS, ship.config_map(name, task))
+        await self._create(CONFIG_MAPS, worker_files.config_map(name, task))
         created = orjson.loads(await self._create(self._resource, job))
         owner = {
             "apiVersion": self._resource.api_version,
@@ -142,7 +142,7 @@ class Submission:
             with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
                 said = await self._client.request("GET", path, params=query, accept="*/*")
                 lines += said.decode(errors="replace").splitlines()
-        return autopsy.silent(lines)
+        return failure_analysis.silent(lines)
 
     def _why(self, found: list[str]) -> str:
         """What ranks have said themselves, what has been seen of them, and else what the log ends with."""
@@ -160,16 +160,16 @@ class Submission:
         since, has_started = loop.time(), False
         while True:
             job, pods = await self._look(name)
-            if why := state.lost(self._via, job, pods):
+            if why := job_state.lost(self._via, job, pods):
                 return why
-            spoken = state.first(self._via, pods)
-            if not has_started and spoken is not None and state.speaks(spoken):
+            spoken = job_state.first(self._via, pods)
+            if not has_started and spoken is not None and job_state.speaks(spoken):
                 has_started, since = True, loop.time()
             waited, limit = loop.time() - since, self._patience
             if has_started and waited > limit.run_seconds:
                 return f"it is not done after {limit.run_seconds:g} s"
             if not has_started:
-                reason = state.waiting_for(job, pods)
+                reason = job_state.waiting_for(job, pods)
                 if waited > PATIENT_SECONDS:
                     self._tell_waiting(reason)
                 if waited > limit.start_seconds:
@@ -189,7 +189,7 @@ class Submission:
             try:
                 job = orjson.loads(await self._client.get(self._resource, self._cluster.namespace, name))
                 pods = await self._pods(name)
-                self._gathering.nodes |= state.nodes(pods)
+                self._gathering.nodes |= job_state.nodes(pods)
                 return job, pods
             except NotFound:
                 raise Broken("somebody has deleted the job") from None
@@ -210,23 +210,23 @@ class Submission:
         failed = 0
         while True:
             _, pods = await self._look(name)
-            pod = state.first(self._via, pods)
-            if pod is not None and state.speaks(pod):
+            pod = job_state.first(self._via, pods)
+            if pod is not None and job_state.speaks(pod):
                 called = f"pod {pod['metadata']['name']}"
                 try:
                     await self._read(pod)
                     if self._gathering.is_whole:
                         return ""
-                    if state.has_ended(pod):
+                    if job_state.has_ended(pod):
                         return f"{called} has ended before the worker was done"
                     failed = 0
                 except (aiohttp.ClientError, TimeoutError, ApiError) as error:
                     failed += 1
-                    if state.has_ended(pod) and failed >= MOST_FAILURES:
+                    if job_state.has_ended(pod) and failed >= MOST_FAILURES:
                         return f"{called} has ended, and its log cannot be read: {error}"
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _read(self, pod: state.Pod) -> None:
+    async def _read(self, pod: job_state.Pod) -> None:
         """Follow a log from where it was left."""
         metadata, number = pod["metadata"], 0
         uid = metadata["uid"]

@@ -9,8 +9,8 @@ import pytest
 from bench.__main__ import main
 from bench.controlplane.cases import Wish, measure
 from bench.controlplane.report import GROWN, LABELS, STARTS, tables
-from bench.controlplane.rig import control_plane, rig
 from bench.controlplane.scenario import Case, parse
+from bench.controlplane.testbed import control_plane, rig
 from rallypoint.testing.controlplane import ControlPlane
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.nccl import manifest, request, ship
+from bench.nccl import manifest, run_config, worker_files
 from bench.nccl.manifest import READY, Shape
 from bench.nccl.schema import Asked
 from rallypoint.testing.controlplane import ControlPlane
@@ -59,7 +59,7 @@ def test_as_jobs_of_a_run(
         iterations=1,
         rounds=1,
     )
-    job = manifest.job(asked, Shape("run"), request.task(asked), manifest.read(path, via))
+    job = manifest.job(asked, Shape("run"), run_config.task(asked), manifest.read(path, via))
 
     made = accepted(control_plane, namespace, job)
 
@@ -69,9 +69,9 @@ def test_as_jobs_of_a_run(
 def test_the_worker_is_taken_as_a_config_map(control_plane: ControlPlane, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps?{STRICT}"
 
-    made = control_plane.request("POST", path, ship.config_map("run", {}))
+    made = control_plane.request("POST", path, worker_files.config_map("run", {}))
 
-    assert len(made["data"]) == len(ship.files({}))
+    assert len(made["data"]) == len(worker_files.files({}))
 
 
 def test_the_gate_may_do_what_the_bench_does(

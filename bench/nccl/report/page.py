@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.nccl import slow
+from bench.nccl import slow_pairs
 from bench.nccl.report import charts, tables
 from bench.nccl.report.svg import svg
 from bench.nccl.schema import GLOO, AnyRecord, Overhead, Pairs, Record, Scaling
@@ -64,7 +64,7 @@ def warnings(made: AnyRecord) -> list[str]:
         *words,
         *([] if made.is_hardware else [f"Not hardware: {made.carried_by}."]),
         *([f"A drill: {drill.kind} on rank {drill.rank}, on purpose."] if drill else []),
-        *(slow.told(slow.find(made.pairs, made.ranks), made.ranks) if made.pairs else []),
+        *(slow_pairs.told(slow_pairs.find(made.pairs, made.ranks), made.ranks) if made.pairs else []),
     ]
 
 
@@ -117,7 +117,7 @@ def _matrix(made: Record, pairs: Pairs) -> Iterator[str]:
     yield "<h2>Pairs</h2>"
     head = "".join(f"<th>{rank}</th>" for rank in range(len(pairs.gb_per_second)))
     rows = "".join(
-        f"<tr><th>{escape(slow.who(made.ranks, rank))}</th>"
+        f"<tr><th>{escape(slow_pairs.who(made.ranks, rank))}</th>"
         + "".join(_cell(value, best, is_self=rank == other) for other, value in enumerate(row))
         + "</tr>"
         for rank, row in enumerate(pairs.gb_per_second)

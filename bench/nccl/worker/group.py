@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.nccl.worker.place import Place
+from bench.nccl.worker.rank_info import Place
 
 
 class Refused(Exception):

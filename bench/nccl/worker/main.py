@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.nccl.worker.place import place
-from bench.nccl.worker.telling import tell
+from bench.nccl.worker.messages import tell
+from bench.nccl.worker.rank_info import place
 
 
 def main(started: float) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.nccl.worker import drills
+from bench.nccl.worker import fault_injection
 from bench.nccl.worker.collectives import exchange
 from bench.nccl.worker.group import Group
-from bench.nccl.worker.telling import tell
-from bench.nccl.worker.tournament import rounds
+from bench.nccl.worker.messages import tell
+from bench.nccl.worker.round_robin import rounds
 
 TIMES = 9
 
 
 def run(task: Mapping[str, Any], group: Group) -> None:
     """Tell a row for each rank: GB/s in one direction with each other rank, and 0 with itself."""
-    size, place, drill = task["pair_bytes"], group.place, drills.of(task, group.place.rank)
+    size, place, drill = task["pair_bytes"], group.place, fault_injection.of(task, group.place.rank)
     source, target = (torch.zeros(size, dtype=torch.uint8, device=group.device) for _ in range(2))
     row = torch.zeros(place.ranks, dtype=torch.float64, device=group.device)
     for pairs in rounds(place.ranks):

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from bench.nccl.worker import drills
-from bench.nccl.worker.clocks import seconds_each
+from bench.nccl.worker import fault_injection
 from bench.nccl.worker.collectives import IN_PLACE, Operation, elements_of, operation
 from bench.nccl.worker.group import Group
 from bench.nccl.worker.machine import available_bytes
-from bench.nccl.worker.telling import tell
+from bench.nccl.worker.messages import tell
+from bench.nccl.worker.timing import seconds_each
 
 OF_FREE_MEMORY = 0.8
 """Of this rank's share of a GPU's, or of a node's if it had all ranks, buffers take no more."""
@@ -41,7 +41,7 @@ class Sweep:
     group: Group
     memory: Sequence[Any]
     """Two buffers of bytes, of which every operation takes the beginning."""
-    drill: drills.Drill
+    drill: fault_injection.Drill
 
     def point(self, case: Case, size: int) -> None:
         """Measure one size, and tell what came of it."""
@@ -103,7 +103,7 @@ class Sweep:
 
 def run(task: Mapping[str, Any], group: Group) -> None:
     sizes = task["sizes"]
-    sweep = Sweep(task, group, _memory(group, max(sizes)), drills.of(task, group.place.rank))
+    sweep = Sweep(task, group, _memory(group, max(sizes)), fault_injection.of(task, group.place.rank))
     cases = [case for case in _cases(task) if not sweep.unfit(case)]
     if group.place.rank == 0:
         tell("planned", points=len(cases) * len(sizes))

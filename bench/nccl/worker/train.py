@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.nccl.worker.group import Group
-from bench.nccl.worker.telling import tell
+from bench.nccl.worker.messages import tell
 
 MODELS = {"resnet50": ((3, 4, 6, 3), 64, 224), "small": ((1, 1, 1, 1), 16, 32)}
 """Bottlenecks of each stage, width of the first one, pixels of an image's side."""

@@ -11,7 +11,7 @@ import yaml
 
 from bench.nccl.manifest import READY
 from bench.nccl.schema import Node, Record, load
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 from rallypoint.testing.up import Up, up
 from rallypoint.testing.wire import Step
 

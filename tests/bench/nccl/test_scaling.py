@@ -7,7 +7,7 @@ import pytest
 from bench.__main__ import main
 from bench.nccl.scaling import numbers
 from bench.nccl.schema import Overhead, Scaling, load
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 
 pytestmark = pytest.mark.looptime(False)
 

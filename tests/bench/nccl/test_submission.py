@@ -12,12 +12,12 @@ import orjson
 import pytest
 
 from api.meta import CONFIG_MAPS, PODS, Resource
-from bench.nccl import measuring, submission
+from bench.nccl import measurement, submission
 from bench.nccl.cluster import Cluster, cluster
-from bench.nccl.gathering import Gathering
+from bench.nccl.log_parser import Gathering
 from bench.nccl.schema import Asked
 from bench.nccl.submission import RESOURCES
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 from controller.kube.errors import AlreadyExists, Forbidden, Invalid, ServerError
 
 pytestmark = pytest.mark.looptime(False)
@@ -70,7 +70,9 @@ class Run:
             "gpu_resource": "nvidia.com/gpu",
             **flags,
         }
-        return await measuring.measure(self._here, argparse.Namespace(**chosen), self._asked, {}, self.heard)
+        return await measurement.measure(
+            self._here, argparse.Namespace(**chosen), self._asked, {}, self.heard
+        )
 
 
 @pytest.fixture

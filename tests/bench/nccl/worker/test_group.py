@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.nccl.worker.place import Place
+from bench.nccl.worker.rank_info import Place
 
 
 class Store:

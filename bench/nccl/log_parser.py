@@ -12,7 +12,7 @@ from bench import record as recorded
 from bench.nccl import perftable
 from bench.nccl.schema import VERSION, Asked, Node, Pairs, Point, Rank, Record, Skipped, World, point
 from bench.nccl.sizes import spelled
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 
 MOST_LAST_WORDS = 20
 """Lines."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from bench.controlplane.event_audit import count, created
 from bench.controlplane.scenario import Jobs
-from bench.controlplane.told import count, created
 
 QUICK = Jobs(jobs=2, replicas=2, quick=True)
 

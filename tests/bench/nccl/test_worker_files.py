@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from bench.nccl import ship
+from bench.nccl import worker_files
 
 
 def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
-    ship.write(tmp_path, {"backend": "gloo"})
+    worker_files.write(tmp_path, {"backend": "gloo"})
 
     assert (tmp_path / "task.json").read_text() == '{"backend":"gloo"}'
     assert "from bench.nccl.worker.main import main" in (tmp_path / "start.py").read_text()
@@ -16,7 +16,7 @@ def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
 
 
 def test_a_config_map_that_an_api_server_takes() -> None:
-    made, volume = ship.config_map("nccl", {}), ship.volume("nccl", {})
+    made, volume = worker_files.config_map("nccl", {}), worker_files.volume("nccl", {})
 
     assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in made["data"])
     assert sum(map(len, made["data"].values())) < 1 << 20

@@ -7,19 +7,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.nccl import versus
+from bench.nccl import compare
 from bench.nccl.schema import Record
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., int]:
-    def compare(first: Record, second: Record, allow: float | None = None) -> int:
+    def execute(first: Record, second: Record, allow: float | None = None) -> int:
         files = tmp_path / "a.json", tmp_path / "b.json"
         for file, made in zip(files, (first, second), strict=True):
             file.write_bytes(msgspec.json.encode(made))
-        return versus.execute(argparse.Namespace(first=files[0], second=files[1], allow=allow))
+        return compare.execute(argparse.Namespace(first=files[0], second=files[1], allow=allow))
 
-    return compare
+    return execute
 
 
 def test_a_slower_run(
@@ -45,5 +45,5 @@ def test_nothing_in_common(
 def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "none.json"
 
-    assert versus.execute(argparse.Namespace(first=missing, second=missing, allow=None)) == 1
+    assert compare.execute(argparse.Namespace(first=missing, second=missing, allow=None)) == 1
     assert "No such file" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.nccl.byhand import command
+from bench.nccl.manual_baseline import command
 from bench.nccl.schema import Asked
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from bench.nccl import manifest
 from bench.nccl.cluster import Cluster
-from bench.nccl.gathering import Gathering
+from bench.nccl.log_parser import Gathering
 from bench.nccl.manifest import Shape
-from bench.nccl.request import positive
+from bench.nccl.run_config import positive
 from bench.nccl.schema import Asked
 from bench.nccl.submission import Patience, Submission
 

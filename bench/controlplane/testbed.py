@@ -10,7 +10,7 @@ import orjson
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, SERVICES, Resource
 from bench.controlplane.audit import POLICY, AuditLog
-from bench.controlplane.forms import RESOURCES
+from bench.controlplane.job_kinds import RESOURCES
 from bench.controlplane.observer import Observer
 from bench.controlplane.scenario import NODES
 from controller.kube.client import Client

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.controlplane.life import times
+from bench.controlplane.job_run import times
 from bench.controlplane.observer import Observer
 
 

@@ -6,15 +6,15 @@ from functools import partial
 
 import pytest
 
-from bench.nccl.worker import drills
-from bench.nccl.worker.drills import Drill
+from bench.nccl.worker import fault_injection
+from bench.nccl.worker.fault_injection import Drill
 
 
 def test_only_the_rank_that_is_meant() -> None:
     task = {"drill": {"kind": "slow", "rank": 2}}
 
-    assert drills.of(task, 2) == Drill("slow")
-    assert drills.of(task, 1) == drills.of({"drill": None}, 0) == Drill()
+    assert fault_injection.of(task, 2) == Drill("slow")
+    assert fault_injection.of(task, 1) == fault_injection.of({"drill": None}, 0) == Drill()
 
 
 def test_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,5 +30,5 @@ def test_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
         drill.die_at(middle=True)
         drill.spoil(target)
 
-    assert done == ["", drills.LATE_SECONDS, "slow", "die", drills.DIED, "corrupt"]
+    assert done == ["", fault_injection.LATE_SECONDS, "slow", "die", fault_injection.DIED, "corrupt"]
     assert target == [6, 5]

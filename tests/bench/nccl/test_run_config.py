@@ -4,20 +4,20 @@ import argparse
 
 import pytest
 
-from bench.nccl import request
+from bench.nccl import run_config
 from bench.nccl.schema import Asked, Drill
 
 
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    request.add_flags(parser)
-    request.add_sweep(parser)
+    run_config.add_flags(parser)
+    run_config.add_sweep(parser)
     parser.set_defaults(image="", manifest=None)
     return parser.parse_args(words)
 
 
 def asked(*words: str) -> Asked:
-    return request.asked(parsed(*words))
+    return run_config.asked(parsed(*words))
 
 
 def test_by_default_eight_bytes_to_eight_gib() -> None:
@@ -37,7 +37,7 @@ def test_on_cpus_sizes_end_earlier() -> None:
 
 
 def test_the_worker_is_told_what_it_needs() -> None:
-    told = request.task(
+    told = run_config.task(
         asked("--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--drill", "slow:1")
     )
 
@@ -75,13 +75,13 @@ def test_flags_that_mean_nothing(words: list[str]) -> None:
 
 
 def test_drills() -> None:
-    assert request.drill("die:3") == Drill("die", 3)
+    assert run_config.drill("die:3") == Drill("die", 3)
 
 
 def test_programs_of_nccl_tests_have_their_own_words() -> None:
     found = asked("--via", "mpijob", "--nccl-tests", "/opt", "--min", "512M", "--iterations", "7")
 
-    words = request.perf_arguments(found, "float16")
+    words = run_config.perf_arguments(found, "float16")
 
     assert words == [
         "-b",

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from bench.controlplane.floor import as_created, renamed
+from bench.controlplane.baseline import as_created, renamed
 
 
 def test_what_the_server_added_is_left_out() -> None:

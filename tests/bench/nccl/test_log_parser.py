@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-from bench.nccl.gathering import Gathering
+from bench.nccl.log_parser import Gathering
 from bench.nccl.schema import Asked, Node, Rank, World
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 
 
 def line(say: str, **fields: Any) -> str:

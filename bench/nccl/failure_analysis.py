@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from bench.nccl.worker.telling import MARK
+from bench.nccl.worker.messages import MARK
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")

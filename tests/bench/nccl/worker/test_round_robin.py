@@ -4,7 +4,7 @@ from itertools import chain, combinations
 
 import pytest
 
-from bench.nccl.worker.tournament import rounds
+from bench.nccl.worker.round_robin import rounds
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bench.nccl.worker.telling import MARK, tell
+from bench.nccl.worker.messages import MARK, tell
 
 
 def test_one_write_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import orjson
 from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.processes import cpu_ms
-from bench.controlplane.rig import IN_FLIGHT, NAMESPACE, UNWATCHED, Rig
 from bench.controlplane.scenario import Jobs, manifest
+from bench.controlplane.testbed import IN_FLIGHT, NAMESPACE, UNWATCHED, Rig
 
 Body = tuple[Resource, bytes]
 OF_BATCH_JOBS = {"controller-uid", "job-name"}

@@ -10,11 +10,11 @@ import orjson
 
 from api.meta import PODS
 from bench.controlplane.audit import Calls
+from bench.controlplane.event_audit import Told, told
 from bench.controlplane.observer import Observer
 from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
-from bench.controlplane.rig import NAMESPACE, Rig
 from bench.controlplane.scenario import Jobs, manifest
-from bench.controlplane.told import Told, told
+from bench.controlplane.testbed import NAMESPACE, Rig
 from bench.figures import percentile
 
 SLOWEST_SECONDS_PER_POD = 1.0

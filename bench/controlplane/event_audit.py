@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from api.meta import EVENTS
-from bench.controlplane.forms import RESOURCES
-from bench.controlplane.rig import NAMESPACE, Rig
+from bench.controlplane.job_kinds import RESOURCES
 from bench.controlplane.scenario import Jobs
+from bench.controlplane.testbed import NAMESPACE, Rig
 
 CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
 """Of a job that has succeeded."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.nccl.worker.place import NoPlace, Place, place
+from bench.nccl.worker.rank_info import NoPlace, Place, place
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 OPEN_MPI = {

@@ -11,8 +11,8 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from pathlib import Path
 from typing import Any
 
-from bench.nccl import manifest, ship
-from bench.nccl.gathering import Gathering
+from bench.nccl import manifest, worker_files
+from bench.nccl.log_parser import Gathering
 from bench.nccl.schema import Asked
 from rallypoint.local.node.containers.launch import user_environment
 
@@ -23,7 +23,7 @@ async def measure(
     """What was gathered, and why it is not all; empty when it is. Raises OSError when the starter is not there."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        ship.write(folder, task)
+        worker_files.write(folder, task)
         gathering = Gathering(asked)
         # The environment is that of local mode's pods: ``python`` is the same one.
         started = await asyncio.create_subprocess_exec(
@@ -60,7 +60,10 @@ async def _read(started: Process, gathering: Gathering) -> None:
 
 
 def command(python: str, asked: Asked, folder: Path, port: int) -> list[str]:
-    ranks, work = asked.nodes * asked.gpus, [str(folder / ship.START), str(folder / ship.TASK)]
+    ranks, work = (
+        asked.nodes * asked.gpus,
+        [str(folder / worker_files.START), str(folder / worker_files.TASK)],
+    )
     if asked.via == "mpijob":
         # On one machine nobody has said how many ranks fit.
         return [*manifest.mpirun(ranks), "--oversubscribe", python, *work, "--master", f"127.0.0.1:{port}"]

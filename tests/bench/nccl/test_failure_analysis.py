@@ -1,7 +1,7 @@
 """Who died first."""
 
-from bench.nccl.autopsy import silent
-from bench.nccl.worker.telling import MARK
+from bench.nccl.failure_analysis import silent
+from bench.nccl.worker.messages import MARK
 
 TORCHRUN = """\
 Root Cause (first observed failure):
