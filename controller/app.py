@@ -155,7 +155,7 @@ async def run(
         if leases:
             # Connections of its own: no renewal waits behind the pods of a large job.
             aside = await clients.enter_async_context(
-                Client(connection, observer=observer, on_date=server_clock.observe)
+                Client(connection, observer=observer, on_date=server_clock.observe, timer=clock.uptime)
             )
             election = Election(aside, leases, new_identity(), time=time, observer=metrics.election())
             permit = election.permit
@@ -168,6 +168,7 @@ async def run(
                 permit=permit,
                 terminating=TerminatingNamespaces(),
                 on_date=server_clock.observe,
+                timer=clock.uptime,
             )
         )
         metrics.limiter(client.limiter)

@@ -6,6 +6,7 @@ or a certificate that is not accepted any more, which may have been replaced mea
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Self
@@ -60,7 +61,7 @@ class Client:
     ``permit`` gives the seconds for which a write may still be under way. It is asked after all waiting and again right
     before each write is sent, and the write is given up when they are over. With ``terminating``, nothing is created in a namespace that
     is known to be terminated; without it, the server is asked each time.
-    ``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took.
+    ``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took by the ``timer``.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Client:
         permit: Callable[[], float] = always,
         terminating: TerminatingNamespaces | None = None,
         on_date: Callable[[str, float], None] = undated,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limiter = ConcurrencyLimiter(in_flight, rate_limiter)
         self.terminating = terminating
@@ -86,6 +88,7 @@ class Client:
             connections=in_flight + SPARE_CONNECTIONS,
             user_agent=user_agent,
             on_date=on_date,
+            timer=timer,
         )
 
     async def __aenter__(self) -> Self:

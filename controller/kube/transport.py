@@ -90,9 +90,11 @@ class Transport:
         connections: int,
         user_agent: str,
         on_date: Callable[[str, float], None] = undated,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took."""
+        """``on_date`` gets the ``Date`` header of each answer, and how many seconds the answer took by the ``timer``."""
         self._on_date = on_date
+        self._timer = timer
         self._connection = connection
         self._observer = observer
         self._user_agent = user_agent
@@ -121,7 +123,7 @@ class Transport:
             NotLeading: by the permit nothing was sent.
             aiohttp.ClientError, TimeoutError: there was no answer; a write may have been done all the same.
         """
-        started, code, answer, body = time.monotonic(), NO_ANSWER, b"", call.body or b""
+        started, code, answer, body = self._timer(), NO_ANSWER, b"", call.body or b""
         options = self._options(call)
         if permit and (limit_seconds := _permitted(permit)) < CALL_TIMEOUT_SECONDS:
             options["timeout"] = _within(limit_seconds)
@@ -131,7 +133,7 @@ class Transport:
             options["data"] = _Permitted(body, permit) if permit else body
         try:
             async with self._calls.request(call.method, self._url(call), **options) as response:
-                self._on_date(response.headers.get("Date", ""), time.monotonic() - started)
+                self._on_date(response.headers.get("Date", ""), self._timer() - started)
                 answer = await response.read()
                 code = str(response.status)
         except aiohttp.ClientConnectionError as error:
@@ -139,7 +141,7 @@ class Transport:
                 raise error.__cause__ from None
             raise
         finally:
-            took = time.monotonic() - started
+            took = self._timer() - started
             self._observer.answered(call.method, call.resource, code, took, len(body), len(answer))
         if response.status >= 400:
             raise _refusal(response, answer)
@@ -201,15 +203,15 @@ class Transport:
             raise errors.from_response(error.status, error.message.encode()) from error
 
     async def _begin(self, call: Call, *, endless: bool) -> aiohttp.ClientResponse:
-        started, code, options = time.monotonic(), NO_ANSWER, self._options(call)
+        started, code, options = self._timer(), NO_ANSWER, self._options(call)
         if endless:
             options["timeout"] = ENDLESS
         try:
             response = await self._streams.request(call.method, self._url(call), **options)
-            self._on_date(response.headers.get("Date", ""), time.monotonic() - started)
+            self._on_date(response.headers.get("Date", ""), self._timer() - started)
             code = str(response.status)
         finally:
-            self._observer.answered(call.method, call.resource, code, time.monotonic() - started, 0, 0)
+            self._observer.answered(call.method, call.resource, code, self._timer() - started, 0, 0)
         if response.status >= 400:
             async with response:
                 raise _refusal(response, await response.read())

@@ -286,10 +286,13 @@ class World(RuleBasedStateMachine):
 
     # The user.
 
-    @precondition(lambda self: len(self.jobs()) < 2)
+    # Preconditions count only on what the test itself decides: what the system has done until then depends on how busy the machine is, and
+    # Hypothesis refuses examples that draw other rules when they are repeated. A rule without a subject does nothing.
+
     @rule(spec=SPECS)
     def a_job_is_submitted(self, spec: dict[str, Any]) -> None:
-        self.submit(next(name for name in ("one", "two") if name not in self.jobs()), spec)
+        for name in [name for name in ("one", "two") if name not in self.jobs()][:1]:
+            self.submit(name, spec)
 
     def submit(self, name: str, spec: dict[str, Any]) -> None:
         workload = self.workload
@@ -313,7 +316,6 @@ class World(RuleBasedStateMachine):
         }
         self.try_to(self.on.create(resource, body))
 
-    @precondition(lambda self: self.jobs())
     @rule(name=NAMES, change=CHANGES)
     def a_job_is_changed(self, name: str, change: dict[str, Any] | int | None) -> None:
         """Scaled, suspended, resumed or deleted."""
@@ -329,7 +331,6 @@ class World(RuleBasedStateMachine):
             case _:
                 self.change_job(name, {"spec": change})
 
-    @precondition(lambda self: self.own(PODS))
     @rule(at=ANY, resource=st.sampled_from([PODS, SERVICES]), grace=st.sampled_from([None, 0]))
     def a_child_is_deleted(self, at: int, resource: Resource, grace: int | None) -> None:
         for name in self.one_of(self.own(resource), at):
@@ -384,19 +385,16 @@ class World(RuleBasedStateMachine):
                 elif obj["status"]["phase"] == "Pending":
                     await self.on.become("Running", name, container=obj["spec"]["containers"][0]["name"])
 
-    @precondition(lambda self: self.pods_in("Pending"))
     @rule()
     def all_pods_run(self) -> None:
         for pod in self.pods_in("Pending"):
             self.try_to(self.on.become("Running", pod, container=self.workload.container))
 
-    @precondition(lambda self: self.pods_in("Running"))
     @rule(at=ANY, code=st.sampled_from([0, 1, 137, 137]))
     def a_pod_ends(self, at: int, code: int) -> None:
         for pod in self.one_of(self.pods_in("Running"), at):
             self.end(pod, code)
 
-    @precondition(lambda self: self.pods_in("Running"))
     @rule(name=NAMES, code=st.sampled_from([0, 137]))
     def all_pods_of_a_job_end(self, name: str, code: int) -> None:
         for pod in self.pods_in("Running"):
@@ -407,7 +405,6 @@ class World(RuleBasedStateMachine):
         phase = "Failed" if code else "Succeeded"
         self.try_to(self.on.become(phase, pod, code=code, container=self.workload.container))
 
-    @precondition(lambda self: any("deletionTimestamp" in pod["metadata"] for pod in self.own(PODS).values()))
     @rule()
     def all_deleted_pods_go(self) -> None:
         for pod in self.own(PODS).values():
@@ -425,33 +422,33 @@ class World(RuleBasedStateMachine):
 
     # The weather.
 
-    @precondition(lambda self: sum(one.met < (one.times or 0) for one in self.front.rules) < MOST_FAULTS)
     @rule(failure=FAULTS)
     def something_fails(self, failure: tuple[Rule, ...]) -> None:
-        self.front.rules += failure
+        if sum(rule.met < (rule.times or 0) for rule in self.front.rules) < MOST_FAULTS:
+            self.front.rules += failure
 
-    @precondition(
-        lambda self: not any(isinstance(one.fault, CutWatch) and not one.met for one in self.front.rules)
-    )
     @rule(at=ANY, refusal=BREAKS, times=st.integers(1, 4))
     def a_watch_breaks(self, at: int, refusal: Refuse, times: int) -> None:
         """At its next event. It comes back after 1 s to 20 s, or has lost its place."""
+        if any(isinstance(rule.fault, CutWatch) and not rule.met for rule in self.front.rules):
+            return
         plural = self.watched(at)
         self.front.rules += [
             Rule(CutWatch(), "watch", plural, times=1),
             Rule(refusal, "watch", plural, times=times),
         ]
 
-    @precondition(lambda self: not self.is_losing())
     @rule(at=ANY, type_=st.sampled_from(["ADDED", "MODIFIED", "MODIFIED", "DELETED"]))
     def an_event_is_lost(self, at: int, type_: str) -> None:
         """The next of that type. The watch goes on as if nothing had been."""
-        self.lose(self.watched(at), type_)
+        if not self.is_losing():
+            self.lose(self.watched(at), type_)
 
-    @precondition(lambda self: not self.is_losing() and self.pods_in("Pending") | self.pods_in("Running"))
     @rule(at=ANY, code=st.sampled_from([0, 137]))
     def a_pod_goes_on_unheard(self, at: int, code: int) -> None:
         """It runs or it ends, and the watch loses the event that says so."""
+        if self.is_losing():
+            return
         running = self.pods_in("Running")
         for pod in self.one_of(self.pods_in("Pending") | running, at):
             self.lose(PODS.plural, "MODIFIED")
@@ -519,7 +516,6 @@ class World(RuleBasedStateMachine):
         self.redefined.append(workload)
         self.try_to(self.on.delete(DEFINITIONS, definition_name(workload)))
 
-    @precondition(lambda self: not all(map(self.is_defined, self.redefined)))
     @rule()
     def all_definitions_are_installed(self) -> None:
         for workload in self.kinds:
@@ -744,7 +740,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 # A failure is shown as it was found: to make it shorter and to explain it takes longer than a test may take.
 World.TestCase.settings = settings(
     max_examples=EXAMPLES or 120,
-    stateful_step_count=30,
+    stateful_step_count=40,
     deadline=None,
     derandomize=not EXAMPLES,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

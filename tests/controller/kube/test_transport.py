@@ -52,6 +52,25 @@ async def test_a_connection_uses_its_proxy() -> None:
     assert proxy.seen[0].headers["Host"] == "cluster.invalid"
 
 
+async def test_a_client_reports_the_date_of_a_response_and_how_long_it_took() -> None:
+    reported: list[tuple[str, float]] = []
+
+    async def slow(request: web.Request, seen: Seen) -> web.StreamResponse:
+        await asyncio.sleep(3)
+        return web.json_response({}, headers={"Date": "Thu, 01 Jan 2026 12:00:00 GMT"})
+
+    def report(date: str, took_seconds: float) -> None:
+        reported.append((date, took_seconds))
+
+    async with (
+        ScriptedServer(slow) as server,
+        Client(Connection(server.url), on_date=report, timer=now) as client,
+    ):
+        await client.get(PODS, "ns", "a")
+
+    assert reported == [("Thu, 01 Jan 2026 12:00:00 GMT", 3.0)]
+
+
 async def test_a_call_without_a_response_times_out() -> None:
     async def never(request: web.Request, seen: Seen) -> web.StreamResponse:
         await asyncio.sleep(1e6)
