@@ -107,7 +107,7 @@ class Applying:
 
     async def create(self, *children: Child | str, generation: int = GENERATION) -> float | None:
         """Words are names of pods."""
-        wanted = [self.wanted(one) if isinstance(one, str) else one for one in children]
+        wanted = [self.wanted(child) if isinstance(child, str) else child for child in children]
         return await self.applier.apply(self.parent(generation), wanted, ())
 
     async def delete(self, *deletion: Deletion, generation: int = GENERATION) -> float | None:
@@ -119,10 +119,10 @@ class Applying:
         self.pods.put(row)
         return row
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def events(self) -> list[tuple[str, str]]:
         """(reason, message) of all events."""
         await self.recorder.flushed()
-        return [(one["reason"], one["message"]) for one in await self.on.items(EVENTS)]
+        return [(event["reason"], event["message"]) for event in await self.on.items(EVENTS)]
 
 
 @asynccontextmanager
@@ -139,17 +139,17 @@ async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_child_is_made_remembered_and_told() -> None:
+async def test_a_created_child_is_stored_and_reported() -> None:
     async with applying() as it:
         assert await it.create("a") is None
 
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
         assert (row.owner_uid, row.uid) == (it.job.uid, (await it.on.get(PODS, "a"))["metadata"]["uid"])
-        assert await it.told() == [("SuccessfulCreatePod", "Created pod: a")]
+        assert await it.events() == [("SuccessfulCreatePod", "Created pod: a")]
 
 
-async def test_only_so_many_are_made_at_once_and_in_order() -> None:
+async def test_creates_are_sent_in_order_and_in_parallel_up_to_the_width() -> None:
     async with applying(Rule(Delay(0.1), verb="create", plural="pods"), width=4) as it:
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -157,10 +157,10 @@ async def test_only_so_many_are_made_at_once_and_in_order() -> None:
 
         assert loop.time() - started == pytest.approx(0.3, abs=0.01)
         bodies = [orjson.loads(call.body) for call in it.faults.calls if call.plural == "pods"]
-        assert [one["metadata"]["name"] for one in bodies] == [f"pod-{number:02}" for number in range(12)]
+        assert [body["metadata"]["name"] for body in bodies] == [f"pod-{number:02}" for number in range(12)]
 
 
-async def test_a_large_job_takes_several_passes() -> None:
+async def test_a_large_job_takes_several_reconciles() -> None:
     async with applying() as it:
         children = [it.service(f"service-{number}") for number in range(MOST_PER_PASS + 2)]
 
@@ -169,29 +169,29 @@ async def test_a_large_job_takes_several_passes() -> None:
         assert await it.create(*children[MOST_PER_PASS:]) is None
 
 
-async def test_a_slow_server_ends_a_pass_before_its_last_create() -> None:
-    """What the pods that are there have come to is not seen before the next pass; what is summed up waits for the last."""
+async def test_a_slow_server_ends_a_reconcile_before_its_last_create() -> None:
+    """The next reconcile observes the pods created so far; the summary event waits for the last create."""
     names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 5)]
     async with applying(
         Rule(Delay(TIME_BUDGET_SECONDS), verb="create", plural="pods"), width=len(names) - 3
     ) as it:
         assert await it.create(*names) == 0
         assert len(await it.on.names(PODS)) == len(names) - 3
-        assert len(await it.told()) == MOST_CHILD_EVENTS
+        assert len(await it.events()) == MOST_CHILD_EVENTS
 
         assert await it.create(*names[-3:]) is None
-        assert len(await it.told()) == MOST_CHILD_EVENTS + 1
+        assert len(await it.events()) == MOST_CHILD_EVENTS + 1
 
 
-async def test_many_children_are_summed_up() -> None:
+async def test_events_of_many_children_are_summarized() -> None:
     async with applying() as it:
         names = [f"pod-{number}" for number in range(MOST_CHILD_EVENTS + 2)]
         await it.create(*names, it.service("service"))
 
-        told = await it.told()
-        assert len(told) == MOST_CHILD_EVENTS + 1
+        events = await it.events()
+        assert len(events) == MOST_CHILD_EVENTS + 1
         text = f"Created 2 pods and service: {', '.join(names[-2:])}, service"
-        assert ("SuccessfulCreatePod", text) in told
+        assert ("SuccessfulCreatePod", text) in events
 
 
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
@@ -205,7 +205,7 @@ CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps")
         pytest.param(None, "belongs to nobody", id="nobody"),
     ],
 )
-async def test_a_name_that_is_taken(holder: tuple[Resource, str] | None, message: str) -> None:
+async def test_a_name_conflict_is_reported(holder: tuple[Resource, str] | None, message: str) -> None:
     async with applying() as it:
         owners = []
         if holder:
@@ -222,10 +222,10 @@ async def test_a_name_that_is_taken(holder: tuple[Resource, str] | None, message
             await it.create("a")
         assert await it.on.get(PODS, "a") == before
         assert it.pods.get(NAMESPACE, "a") is None
-        assert [reason for reason, _ in await it.told()] == ["FailedCreatePod"]
+        assert [reason for reason, _ in await it.events()] == ["FailedCreatePod"]
 
 
-async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> None:
+async def test_a_create_waits_for_remains_of_an_earlier_job_of_that_name() -> None:
     """They go by themselves, so nobody needs to hear of them. The pauses grow where the watch does not report them."""
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
@@ -238,21 +238,21 @@ async def test_the_remains_of_an_earlier_job_of_this_name_are_waited_for() -> No
             await asyncio.sleep(pauses[-1])
         assert pauses == pytest.approx([0.005, 0.01, 0.02])
         assert it.pods.get(NAMESPACE, "a") is None
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_remains_that_the_store_has_are_not_tried_and_stop_nothing_else() -> None:
+async def test_remains_in_the_store_are_not_created_again_and_block_no_other_child() -> None:
     async with applying() as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
         it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
         before = len(it.on.calls)
 
         assert await it.create("a", "b") == LONGEST_SECONDS
-        assert [one.verb for one in it.on.calls[before:] if one.plural == "pods"] == ["create"]
+        assert [call.verb for call in it.on.calls[before:] if call.plural == "pods"] == ["create"]
         assert it.pods.get(NAMESPACE, "b") is not None
 
 
-async def test_what_remains_hides_no_other_failure() -> None:
+async def test_remains_hide_no_other_failure() -> None:
     async with applying(Rule(Refuse(403, "Forbidden", "no quota"), verb="create", plural="services")) as it:
         remains = it.pod("a", owner(RESOURCE, "train", "uid-of-the-earlier"))
         it.pods.put(pod_from_json(orjson.dumps(await it.on.create(PODS, remains))))
@@ -261,7 +261,7 @@ async def test_what_remains_hides_no_other_failure() -> None:
             await it.create("a", it.service("s"))
 
 
-async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
+async def test_an_existing_child_of_the_job_is_adopted() -> None:
     """Its creation was answered, and the answer lost; what has become of it since is looked at once."""
     async with applying() as it:
         before = await it.on.create(PODS, it.pod("a"))
@@ -271,7 +271,7 @@ async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
         row = it.pods.get(NAMESPACE, "a")
         assert row is not None
         assert row.uid == before["metadata"]["uid"]
-        assert await it.told() == []
+        assert await it.events() == []
 
 
 @pytest.mark.parametrize(
@@ -282,16 +282,16 @@ async def test_a_child_that_is_there_already_is_taken_for_what_it_is() -> None:
         pytest.param(Delay(100, committed=True), TimeoutError, id="no answer in time"),
     ],
 )
-async def test_a_lost_answer_makes_the_caches_doubtful(fault: Fault, error: type[Exception]) -> None:
+async def test_a_lost_response_marks_the_caches_as_doubtful(fault: Fault, error: type[Exception]) -> None:
     async with applying(Rule(fault, verb="create", plural="pods", times=1)) as it:
         with pytest.raises(error):
             await it.create("a")
 
         assert it.memory.has_unknown_write
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_so_does_a_create_that_is_cut_off() -> None:
+async def test_a_canceled_create_marks_the_caches_as_doubtful() -> None:
     async with applying(Rule(Delay(10, committed=True), verb="create", plural="pods", times=1)) as it:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1):
@@ -300,7 +300,7 @@ async def test_so_does_a_create_that_is_cut_off() -> None:
         assert it.memory.has_unknown_write
 
 
-async def test_what_the_others_need_goes_before_them() -> None:
+async def test_children_that_others_need_are_created_first() -> None:
     """Refused, it does not end the job, and nothing else is made."""
     fault = Rule(Refuse(400, "BadRequest", "the queue is closed"), verb="create", containing=b'"z"', times=1)
     async with applying(fault, width=4) as it:
@@ -311,13 +311,13 @@ async def test_what_the_others_need_goes_before_them() -> None:
 
         assert await it.create(*children, generation=GENERATION + 1) is None
         assert await it.on.names(PODS) == ["a", "z"]
-        assert sorted(await it.told()) == [
+        assert sorted(await it.events()) == [
             ("FailedCreatePod", "Error creating: the queue is closed"),
             ("SuccessfulCreatePod", "Created pod: a"),
         ]
 
 
-async def test_what_goes_first_goes_in_waves() -> None:
+async def test_first_children_are_created_in_waves() -> None:
     async with applying() as it:
         children = [replace(it.wanted("b"), first=2), replace(it.wanted("a"), first=1), it.wanted("c")]
         it.faults.rules.append(
@@ -333,7 +333,7 @@ async def test_what_goes_first_goes_in_waves() -> None:
         assert it.faults.count("create", "pods") == 4
 
 
-async def test_a_change_of_a_child_is_remembered() -> None:
+async def test_a_patched_child_is_stored() -> None:
     async with applying() as it:
         row = await it.known("a")
         patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
@@ -348,7 +348,7 @@ async def test_a_change_of_a_child_is_remembered() -> None:
 @pytest.mark.parametrize(
     ("phase", "due"), [pytest.param("Running", 0, id="somebody's"), pytest.param("", None, id="nobody's")]
 )
-async def test_a_change_that_only_the_answer_to_a_patch_tells_of(phase: str, due: float | None) -> None:
+async def test_a_change_in_the_response_to_a_patch_requeues_the_job(phase: str, due: float | None) -> None:
     """The watch reports no change once the store has it, so the job asks for another reconcile."""
     async with applying() as it:
         row = await it.known("a")
@@ -360,33 +360,33 @@ async def test_a_change_that_only_the_answer_to_a_patch_tells_of(phase: str, due
         assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH)) is None
 
 
-async def test_a_change_of_another_object_of_that_name_is_refused() -> None:
+async def test_another_object_of_that_name_is_not_patched() -> None:
     async with applying() as it:
         await it.known("a")
         patch = {"metadata": {"uid": "uid-of-the-earlier", "annotations": {"a": "b"}}}
         with pytest.raises(errors.ApiError):
             await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True))
 
-        assert [reason for reason, _ in await it.told()] == ["FailedUpdatePod"]
+        assert [reason for reason, _ in await it.events()] == ["FailedUpdatePod"]
         assert "annotations" not in (await it.on.get(PODS, "a"))["metadata"]
 
 
-async def test_a_child_that_is_gone_is_not_changed() -> None:
+async def test_a_patch_of_a_deleted_child_is_ignored() -> None:
     async with applying() as it:
         patch = {"metadata": {"uid": "u"}}
 
         assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH, first=True)) is None
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_what_the_server_will_never_take_names_its_field() -> None:
+async def test_a_permanent_validation_error_names_the_field() -> None:
     async with applying() as it:
         with pytest.raises(Refused) as caught:
             await it.create("b", it.wanted("a", restartPolicy="Sometimes"))
 
         assert caught.value.problem.field == "Pod a"
         assert "spec.restartPolicy" in caught.value.problem.text
-        reasons = [reason for reason, _ in await it.told()]
+        reasons = [reason for reason, _ in await it.events()]
         assert sorted(reasons) == ["FailedCreatePod", "SuccessfulCreatePod"]
 
 
@@ -398,19 +398,19 @@ async def test_what_the_server_will_never_take_names_its_field() -> None:
         pytest.param(422, "too wrong", id="without a field"),
     ],
 )
-async def test_a_refusal_without_fields_is_no_verdict_on_the_object(code: int, text: str) -> None:
+async def test_a_validation_error_without_fields_is_not_permanent(code: int, text: str) -> None:
     async with applying(Rule(Refuse(code, "Reason", text), verb="create", plural="pods")) as it:
         with pytest.raises(errors.Invalid, match=text):
             await it.create("a")
 
 
-async def test_a_child_that_cannot_be_read_is_named() -> None:
+async def test_the_error_names_a_child_that_cannot_be_parsed() -> None:
     async with applying(Rule(Say(b'{"metadata": {"name": 5}}'), verb="create", plural="pods")) as it:
         with pytest.raises(Occupied, match='pods "a" cannot be read'):
             await it.create("a")
 
 
-async def test_a_refusal_for_good_outweighs_other_errors() -> None:
+async def test_a_permanent_error_outweighs_other_errors() -> None:
     rules = (
         Rule(Refuse(500), verb="create", containing=b'"a"'),
         Rule(Delay(1), verb="create", containing=b'"b"', times=1),
@@ -434,10 +434,10 @@ async def test_the_first_error_ends_the_batch() -> None:
         assert "pod-2" in made
         assert len(made) < 5
         assert sorted(row.name for row in it.pods) == made
-        assert ("FailedCreatePod", "Error creating: exceeded quota") in await it.told()
+        assert ("FailedCreatePod", "Error creating: exceeded quota") in await it.events()
 
 
-async def test_after_a_refusal_one_is_tried_before_many_are() -> None:
+async def test_after_an_error_a_single_create_is_tried_before_the_batch() -> None:
     quota = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
     async with applying(quota) as it:
         children = [f"pod-{number}" for number in range(10)]
@@ -451,14 +451,14 @@ async def test_after_a_refusal_one_is_tried_before_many_are() -> None:
         await it.create()
         with pytest.raises(errors.Forbidden):
             await it.create(*children, generation=3)
-        assert it.faults.count("create", "pods") == 12, "a pass without pods proves nothing"
+        assert it.faults.count("create", "pods") == 12, "a reconcile without pods proves nothing"
 
         it.faults.rules.clear()
         assert await it.create(*children, generation=4) is None
         assert len(await it.on.names(PODS)) == 10
 
 
-async def test_after_a_failure_nothing_is_tried_for_a_while() -> None:
+async def test_after_a_failure_creates_are_backed_off() -> None:
     """Ever longer; a change of the spec tries at once."""
     rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods")
     async with applying(rule) as it:
@@ -471,18 +471,18 @@ async def test_after_a_failure_nothing_is_tried_for_a_while() -> None:
             await asyncio.sleep(pause)
 
 
-async def test_only_the_very_object_is_deleted() -> None:
+async def test_a_delete_names_the_uid_of_the_object() -> None:
     async with applying() as it:
         row = await it.known("a")
         await it.delete(Deletion(PODS, "a", row.uid))
 
         assert await it.on.names(PODS) == []
-        (call,) = [one for one in it.faults.calls if one.verb == "delete"]
+        (call,) = [call for call in it.faults.calls if call.verb == "delete"]
         assert orjson.loads(call.body)["preconditions"] == {"uid": row.uid}
-        assert await it.told() == [("SuccessfulDeletePod", "Deleted pod: a")]
+        assert await it.events() == [("SuccessfulDeletePod", "Deleted pod: a")]
 
 
-async def test_what_is_deleted_is_known_to_go_before_the_watch_says_so() -> None:
+async def test_a_deleted_child_is_stored_as_deleting_before_the_watch_event() -> None:
     async with applying() as it:
         row = await it.known("a")
         await it.delete(Deletion(PODS, "a", row.uid))
@@ -497,16 +497,16 @@ async def test_another_object_of_that_name_is_left_alone() -> None:
 
         assert await it.on.names(PODS) == ["a"]
         assert it.pods.get(NAMESPACE, "a") == after
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_what_is_gone_is_deleted() -> None:
+async def test_deleting_a_missing_object_succeeds() -> None:
     async with applying() as it:
         assert await it.delete(Deletion(PODS, "a", "some-uid")) is None
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_a_delete_whose_answer_is_lost_is_done_by_the_next_pass() -> None:
+async def test_a_delete_with_a_lost_response_is_completed_by_the_next_reconcile() -> None:
     async with applying(Rule(Reset(committed=True), verb="delete", times=2)) as it:
         row = await it.known("a")
         with pytest.raises(aiohttp.ClientError):
@@ -515,13 +515,13 @@ async def test_a_delete_whose_answer_is_lost_is_done_by_the_next_pass() -> None:
         assert await it.delete(Deletion(PODS, "a", row.uid))
 
 
-async def test_a_delete_that_is_refused_is_told() -> None:
+async def test_a_rejected_delete_is_reported() -> None:
     async with applying(Rule(Refuse(403, "Forbidden", "not you"), verb="delete")) as it:
         row = await it.known("a")
         with pytest.raises(errors.Forbidden):
             await it.delete(Deletion(PODS, "a", row.uid))
 
-        assert await it.told() == [("FailedDeletePod", "Error deleting: not you")]
+        assert await it.events() == [("FailedDeletePod", "Error deleting: not you")]
 
 
 async def test_deletes_come_before_creates() -> None:
@@ -529,17 +529,17 @@ async def test_deletes_come_before_creates() -> None:
         row = await it.known("a")
         await it.applier.apply(it.parent(), [it.wanted("b")], [Deletion(PODS, "a", row.uid)])
 
-        writes = [one.verb for one in it.faults.calls if one.plural == "pods"]
+        writes = [call.verb for call in it.faults.calls if call.plural == "pods"]
         assert writes == ["create", "delete", "create"]
 
 
-async def test_an_autoscaler_is_made() -> None:
+async def test_an_autoscaler_is_created() -> None:
     async with applying() as it:
         await it.create(it.scaling())
 
         made = await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train")
         assert made["spec"]["maxReplicas"] == 3
-        assert await it.told() == []
+        assert await it.events() == []
 
 
 @pytest.mark.parametrize(
@@ -549,7 +549,7 @@ async def test_an_autoscaler_is_made() -> None:
         pytest.param(5, 1, id="it differs"),
     ],
 )
-async def test_an_autoscaler_is_kept_equal(before: int, patches: int) -> None:
+async def test_an_autoscaler_is_patched_only_if_it_differs(before: int, patches: int) -> None:
     async with applying() as it:
         await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(before))
         await it.create(it.scaling(3))
@@ -558,7 +558,7 @@ async def test_an_autoscaler_is_kept_equal(before: int, patches: int) -> None:
         assert it.faults.count("patch", "horizontalpodautoscalers") == patches
 
 
-async def test_an_autoscaler_is_looked_at_once_per_generation_of_the_job() -> None:
+async def test_an_autoscaler_is_read_once_per_generation_of_the_job() -> None:
     async with applying() as it:
         for generation in (1, 1, 1, 2, 2):
             await it.create(it.scaling(generation), generation=generation)
@@ -571,7 +571,7 @@ async def test_an_autoscaler_is_looked_at_once_per_generation_of_the_job() -> No
         assert it.faults.count("get", "horizontalpodautoscalers") == 4
 
 
-async def test_somebody_elses_autoscaler_is_left_alone_and_the_pods_are_made() -> None:
+async def test_a_foreign_autoscaler_is_left_alone_and_the_pods_are_created() -> None:
     async with applying() as it:
         before = await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(9, owners=[]))
 
@@ -580,10 +580,10 @@ async def test_somebody_elses_autoscaler_is_left_alone_and_the_pods_are_made() -
 
         assert await it.on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
         assert await it.on.names(PODS) == ["a"]
-        assert "FailedCreateHorizontalPodAutoscaler" in [reason for reason, _ in await it.told()]
+        assert "FailedCreateHorizontalPodAutoscaler" in [reason for reason, _ in await it.events()]
 
 
-async def test_an_autoscaler_that_the_server_refuses_ends_it_before_the_first_pod() -> None:
+async def test_a_rejected_autoscaler_ends_the_reconcile_before_the_first_pod() -> None:
     async with applying() as it:
         refused = Refuse(422, "Invalid", "no", fields=(("spec.metrics", "too few"),))
         it.faults.rules.append(Rule(refused, verb="create", plural="horizontalpodautoscalers"))
@@ -594,7 +594,7 @@ async def test_an_autoscaler_that_the_server_refuses_ends_it_before_the_first_po
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the job's own", "somebody else's"])
-async def test_an_autoscaler_that_is_not_wanted_any_more(own: bool) -> None:
+async def test_an_unwanted_autoscaler_of_the_job_is_deleted(own: bool) -> None:
     async with applying() as it:
         await it.on.create(HORIZONTAL_POD_AUTOSCALERS, it.autoscaler(owners=it.own if own else []))
         deletion = Deletion(HORIZONTAL_POD_AUTOSCALERS, "train")
@@ -603,10 +603,10 @@ async def test_an_autoscaler_that_is_not_wanted_any_more(own: bool) -> None:
 
         assert await it.on.names(HORIZONTAL_POD_AUTOSCALERS) == ([] if own else ["train"])
         assert it.faults.count("get", "horizontalpodautoscalers") == 1
-        assert await it.told() == []
+        assert await it.events() == []
 
 
-async def test_an_autoscaler_comes_back_when_the_job_does() -> None:
+async def test_an_autoscaler_is_created_again_when_the_job_resumes() -> None:
     async with applying() as it:
         await it.create(it.scaling(), generation=1)
         await it.delete(Deletion(HORIZONTAL_POD_AUTOSCALERS, "train"), generation=2)

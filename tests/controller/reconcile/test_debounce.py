@@ -9,7 +9,7 @@ from api.job import JobStatus, ReplicaStatus
 from controller.reconcile.debounce import LONGEST_SECONDS, QUIET_SECONDS, StatusDebouncer, can_wait
 
 
-def wire(active: int | None = 1, **fields: Any) -> dict[str, Any]:
+def status_dict(active: int | None = 1, **fields: Any) -> dict[str, Any]:
     """A status of one role, whose other counters and keys are ``fields``, but for those of the status itself."""
     top: dict[str, Any] = {
         key: fields.pop(key) for key in ("conditions", "startTime", "completionTime") if key in fields
@@ -24,29 +24,29 @@ def wire(active: int | None = 1, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wanted", "waits"),
     [
-        pytest.param(wire(2), True, id="one more is active"),
-        pytest.param(wire(3, succeeded=1), True, id="one has succeeded"),
-        pytest.param(wire(1), True, id="one less is active"),
-        pytest.param(wire(None), False, id="none is active any more"),
-        pytest.param(wire(2, failed=1), False, id="one has failed"),
-        pytest.param(wire(2, restarts=1), False, id="a restart is counted"),
-        pytest.param(wire(2, replacing=["uid"]), False, id="a pod is being replaced"),
-        pytest.param(wire(2, conditions=[{"type": "Running"}]), False, id="a condition"),
-        pytest.param(wire(2, startTime="2026-01-01T12:00:00Z"), False, id="a time"),
-        pytest.param(wire(2, selector="a=c"), False, id="a selector"),
+        pytest.param(status_dict(2), True, id="one more is active"),
+        pytest.param(status_dict(3, succeeded=1), True, id="one has succeeded"),
+        pytest.param(status_dict(1), True, id="one less is active"),
+        pytest.param(status_dict(None), False, id="none is active any more"),
+        pytest.param(status_dict(2, failed=1), False, id="one has failed"),
+        pytest.param(status_dict(2, restarts=1), False, id="a restart is counted"),
+        pytest.param(status_dict(2, replacing=["uid"]), False, id="a pod is being replaced"),
+        pytest.param(status_dict(2, conditions=[{"type": "Running"}]), False, id="a condition"),
+        pytest.param(status_dict(2, startTime="2026-01-01T12:00:00Z"), False, id="a time"),
+        pytest.param(status_dict(2, selector="a=c"), False, id="a selector"),
         pytest.param({"replicaStatuses": {}}, False, id="a role less"),
         pytest.param({}, False, id="nothing"),
     ],
 )
-def test_only_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
-    assert can_wait(wire(2 if wanted != wire(2) else 1), wanted) is waits
+def test_only_changes_of_counters_wait(wanted: dict[str, Any], waits: bool) -> None:
+    assert can_wait(status_dict(2 if wanted != status_dict(2) else 1), wanted) is waits
 
 
 def status(active: int) -> JobStatus:
     return JobStatus(replica_statuses={"Worker": ReplicaStatus(active=active)})
 
 
-async def test_a_status_waits_until_it_is_quiet() -> None:
+async def test_a_status_waits_until_it_stops_changing() -> None:
     debouncer = StatusDebouncer()
     assert debouncer.defer(b"{}", status(1)) == QUIET_SECONDS
     await asyncio.sleep(QUIET_SECONDS / 2)
@@ -56,7 +56,7 @@ async def test_a_status_waits_until_it_is_quiet() -> None:
     assert debouncer.defer(b"{}", status(2)) == 0
 
 
-async def test_a_status_that_never_rests_is_written_all_the_same() -> None:
+async def test_a_status_that_keeps_changing_is_written_after_the_longest_wait() -> None:
     debouncer, loop = StatusDebouncer(), asyncio.get_running_loop()
     started, number = loop.time(), 0
     while debouncer.defer(b"{}", status(number)):
@@ -66,7 +66,7 @@ async def test_a_status_that_never_rests_is_written_all_the_same() -> None:
     assert loop.time() - started == pytest.approx(LONGEST_SECONDS)
 
 
-async def test_what_waits_is_known_until_somebody_writes_over_it() -> None:
+async def test_a_pending_status_is_known_until_the_stored_status_changes() -> None:
     debouncer = StatusDebouncer()
     debouncer.defer(b"{}", status(1))
 

@@ -62,7 +62,7 @@ def exited(pod: str, once: str = "") -> Event:
     return Event(Severity.NORMAL, "ExitedWithCode", f"{pod} exited", once)
 
 
-def test_in_full_each_of_the_first_children_is_told_at_once(listener: Listener, job: Parent) -> None:
+def test_full_events_report_each_of_the_first_children_at_once(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener)
     events.record_created(job, PODS, "a")
     events.record_created(job, SERVICES, "a")
@@ -77,7 +77,7 @@ def test_in_full_each_of_the_first_children_is_told_at_once(listener: Listener, 
     ]
 
 
-def test_in_full_a_large_job_has_twenty_four(listener: Listener, job: Parent) -> None:
+def test_full_events_of_a_large_job_are_twenty_four(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener)
     for number in range(100):
         events.record_created(job, PODS, f"pod-{number}")
@@ -90,7 +90,9 @@ def test_in_full_a_large_job_has_twenty_four(listener: Listener, job: Parent) ->
     assert message.startswith("Created 89 services and 88 pods: pod-11, pod-12, ")
 
 
-def test_the_budget_is_that_of_the_job_and_not_of_the_pass(listener: Listener, job: Parent) -> None:
+def test_the_event_budget_belongs_to_the_job_and_not_to_the_reconcile(
+    listener: Listener, job: Parent
+) -> None:
     events = EventRecorder(listener)
     for number in range(MOST_CHILD_EVENTS + 1):
         events.record_created(job, PODS, f"pod-{number}")
@@ -105,7 +107,7 @@ def test_the_budget_is_that_of_the_job_and_not_of_the_pass(listener: Listener, j
     assert listener.heard[-1] == ("SuccessfulCreatePod", "Created 2 pods: a, b")
 
 
-def test_compact_sums_up_from_the_start(listener: Listener, job: Parent) -> None:
+def test_compact_events_are_summarized_from_the_start(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener, compact=True)
     for name in ("a", "b"):
         events.record_created(job, PODS, name)
@@ -136,7 +138,7 @@ def test_summaries_are_recorded_once_for_each_job(listener: Listener, job: Paren
     assert len(listener.heard) == 3
 
 
-def test_compact_tells_one_of_each_reason_and_how_many_more(listener: Listener, job: Parent) -> None:
+def test_compact_events_report_each_reason_once_with_a_count(listener: Listener, job: Parent) -> None:
     events = [exited("a"), exited("b"), Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")]
     EventRecorder(listener, compact=True).record(job, events)
 
@@ -144,7 +146,7 @@ def test_compact_tells_one_of_each_reason_and_how_many_more(listener: Listener, 
 
 
 @pytest.mark.parametrize("compact", [False, True])
-def test_what_is_told_once_is_not_told_again(listener: Listener, job: Parent, compact: bool) -> None:
+def test_an_event_with_a_once_key_is_recorded_once(listener: Listener, job: Parent, compact: bool) -> None:
     events = EventRecorder(listener, compact=compact)
     for once in ("a", "a", "b"):
         events.record(job, [exited("pod", once)])
@@ -155,7 +157,7 @@ def test_what_is_told_once_is_not_told_again(listener: Listener, job: Parent, co
     assert len(listener.heard) == 3, "another job of that name is another job"
 
 
-def test_many_jobs_in_trouble_do_not_make_each_other_forgotten(
+def test_many_failing_jobs_do_not_evict_each_other(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "REMEMBERED_EVENTS", 2)
@@ -176,7 +178,7 @@ def test_what_is_remembered_is_bounded(listener: Listener, monkeypatch: pytest.M
     assert len(listener.heard) == 4
 
 
-def test_a_failure_is_told_in_the_words_of_the_original(listener: Listener, job: Parent) -> None:
+def test_a_failure_event_has_the_message_of_the_original(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener, compact=True)
     events.record_failure(job, "Create", PODS, "no")
     events.record_failure(job, "Delete", SERVICES, "no")
@@ -187,9 +189,7 @@ def test_a_failure_is_told_in_the_words_of_the_original(listener: Listener, job:
     ]
 
 
-def test_what_pods_report_is_combined_and_the_state_of_the_job_is_not(
-    listener: Listener, job: Parent
-) -> None:
+def test_pod_events_are_combined_and_job_events_are_not(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener)
     image = Event(Severity.WARNING, "ErrImagePull", "pod-7: no image", similar="pytorch no image")
     events.record(job, [image, Event(Severity.NORMAL, "PyTorchJobSucceeded", "done")])
@@ -210,7 +210,7 @@ def test_failures_that_differ_in_numbers_are_combined(listener: Listener, job: P
     assert len(set(listener.similar)) == 1
 
 
-def test_in_compact_form_all_reports_of_a_reason_are_combined(listener: Listener, job: Parent) -> None:
+def test_compact_events_of_the_same_reason_are_combined(listener: Listener, job: Parent) -> None:
     events = EventRecorder(listener, compact=True)
     texts = ("manifest unknown", "timeout")
     for text in texts:
@@ -220,7 +220,7 @@ def test_in_compact_form_all_reports_of_a_reason_are_combined(listener: Listener
     assert len(set(listener.similar)) == 1
 
 
-def test_a_kind_has_words_of_its_own(listener: Listener) -> None:
+def test_a_kind_may_have_its_own_messages(listener: Listener) -> None:
     """What it keeps silent about takes nothing of what may be told."""
     event_messages = EventMessages(
         done=lambda verb, kind, name: (

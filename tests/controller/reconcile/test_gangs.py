@@ -47,14 +47,16 @@ async def admit(on: Stage, phase: str = "Inqueue") -> None:
 
 
 def writes(on: Stage, plural: str) -> list[str]:
-    return [one.verb for one in on.calls if one.plural == plural and one.verb not in {"get", "list", "watch"}]
+    return [
+        call.verb for call in on.calls if call.plural == plural and call.verb not in {"get", "list", "watch"}
+    ]
 
 
 async def reasons(on: Stage) -> list[str]:
-    return [one["reason"] for one in await on.items(EVENTS)]
+    return [event["reason"] for event in await on.items(EVENTS)]
 
 
-async def test_pods_come_when_volcano_lets_the_group_in() -> None:
+async def test_pods_are_created_when_volcano_admits_the_group() -> None:
     async with gangs() as on:
         job = await on.submit(workers=2)
         await on.settled()
@@ -68,13 +70,13 @@ async def test_pods_come_when_volcano_lets_the_group_in() -> None:
         assert await on.names(PODS) == []
         await admit(on)
         assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 3
-        assert {one["spec"]["schedulerName"] for one in await on.items(PODS)} == {"volcano"}
+        assert {pod["spec"]["schedulerName"] for pod in await on.items(PODS)} == {"volcano"}
         assert writes(on, "podgroups") == ["create"]
-        assert "get" not in [one.verb for one in on.calls]
+        assert "get" not in [call.verb for call in on.calls]
 
 
 @BOTH
-async def test_the_life_of_a_gang(settings: Settings, groups: Resource) -> None:
+async def test_a_pod_group_follows_the_lifecycle_of_its_job(settings: Settings, groups: Resource) -> None:
     """One create and one delete of the group, and each thing told once."""
     async with gangs(settings=settings) as on:
         await on.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
@@ -89,15 +91,13 @@ async def test_the_life_of_a_gang(settings: Settings, groups: Resource) -> None:
         assert await on.names(groups) == []
         assert len(await on.names(PODS)) == 3
         assert writes(on, "podgroups") == ["create", "delete"]
-        told = await reasons(on)
-        assert (told.count("JobTerminated"), told.count("SuccessfulDeletePodGroup")) == (1, 1)
-        assert [one for one in await on.items(EVENTS) if one["type"] == "Warning"] == []
+        recorded = await reasons(on)
+        assert (recorded.count("JobTerminated"), recorded.count("SuccessfulDeletePodGroup")) == (1, 1)
+        assert [event for event in await on.items(EVENTS) if event["type"] == "Warning"] == []
 
 
 @BOTH
-async def test_a_group_is_patched_when_the_job_changes_and_at_no_other_time(
-    settings: Settings, groups: Resource
-) -> None:
+async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settings, groups: Resource) -> None:
     async with gangs(settings=settings) as on:
         await on.submit(workers=1)
         await on.settled()
@@ -119,7 +119,7 @@ async def test_a_group_is_patched_when_the_job_changes_and_at_no_other_time(
 
 
 @BOTH
-async def test_a_group_that_is_not_the_jobs_own_is_not_touched(settings: Settings, groups: Resource) -> None:
+async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Resource) -> None:
     """No pod joins it, either; once its name is free the job goes on."""
     async with stage() as on:
         await on.define(POD_GROUPS)
@@ -150,7 +150,7 @@ async def test_a_group_that_is_not_the_jobs_own_is_not_touched(settings: Setting
     ],
 )
 @pytest.mark.parametrize("verb", ["create", "patch", "delete"])
-async def test_a_write_of_the_group_that_fails_once(fault: Fault, verb: str) -> None:
+async def test_a_failed_write_of_the_pod_group_is_retried(fault: Fault, verb: str) -> None:
     async with gangs(Rule(fault, verb=verb, plural="podgroups", times=1)) as on:
         await on.submit()
         await on.settled(60)
@@ -168,10 +168,10 @@ async def test_a_write_of_the_group_that_fails_once(fault: Fault, verb: str) -> 
         assert await on.names(VOLCANO_POD_GROUPS) == []
 
 
-async def test_without_the_flag_nobody_asks_for_pod_groups() -> None:
+async def test_without_the_flag_pod_groups_are_not_requested() -> None:
     async with stage() as on, controlling(on):
         await on.submit()
         await on.settled()
 
         assert len(await on.names(PODS, NAMESPACE)) == 2
-        assert "podgroups" not in {one.plural for one in on.calls}
+        assert "podgroups" not in {call.plural for call in on.calls}

@@ -22,11 +22,11 @@ def row(**fields: Any) -> JobRow:
 
 def parsed(**fields: Any) -> tuple[Job, list[str]]:
     job, problems = parse(row(**fields), PyTorchJob, "PyTorchJob")
-    return job, [str(one) for one in problems]
+    return job, [str(problem) for problem in problems]
 
 
-def test_a_job_is_read_into_a_row() -> None:
-    one = row(
+def test_a_job_is_parsed_into_a_row() -> None:
+    job_row = row(
         metadata={
             "name": "train",
             "namespace": "ml",
@@ -37,8 +37,8 @@ def test_a_job_is_read_into_a_row() -> None:
         }
     )
 
-    assert (one.namespace, one.name, one.uid) == ("ml", "train", "u")
-    assert (one.resource_version, one.generation, one.deleting) == (42, 3, True)
+    assert (job_row.namespace, job_row.name, job_row.uid) == ("ml", "train", "u")
+    assert (job_row.resource_version, job_row.generation, job_row.deleting) == (42, 3, True)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ UNREADABLE: dict[str, Any] = {
 }
 
 
-def test_a_status_that_cannot_be_read_names_its_fields() -> None:
+def test_problems_name_the_fields_of_an_invalid_status() -> None:
     _, problems = parsed(status=UNREADABLE)
 
-    assert sorted(one.split(": ")[0] for one in problems) == [
+    assert sorted(problem.split(": ")[0] for problem in problems) == [
         "status.completionTime",
         "status.conditions[0].lastTransitionTime",
         "status.conditions[1].status",
@@ -99,7 +99,7 @@ def test_a_status_that_cannot_be_read_names_its_fields() -> None:
     ]
 
 
-def test_of_a_status_that_cannot_be_read_the_rest_is_known() -> None:
+def test_the_readable_fields_of_an_invalid_status_are_parsed() -> None:
     job, _ = parsed(status=UNREADABLE)
 
     assert job.status
@@ -109,20 +109,23 @@ def test_of_a_status_that_cannot_be_read_the_rest_is_known() -> None:
     }
 
 
-def test_a_status_that_is_none_at_all_is_one_problem() -> None:
+def test_a_status_that_is_not_an_object_is_a_single_problem() -> None:
     job, problems = parsed(status="Running")
 
     assert job.status is None
-    assert [one.split(": ")[0] for one in problems] == ["status"]
+    assert [problem.split(": ")[0] for problem in problems] == ["status"]
 
 
-def test_a_spec_and_a_status_may_both_be_wrong() -> None:
+def test_an_invalid_spec_and_status_are_both_reported() -> None:
     _, problems = parsed(spec={"pytorchReplicaSpecs": 1}, status={"startTime": 5})
 
-    assert [one.split(": ")[0] for one in problems] == ["status.startTime", "spec.pytorchReplicaSpecs"]
+    assert [problem.split(": ")[0] for problem in problems] == [
+        "status.startTime",
+        "spec.pytorchReplicaSpecs",
+    ]
 
 
-def test_what_no_decision_needs_is_left_behind() -> None:
+def test_a_row_drops_fields_that_no_decision_needs() -> None:
     metadata = {
         "name": "train",
         "managedFields": [{"manager": "kubectl"}],
@@ -134,7 +137,7 @@ def test_what_no_decision_needs_is_left_behind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("applied", "kept"),
+    ("applied", "expected"),
     [
         (
             {"apiVersion": "kubeflow.org/v1", "kind": "X", "spec": {"a": 1}},
@@ -148,17 +151,17 @@ def test_what_no_decision_needs_is_left_behind() -> None:
         ({"apiVersion": "kubeflow.org/v1", "spec": None}, None),
     ],
 )
-def test_of_what_was_applied_last_only_its_version_is_kept(
-    applied: dict[str, Any], kept: dict[str, Any] | None
+def test_a_row_keeps_only_the_api_version_of_the_last_applied_configuration(
+    applied: dict[str, Any], expected: dict[str, Any] | None
 ) -> None:
     metadata = {"name": "train", "annotations": {LAST_APPLIED: orjson.dumps(applied).decode()}}
 
     annotations = orjson.loads(row(metadata=metadata).metadata).get("annotations", {})
 
-    assert annotations == ({} if kept is None else {LAST_APPLIED: orjson.dumps(kept).decode()})
+    assert annotations == ({} if expected is None else {LAST_APPLIED: orjson.dumps(expected).decode()})
 
 
-def test_a_job_goes_through_a_row_unharmed() -> None:
+def test_a_job_survives_the_conversion_to_a_row() -> None:
     before = pytorch_job(
         nprocPerNode="2", run_policy={"backoffLimit": 1}, status={"conditions": [], "byAnother": 1}
     )
@@ -218,7 +221,7 @@ def test_a_job_without_spec_can_be_read() -> None:
         ),
     ],
 )
-def test_a_spec_that_cannot_be_read_is_a_problem_with_its_field(spec: Any, problems: list[str]) -> None:
+def test_an_invalid_spec_is_a_problem_that_names_the_field(spec: Any, problems: list[str]) -> None:
     job, found = parsed(spec=spec)
 
     assert found == problems
@@ -229,25 +232,25 @@ def test_a_spec_that_cannot_be_read_is_a_problem_with_its_field(spec: Any, probl
 def test_all_unreadable_fields_are_named() -> None:
     _, found = parsed(spec={"nprocPerNode": 4, "runPolicy": {"suspend": "maybe"}})
 
-    assert [one.split(":")[0] for one in found] == ["spec.runPolicy.suspend", "spec.nprocPerNode"]
+    assert [problem.split(":")[0] for problem in found] == ["spec.runPolicy.suspend", "spec.nprocPerNode"]
 
 
-def test_an_unreadable_spec_still_says_whose_it_is_and_whether_it_is_suspended() -> None:
+def test_an_invalid_spec_still_yields_managed_by_and_suspend() -> None:
     job, found = parsed(spec={"nprocPerNode": 4, "runPolicy": {"suspend": True, "managedBy": "kueue"}})
 
     assert len(found) == 1
     assert (job.spec.policy.suspend, job.spec.policy.managed_by) == (True, "kueue")
 
 
-def test_of_an_unreadable_spec_plain_text_is_kept() -> None:
-    """By it some kinds tell whose behaviour a job gets."""
+def test_string_fields_of_an_invalid_spec_are_kept() -> None:
+    """Some kinds choose their behavior by such a field."""
     job, problems = parsed(spec={"flavor": "x", "nprocPerNode": "4", "elasticPolicy": "none"})
 
-    assert [one.partition(":")[0] for one in problems] == ["spec.elasticPolicy"]
+    assert [problem.partition(":")[0] for problem in problems] == ["spec.elasticPolicy"]
     assert job.spec.to_wire() == {"flavor": "x", "nprocPerNode": "4"}
 
 
-def test_an_unreadable_run_policy_is_not_half_believed() -> None:
+def test_an_invalid_run_policy_is_ignored_as_a_whole() -> None:
     job, _ = parsed(spec={"runPolicy": {"suspend": "maybe", "managedBy": "kueue"}})
 
     assert job.spec.policy.managed_by is None
@@ -261,6 +264,6 @@ def test_the_status_survives_an_unreadable_spec() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"3", b"{}", b'{"metadata": {"resourceVersion": 1}}'])
-def test_what_is_no_object_is_refused(raw: bytes) -> None:
+def test_json_that_is_not_an_object_is_an_error(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         job_from_json(raw)

@@ -8,7 +8,7 @@ from rallypoint.testing.faults import Refuse, Rule
 from rallypoint.testing.stage import NAMESPACE, controlling, stage
 
 
-async def test_the_lines_of_a_pass_name_its_job() -> None:
+async def test_log_lines_of_a_reconcile_name_the_job() -> None:
     rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods", containing=b"broken-", times=2)
     with capture_logs([merge_contextvars]) as logs:
         async with stage(rule) as on, controlling(on):
@@ -17,7 +17,7 @@ async def test_the_lines_of_a_pass_name_its_job() -> None:
             await on.settled(10)
             uid = (await on.job("broken"))["metadata"]["uid"]
 
-    failed = [one for one in logs if one["event"] == "pass failed"]
+    failed = [line for line in logs if line["event"] == "pass failed"]
     assert failed
     for line in failed:
         wanted = {
@@ -28,6 +28,6 @@ async def test_the_lines_of_a_pass_name_its_job() -> None:
             "uid": uid,
         }
         assert {field: line[field] for field in wanted} == wanted
-    others = [one for one in logs if one["event"] != "pass failed" and "controller" not in one]
+    others = [line for line in logs if line["event"] != "pass failed" and "controller" not in line]
     assert others
-    assert not [one for one in others if "uid" in one], "what no pass tells names no job"
+    assert not [line for line in others if "uid" in line], "lines outside of a reconcile name no job"

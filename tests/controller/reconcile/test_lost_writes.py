@@ -121,7 +121,7 @@ async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -
         assert "Failed T" in await on.conditions()
 
 
-async def test_success_is_seen_though_a_worker_cannot_be_made() -> None:
+async def test_success_is_recognized_though_a_worker_cannot_be_created() -> None:
     async with stage() as on, controlling(on):
         await run(on)
         on.faults.rules.append(
@@ -138,7 +138,7 @@ async def test_success_is_seen_though_a_worker_cannot_be_made() -> None:
 async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted() -> None:
     """With the CRD of another operator the server drops our fields: nothing is counted then, and nothing loops."""
     name = "pytorchjobs.kubeflow.org"
-    theirs = next(copy.deepcopy(one) for one in all_crds() if one["metadata"]["name"] == name)
+    theirs = next(copy.deepcopy(crd) for crd in all_crds() if crd["metadata"]["name"] == name)
     schema = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     fields = schema["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
     del fields["restarts"], fields["replacing"]
@@ -155,12 +155,12 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
         assert on.faults.count("patch", RESOURCE.plural) < 10
 
 
-async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
-    """The first pass ends while its status patch is under way; the second finds the status written."""
+async def test_a_canceled_status_write_is_counted_once() -> None:
+    """The first reconcile ends during its status patch; the second finds the status written."""
     rule = Rule(Delay(10, committed=True), verb="patch", subresource="status", times=1)
     async with stage(rule) as on, Client(on.connection) as client:
         await on.submit("train")
-        jobs, told = Store[JobRow](), list[Count]()
+        jobs, counted = Store[JobRow](), list[Count]()
         caches = {
             PODS: Cache(Store(), pod_from_json),
             SERVICES: Cache(Store(), service_from_json),
@@ -172,16 +172,16 @@ async def test_a_status_whose_write_is_cut_off_is_told_of_once() -> None:
             caches,
             EventRecorder(Recorder(client)),
             Options(),
-            lambda kind, namespace, count: told.append(count),
+            lambda kind, namespace, count: counted.append(count),
             JobMemories(),
         )
         jobs.put(job_from_json(orjson.dumps(await on.job())))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await reconciler.reconcile(Key(NAMESPACE, "train"))
-        assert told == []
+        assert counted == []
 
         jobs.put(job_from_json(orjson.dumps(await on.job())))
         for _ in range(2):
             await reconciler.reconcile(Key(NAMESPACE, "train"))
-        assert told == [Count.CREATED]
+        assert counted == [Count.CREATED]

@@ -16,7 +16,7 @@ TRAIN = Key("ml", "train")
 KIND = ALL[0]
 
 
-def seen(*children: Pod | Service) -> Snapshot:
+def observed(*children: Pod | Service) -> Snapshot:
     pods, services = Store[Pod](owner_uid), Store[Service](owner_uid)
     for child in children:
         if isinstance(child, Pod):
@@ -26,14 +26,14 @@ def seen(*children: Pod | Service) -> Snapshot:
     return observe(Sources(pods, services), KIND, TRAIN, UID)
 
 
-def test_own_children_are_seen() -> None:
+def test_children_of_the_job_are_observed() -> None:
     own = pod("master"), pod("worker", 1), service("worker", 1)
 
-    assert seen(*own) == Snapshot(pods=own[:2], services=own[2:])
+    assert observed(*own) == Snapshot(pods=own[:2], services=own[2:])
 
 
-def test_a_child_that_goes_is_seen() -> None:
-    assert len(seen(pod(deleting=True), service(deleting=True)).pods) == 1
+def test_a_child_that_is_being_deleted_is_observed() -> None:
+    assert len(observed(pod(deleting=True), service(deleting=True)).pods) == 1
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_a_child_that_goes_is_seen() -> None:
         pytest.param({"namespace": "theirs"}, id="in another namespace, with a forged owner reference"),
     ],
 )
-def test_a_forged_child_is_not_seen(forged: dict[str, Any]) -> None:
+def test_a_forged_child_is_not_observed(forged: dict[str, Any]) -> None:
     strangers = msgspec.structs.replace(pod(), **forged), msgspec.structs.replace(service(), **forged)
 
-    assert seen(*strangers) == Snapshot()
+    assert observed(*strangers) == Snapshot()
 
 
 @pytest.mark.parametrize(
     "removed", [pytest.param({"index": -1}, id="of its index"), pytest.param({"role": ""}, id="of its role")]
 )
-def test_a_child_whose_label_was_removed_is_seen_by_its_name(removed: dict[str, Any]) -> None:
-    assert seen(msgspec.structs.replace(pod(), **removed)) == seen(pod())
+def test_a_child_without_its_labels_is_observed_by_name(removed: dict[str, Any]) -> None:
+    assert observed(msgspec.structs.replace(pod(), **removed)) == observed(pod())
 
 
-def test_nothing_is_seen_of_a_job_without_children() -> None:
-    assert seen() == Snapshot()
+def test_a_job_without_children_has_an_empty_snapshot() -> None:
+    assert observed() == Snapshot()
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_seen"),
+    ("fields", "is_observed"),
     [
         pytest.param({}, True, id="its own"),
         pytest.param({"name": "other"}, False, id="under another name"),
@@ -74,9 +74,9 @@ def test_nothing_is_seen_of_a_job_without_children() -> None:
         pytest.param({"owner_uid": "another"}, False, id="of another job"),
     ],
 )
-def test_a_pod_group_is_seen_if_it_is_the_jobs_own(fields: dict[str, Any], is_seen: bool) -> None:
+def test_a_pod_group_is_observed_only_if_the_job_owns_it(fields: dict[str, Any], is_observed: bool) -> None:
     groups = Store[PodGroup]()
     groups.put(pod_group(**fields))
 
-    seen = observe(Sources(Store(owner_uid), groups=groups), KIND, TRAIN, UID)
-    assert (seen.group is not None) is is_seen
+    snapshot = observe(Sources(Store(owner_uid), groups=groups), KIND, TRAIN, UID)
+    assert (snapshot.group is not None) is is_observed

@@ -107,7 +107,9 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
         ),
     ],
 )
-def test_history_of_conditions(fields: dict[str, Any], steps: list[Step], conditions: str) -> None:
+def test_steps_produce_a_history_of_conditions(
+    fields: dict[str, Any], steps: list[Step], conditions: str
+) -> None:
     life = life_of(**fields)
     for step in steps:
         step(life)
@@ -193,7 +195,7 @@ def test_history_of_conditions(fields: dict[str, Any], steps: list[Step], condit
         ),
     ],
 )
-def test_words_of_the_last_condition(
+def test_the_last_condition_has_its_reason_and_message(
     fields: dict[str, Any], steps: list[Step], reason: str, message: str
 ) -> None:
     life = life_of(**fields)
@@ -205,7 +207,7 @@ def test_words_of_the_last_condition(
     assert (last.reason, last.message) == (f"PyTorchJob{reason}", message)
 
 
-def test_the_first_pass_makes_all_children_and_writes_all_status() -> None:
+def test_the_first_reconcile_creates_all_children_and_the_whole_status() -> None:
     life = Life(pytorch_job())
 
     plan = life.step()
@@ -231,7 +233,7 @@ def test_times_are_whole_seconds() -> None:
     assert life.status.start_time == NOON
 
 
-def test_a_job_that_runs_has_nothing_left_to_do() -> None:
+def test_a_running_job_needs_no_action() -> None:
     life = running()
 
     assert life.is_idle(life.decide())
@@ -264,14 +266,14 @@ def test_pods_that_still_run_count_as_succeeded_after_success() -> None:
         pytest.param(pod(index=7), ["train-worker-7", "train-chief-0"], id="beyond the replicas"),
     ],
 )
-def test_a_pod_that_fills_no_place_decides_nothing(stranger: Any, deleted: list[str]) -> None:
+def test_a_pod_without_a_slot_decides_nothing(stranger: Any, deleted: list[str]) -> None:
     life = running("Never")
     pods = (*life.pods.values(), stranger)
-    seen = snapshot(*pods, *life.services.values(), service("chief"))
+    observed = snapshot(*pods, *life.services.values(), service("chief"))
 
-    plan = decide(life.kind, life.job, seen, life.now, Options())
+    plan = decide(life.kind, life.job, observed, life.now, Options())
 
-    assert [one.name for one in plan.delete] == deleted
+    assert [deletion.name for deletion in plan.delete] == deleted
     assert plan.create == ()
     assert plan.status is not None
     assert plan.status.to_wire() == life.status.to_wire()
@@ -280,46 +282,46 @@ def test_a_pod_that_fills_no_place_decides_nothing(stranger: Any, deleted: list[
 @pytest.mark.parametrize(
     ("code", "events"),
     [
-        pytest.param(0, [], id="an exit code of zero is no news"),
-        pytest.param(3, ["Pod: ml.train-worker-0 exited with code 3"], id="any other is told"),
+        pytest.param(0, [], id="an exit code of zero is not reported"),
+        pytest.param(3, ["Pod: ml.train-worker-0 exited with code 3"], id="any other exit code is reported"),
     ],
 )
-def test_exit_codes_are_told_once(code: int, events: list[str]) -> None:
+def test_an_exit_code_is_recorded_once(code: int, events: list[str]) -> None:
     life = running()
     life.become("Running", "worker-0", code=code)
     life.settle()
     life.settle()
 
-    told = [one.message for one in life.events if one.reason == "ExitedWithCode"]
-    assert told == events
-    assert [match.groups() for one in told if (match := EXITED.match(one))] == [
+    messages = [event.message for event in life.events if event.reason == "ExitedWithCode"]
+    assert messages == events
+    assert [match.groups() for message in messages if (match := EXITED.match(message))] == [
         ("train-worker-0", "3")
-    ] * len(told)
+    ] * len(messages)
 
 
 @pytest.mark.parametrize(
-    ("deleting", "told"),
+    ("deleting", "messages"),
     [
-        pytest.param(False, ["no image"], id="what keeps a pod from running is told"),
-        pytest.param(True, [], id="not of a pod that goes"),
+        pytest.param(False, ["no image"], id="a reason that keeps a pod from running is reported"),
+        pytest.param(True, [], id="nothing is reported of a pod that is being deleted"),
     ],
 )
-def test_troubles_are_told_once(deleting: bool, told: list[str]) -> None:
+def test_a_trouble_is_recorded_once(deleting: bool, messages: list[str]) -> None:
     life = life_of()
     trouble = Trouble("ImagePullBackOff", "no image", "pytorch")
     life.become("Pending", "worker-0", deleting=deleting, troubles=(trouble,))
     life.settle()
     life.settle()
 
-    assert [one.message for one in life.events] == told
+    assert [event.message for event in life.events] == messages
 
 
-def test_a_restart_policy_in_the_template_is_told_before_the_pod_is_made() -> None:
+def test_a_restart_policy_in_the_template_is_reported_before_the_pod_is_created() -> None:
     own = template()
     own["spec"]["restartPolicy"] = "Always"
     life = life_of(worker={"template": own})
 
-    assert [(one.reason, one.message) for one in life.events] == [
+    assert [(event.reason, event.message) for event in life.events] == [
         (
             "SetPodTemplateRestartPolicy",
             "Restart policy in pod template will be overwritten by restart policy in replica spec",
@@ -345,9 +347,9 @@ def test_a_restart_policy_in_the_template_is_told_before_the_pod_is_made() -> No
         ),
     ],
 )
-def test_the_end_is_told_once(end: Step, events: list[tuple[Severity, str]]) -> None:
+def test_the_end_of_a_job_is_recorded_once(end: Step, events: list[tuple[Severity, str]]) -> None:
     life = running("ExitCode", run_policy={"activeDeadlineSeconds": 60})
     end(life)
     life.settle()
 
-    assert [(one.severity, one.reason) for one in life.events] == events
+    assert [(event.severity, event.reason) for event in life.events] == events

@@ -21,7 +21,9 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
         pytest.param("all", [], id="an unknown word keeps nothing"),
     ],
 )
-def test_what_is_left_of_a_finished_job(clean: str | None, left: list[str]) -> None:
+def test_the_clean_policy_decides_which_children_of_a_finished_job_stay(
+    clean: str | None, left: list[str]
+) -> None:
     life = running(run_policy={"cleanPodPolicy": clean} if clean else {})
     life.become("Succeeded", "master-0")
 
@@ -32,7 +34,7 @@ def test_what_is_left_of_a_finished_job(clean: str | None, left: list[str]) -> N
     assert (list(life.pods), list(life.services)) == (left, left)
 
 
-def test_a_finished_job_makes_nothing_again() -> None:
+def test_a_finished_job_creates_no_child_again() -> None:
     life = running()
     life.become("Succeeded", "master-0")
     life.settle()
@@ -51,7 +53,9 @@ def test_a_finished_job_makes_nothing_again() -> None:
         pytest.param(None, 10**6, False, None, id="never"),
     ],
 )
-def test_a_finished_job_is_deleted(ttl: int | None, waited: float, deleted: bool, left: float | None) -> None:
+def test_a_finished_job_is_deleted_after_its_ttl(
+    ttl: int | None, waited: float, deleted: bool, left: float | None
+) -> None:
     life = running(run_policy={} if ttl is None else {"ttlSecondsAfterFinished": ttl})
     life.become("Succeeded", "master-0")
     assert not life.step().delete_job
@@ -89,9 +93,9 @@ def test_a_suspended_finished_job_does_not_expire() -> None:
     assert life.settle() == []
 
 
-def test_what_is_deleted_is_named_by_its_uid() -> None:
+def test_a_deletion_names_the_uid() -> None:
     life = running(workers=3)
     deletion = life.pods["train-worker-2"].uid, life.services["train-worker-2"].uid
     workers(2)(life)
 
-    assert [one.uid for one in life.decide().delete] == list(deletion)
+    assert [deletion.uid for deletion in life.decide().delete] == list(deletion)

@@ -42,7 +42,7 @@ def said(life: Life) -> dict[str, Any]:
     return spec
 
 
-def test_pods_wait_for_their_group() -> None:
+def test_pods_wait_for_their_pod_group() -> None:
     life = gang()
 
     assert life.made == []
@@ -60,12 +60,12 @@ def test_pods_wait_for_their_group() -> None:
     assert life.status.last_reconcile_time == NOON
 
 
-def test_with_the_other_scheduler_nothing_waits() -> None:
+def test_pods_do_not_wait_for_coscheduling() -> None:
     life = Life(pytorch_job(), options=Options(gang_scheduler=OTHER))
     plan = life.step()
 
-    assert [one.resource.kind for one in plan.create][:3] == ["PodGroup", "Pod", "Service"]
-    assert [one.name for one in plan.create if one.first] == ["train"]
+    assert [child.resource.kind for child in plan.create][:3] == ["PodGroup", "Pod", "Service"]
+    assert [child.name for child in plan.create if child.first] == ["train"]
     assert life.status.last_reconcile_time is None
     assert life.settle() == []
 
@@ -73,7 +73,7 @@ def test_with_the_other_scheduler_nothing_waits() -> None:
 @pytest.mark.parametrize(
     ("scheduler", "mark"), [(VOLCANO, ("annotations", GROUP_NAME)), (OTHER, ("labels", POD_GROUP))]
 )
-def test_every_pod_is_a_member(scheduler: str, mark: tuple[str, str]) -> None:
+def test_every_pod_is_a_member_of_the_pod_group(scheduler: str, mark: tuple[str, str]) -> None:
     life = gang(scheduler)
     life.admit()
     life.pods.clear()
@@ -86,7 +86,7 @@ def test_every_pod_is_a_member(scheduler: str, mark: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
-def test_the_group_follows_the_size_of_the_job(scheduler: str) -> None:
+def test_the_pod_group_follows_the_size_of_the_job(scheduler: str) -> None:
     life = running(scheduler)
     life.respecify(pytorch_job(workers=4))
     done = life.settle()
@@ -95,7 +95,7 @@ def test_the_group_follows_the_size_of_the_job(scheduler: str) -> None:
     assert sum(child.resource.kind == "PodGroup" for plan in done for child in plan.create) == 1
 
 
-def test_while_the_group_is_put_back_what_runs_is_looked_after() -> None:
+def test_running_pods_are_managed_while_the_pod_group_is_pending_again() -> None:
     """Counters, restarts and the end of the job are seen; only new pods wait."""
     life = running(worker={"restartPolicy": "OnFailure"})
     life.admit("Pending")
@@ -112,7 +112,7 @@ def test_while_the_group_is_put_back_what_runs_is_looked_after() -> None:
     assert life.group is None
 
 
-def test_a_group_that_somebody_deletes_is_made_again() -> None:
+def test_a_deleted_pod_group_is_created_again() -> None:
     life = running()
     life.group = None
     life.settle()
@@ -121,7 +121,7 @@ def test_a_group_that_somebody_deletes_is_made_again() -> None:
     assert life.conditions == "Created T, Running T"
 
 
-def test_a_gang_that_waits_can_be_late() -> None:
+def test_a_waiting_gang_can_exceed_its_deadline() -> None:
     """Its time begins when it may start, so only one that has started."""
     life = gang(run_policy={"activeDeadlineSeconds": 9})
     life.wait(600)
@@ -138,7 +138,7 @@ def test_a_gang_that_waits_can_be_late() -> None:
 
 @pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
 @pytest.mark.parametrize("clean", ["None", "Running", "All"])
-def test_the_group_goes_with_the_end_of_the_job(scheduler: str, clean: str) -> None:
+def test_the_pod_group_is_deleted_when_the_job_ends(scheduler: str, clean: str) -> None:
     life = running(scheduler, run_policy={"cleanPodPolicy": clean})
     group = life.group
     assert group is not None
@@ -146,12 +146,14 @@ def test_the_group_goes_with_the_end_of_the_job(scheduler: str, clean: str) -> N
     done = life.settle()
 
     assert life.group is None
-    deletion = [one for plan in done for one in plan.delete if one.resource.kind == "PodGroup"]
-    assert [(one.name, one.uid) for one in deletion] == [("train", group.uid)]
-    assert [one.message for one in life.events if one.reason == "JobTerminated"] == [TERMINATED]
+    deletions = [
+        deletion for plan in done for deletion in plan.delete if deletion.resource.kind == "PodGroup"
+    ]
+    assert [(deletion.name, deletion.uid) for deletion in deletions] == [("train", group.uid)]
+    assert [event.message for event in life.events if event.reason == "JobTerminated"] == [TERMINATED]
 
 
-def test_the_group_goes_while_the_job_is_suspended() -> None:
+def test_the_pod_group_is_deleted_when_the_job_is_suspended() -> None:
     life = running()
     first = life.group
     life.respecify(pytorch_job(run_policy={"suspend": True}))
@@ -172,14 +174,14 @@ def test_the_group_goes_while_the_job_is_suspended() -> None:
     assert sorted(life.pods) == ALL_PODS
 
 
-def test_a_job_that_is_created_suspended_has_no_group() -> None:
+def test_a_job_that_is_created_suspended_has_no_pod_group() -> None:
     life = gang(run_policy={"suspend": True})
 
     assert life.group is None
     assert "JobTerminated" not in life.reasons
 
 
-def test_a_deletion_that_is_tried_again_is_told_once() -> None:
+def test_a_repeated_deletion_is_recorded_once() -> None:
     life = running()
     group = life.group
     assert group is not None
@@ -188,17 +190,19 @@ def test_a_deletion_that_is_tried_again_is_told_once() -> None:
     first, second = life.decide(), life.decide()
 
     assert Deletion(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete
-    keys = {one.once for plan in (first, second) for one in plan.events if one.reason == "JobTerminated"}
+    keys = {
+        event.once for plan in (first, second) for event in plan.events if event.reason == "JobTerminated"
+    }
     assert len(keys) == 1
     assert "" not in keys
 
 
-def test_a_scheduler_of_ones_own_is_told_once() -> None:
+def test_a_scheduler_name_in_the_template_is_reported_once() -> None:
     fields = {"template": {"spec": {**template()["spec"], "schedulerName": "mine"}}}
     life = gang(OTHER, master=fields, worker=fields)
 
-    told = [one for one in life.events if one.reason == "SetPodTemplateSchedulerName"]
-    assert [(one.severity, one.message) for one in told] == [
+    recorded = [event for event in life.events if event.reason == "SetPodTemplateSchedulerName"]
+    assert [(event.severity, event.message) for event in recorded] == [
         (
             "Warning",
             "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten",
@@ -206,7 +210,7 @@ def test_a_scheduler_of_ones_own_is_told_once() -> None:
     ]
 
 
-def test_without_gangs_a_scheduler_of_ones_own_is_nobodys_business() -> None:
+def test_without_gang_scheduling_a_scheduler_name_in_the_template_is_not_reported() -> None:
     fields = {"template": {"spec": {**template()["spec"], "schedulerName": "mine"}}}
 
     assert gang("", worker=fields).events == []

@@ -91,7 +91,7 @@ class AnyLife(RuleBasedStateMachine):
         self.with_pod(at, lambda name: self.change(name, phase, code, restarts))
 
     @rule(at=st.integers(0, 9))
-    def somebody_removes_a_pod(self, at: int) -> None:
+    def a_pod_is_deleted(self, at: int) -> None:
         self.with_pod(at, self.life.remove)
 
     @rule(at=st.integers(0, 9))
@@ -106,24 +106,24 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(phase=GROUP_PHASES)
     @precondition(lambda self: self.life.group)
-    def the_scheduler_admits_or_turns_away(self, phase: str) -> None:
+    def the_scheduler_admits_or_rejects(self, phase: str) -> None:
         self.life.admit(phase)
 
     @rule(said=WORDS_OF_OTHERS)
     @precondition(lambda self: self.life.group)
-    def somebody_writes_into_the_group(self, said: dict[str, Any]) -> None:
+    def the_group_spec_is_changed(self, said: dict[str, Any]) -> None:
         assert self.life.group is not None
         self.life.admit(self.life.group.phase, **said)
 
     @rule()
     @precondition(lambda self: self.life.group)
-    def somebody_removes_the_group(self) -> None:
+    def the_group_is_deleted(self) -> None:
         assert self.life.group is not None
         self.life.group = msgspec.structs.replace(self.life.group, deleting=True)
 
     @rule(is_taken=st.booleans())
     @precondition(lambda self: self.life.group is None or self.life.group.deleting)
-    def the_group_is_gone_and_somebody_may_take_its_name(self, is_taken: bool) -> None:
+    def the_group_is_gone_and_its_name_may_be_taken(self, is_taken: bool) -> None:
         self.life.group, self.life.is_taken = None, is_taken
 
     @rule(count=st.integers(0, 4))
@@ -144,7 +144,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: not self.life.is_deleted)
-    def a_pass(self) -> None:
+    def a_reconcile(self) -> None:
         before = self.life.status.conditions or []
         was_finished = conditions.is_finished(self.life.status)
         group = self.life.group
@@ -171,9 +171,9 @@ class AnyLife(RuleBasedStateMachine):
             assert self.life.group is None or self.life.group.deleting
 
     def check_conditions(self, after: list[JobCondition]) -> None:
-        true = {one.type for one in after if one.status == "True"}
+        true = {condition.type for condition in after if condition.status == "True"}
         assert after[0].type == ConditionType.CREATED
-        assert not {"Running", "Restarting"} <= {one.type for one in after}
+        assert not {"Running", "Restarting"} <= {condition.type for condition in after}
         assert not {"Succeeded", "Failed"} <= true
         assert not ("Running" in true and true & {"Succeeded", "Failed"})
         finished = conditions.is_finished(self.life.status)
@@ -192,13 +192,13 @@ class AnyLife(RuleBasedStateMachine):
         """What a pass that met the PodGroup like this has done about it, and about the pods that belong to it."""
         pods = [child.body() for child in plan.create if child.resource == PODS]
         groups = [child for child in plan.create if child.resource.kind == "PodGroup"]
-        deletion = [one for one in plan.delete if one.resource.kind == "PodGroup"]
+        deletions = [deletion for deletion in plan.delete if deletion.resource.kind == "PodGroup"]
         if not self.scheduler:
-            assert not groups + deletion
+            assert not groups + deletions
             return
         assert [child.first for child in groups] in ([], [True])
         assert all(groups_of(self.scheduler) == child.resource for child in groups)
-        assert [one.uid for one in deletion] in ([], [before and before.uid])
+        assert [deletion.uid for deletion in deletions] in ([], [before and before.uid])
         if self.scheduler == VOLCANO and (not before or before.deleting or before.phase in {"", "Pending"}):
             assert not pods
         for body in pods:
@@ -218,7 +218,7 @@ class AnyLife(RuleBasedStateMachine):
             assert all(said.get(field) != value for field, value in patch["spec"].items())
         if not self.life.is_taken:
             again = self.life.decide().create
-            assert not [one for one in again if one.resource.kind == "PodGroup"]
+            assert not [child for child in again if child.resource.kind == "PodGroup"]
 
     def check_counters(self) -> None:
         """The counters are those of the pods that the pass has seen: nobody has changed them since."""
@@ -228,14 +228,14 @@ class AnyLife(RuleBasedStateMachine):
         if conditions.is_true(status, ConditionType.SUSPENDED):
             return
         for name, role in self.life.kind.roles(self.life.job).items():
-            active = [one for one in self.life.pods.values() if one.role == role.label and one.is_active]
-            fitting = [one for one in active if one.index < role.replicas]
-            told = (status.replica_statuses or {}).get(name) or ReplicaStatus()
-            assert (told.active or 0) == len(fitting)
+            active = [pod for pod in self.life.pods.values() if pod.role == role.label and pod.is_active]
+            fitting = [pod for pod in active if pod.index < role.replicas]
+            replica_status = (status.replica_statuses or {}).get(name) or ReplicaStatus()
+            assert (replica_status.active or 0) == len(fitting)
 
     def problems(self) -> bool:
         options = self.life.options
-        return any(not one.at_start for one in self.life.kind.problems(self.life.job, options))
+        return any(not problem.at_start for problem in self.life.kind.problems(self.life.job, options))
 
     def with_pod(self, at: int, work: Callable[[str], object]) -> None:
         names = [name.removeprefix("train-") for name in self.life.pods]

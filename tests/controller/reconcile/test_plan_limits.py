@@ -31,7 +31,7 @@ def test_backoff_limit_counts_replaced_pods(policy: str, limit: int, tolerated: 
     assert life.made.count("train-worker-0") == 1 + tolerated
 
 
-def test_backoff_limit_adds_restarts_in_place_to_those_of_replaced_pods() -> None:
+def test_the_backoff_limit_counts_container_restarts_and_replaced_pods() -> None:
     life = running(run_policy={"backoffLimit": 4})
     life.become("Failed", "worker-0", code=1, restarts=2)
     life.settle()
@@ -67,7 +67,7 @@ def test_without_a_backoff_limit_no_restarts_are_written() -> None:
     ],
 )
 @pytest.mark.parametrize("clean", ["None", "Running", "All"])
-def test_a_limit_leaves_no_pods_whatever_the_policy(clean: str, end: Step) -> None:
+def test_an_exceeded_limit_deletes_all_pods_whatever_the_clean_policy(clean: str, end: Step) -> None:
     life = running(run_policy={"backoffLimit": 1, "activeDeadlineSeconds": 60, "cleanPodPolicy": clean})
     end(life)
 
@@ -83,14 +83,14 @@ def test_a_limit_leaves_no_pods_whatever_the_policy(clean: str, end: Step) -> No
 @pytest.mark.parametrize(
     ("waited", "left"), [pytest.param(0, 60, id="at the start"), pytest.param(45, 15, id="later")]
 )
-def test_a_pass_arms_the_timer_of_the_deadline(waited: float, left: float) -> None:
+def test_a_reconcile_requeues_the_job_at_its_deadline(waited: float, left: float) -> None:
     life = running(run_policy={"activeDeadlineSeconds": 60})
     life.wait(waited)
 
     assert life.decide().requeue_after_seconds == left
 
 
-def test_the_deadline_is_a_whole_new_one_after_a_resume() -> None:
+def test_the_deadline_starts_again_after_a_resume() -> None:
     life = running(run_policy={"activeDeadlineSeconds": 60})
     run_policy(activeDeadlineSeconds=60, suspend=True)(life)
     life.settle()
@@ -104,5 +104,5 @@ def test_the_deadline_is_a_whole_new_one_after_a_resume() -> None:
     assert life.decide().requeue_after_seconds == 60
 
 
-def test_a_job_without_deadline_asks_for_no_timer() -> None:
+def test_a_job_without_a_deadline_is_not_requeued() -> None:
     assert running().decide().requeue_after_seconds is None

@@ -12,7 +12,11 @@ SUCCEEDED = "Created T, Running F, Succeeded T"
 
 def since(life: Life) -> float:
     """Seconds after noon since when the job was Running."""
-    (at,) = [one.last_transition_time for one in life.status.conditions or () if one.type == "Running"]
+    (at,) = [
+        condition.last_transition_time
+        for condition in life.status.conditions or ()
+        if condition.type == "Running"
+    ]
     assert at is not None
     return (at - NOON).total_seconds()
 
@@ -22,7 +26,7 @@ def end(life: Life, phase: str, *pods: str, code: int = 0, started: float | None
     life.become(phase, *pods, code=code, started_at=at)
 
 
-def test_a_quick_job_was_running() -> None:
+def test_a_quick_job_has_been_running() -> None:
     life = life_of()
     end(life, "Succeeded", "master-0", started=3)
     life.wait(5)
@@ -33,7 +37,7 @@ def test_a_quick_job_was_running() -> None:
     assert life.reasons.count("PyTorchJobSucceeded") == 1
 
 
-def test_a_quick_failure_was_running() -> None:
+def test_a_quickly_failed_job_has_been_running() -> None:
     life = life_of("Never")
     end(life, "Failed", "master-0", code=1)
     life.settle()
@@ -41,7 +45,7 @@ def test_a_quick_failure_was_running() -> None:
     assert life.conditions == "Created T, Running F, Failed T"
 
 
-def test_the_pods_that_decide_say_since_when() -> None:
+def test_the_deciding_pods_set_the_start_of_running() -> None:
     """A worker that ran before the master made the job no Running one."""
     life = life_of()
     end(life, "Succeeded", "worker-0", started=1)
@@ -53,19 +57,19 @@ def test_the_pods_that_decide_say_since_when() -> None:
 
 
 @pytest.mark.parametrize(
-    ("started", "told"),
+    ("started", "expected"),
     [pytest.param(-100, 0, id="a node's clock that is late"), pytest.param(100, 5, id="one that is early")],
 )
-def test_a_wrong_clock_puts_it_between_creation_and_now(started: float, told: float) -> None:
+def test_a_start_by_a_wrong_clock_is_moved_between_creation_and_now(started: float, expected: float) -> None:
     life = life_of()
     end(life, "Succeeded", "master-0", started=started)
     life.wait(5)
     life.settle()
 
-    assert since(life) == told
+    assert since(life) == expected
 
 
-def test_what_never_ran_was_never_running() -> None:
+def test_a_job_whose_pods_never_ran_was_never_running() -> None:
     """An image that could not be started, an eviction before the start."""
     life = life_of("Never")
     end(life, "Failed", "master-0", code=128, started=None)
@@ -74,7 +78,7 @@ def test_what_never_ran_was_never_running() -> None:
     assert life.conditions == "Created T, Failed T"
 
 
-def test_a_restarting_job_is_not_called_running_by_what_has_failed() -> None:
+def test_a_failed_pod_does_not_mark_a_restarting_job_as_running() -> None:
     life = running()
     end(life, "Failed", "master-0", code=1)
     life.step()

@@ -13,7 +13,7 @@ ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
-def test_a_restart_in_place_is_the_kubelet_s(policy: str) -> None:
+def test_the_kubelet_restarts_containers_in_place(policy: str) -> None:
     life = running(policy)
     life.become("Running", "worker-0", restarts=3)
 
@@ -39,10 +39,10 @@ def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
     before = life.pods["train-worker-0"]
     life.become("Failed", "worker-0", code=code)
 
-    told, replaced = life.step(), life.step()
+    recorded, replaced = life.step(), life.step()
 
-    assert told.delete == (), "the status knows of it before the pod goes"
-    assert told.requeue_after_seconds == 0
+    assert recorded.delete == (), "the status knows of it before the pod goes"
+    assert recorded.requeue_after_seconds == 0
     assert replaced.delete == (Deletion(PODS, "train-worker-0", before.uid),)
     assert life.conditions == "Created T, Restarting T"
     assert life.counts[-1] is Count.RESTARTED
@@ -89,7 +89,7 @@ def test_a_failed_pod_ends_the_job(policy: str, code: int | None) -> None:
         ("ExitCode", "Created T, Restarting T"),
     ],
 )
-def test_a_running_pod_that_somebody_removes(policy: str, conditions: str) -> None:
+def test_a_running_pod_that_is_deleted_counts_as_failed(policy: str, conditions: str) -> None:
     life = running(policy, graceful=True)
     life.remove("worker-0")
 
@@ -100,7 +100,7 @@ def test_a_running_pod_that_somebody_removes(policy: str, conditions: str) -> No
     assert life.counters["Worker"] == {"active": 1, "failed": 1}
 
 
-def test_a_removed_pod_is_made_again_once_it_is_gone() -> None:
+def test_a_deleted_pod_is_created_again_once_it_is_gone() -> None:
     life = running(graceful=True)
     life.remove("worker-0")
     life.settle()
@@ -114,7 +114,7 @@ def test_a_removed_pod_is_made_again_once_it_is_gone() -> None:
 
 @pytest.mark.parametrize("before", ["Pending", "Running", "Succeeded", "Unknown"])
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
-def test_a_pod_that_vanishes_is_made_again_without_a_verdict(policy: str, before: str) -> None:
+def test_a_vanished_pod_is_created_again_without_a_verdict(policy: str, before: str) -> None:
     life = running(policy)
     life.become(before, "worker-0")
     life.settle()
@@ -126,7 +126,7 @@ def test_a_pod_that_vanishes_is_made_again_without_a_verdict(policy: str, before
     assert life.conditions == "Created T, Running T"
 
 
-def test_a_running_pod_that_vanishes_is_told() -> None:
+def test_a_vanished_running_pod_is_reported() -> None:
     life = running()
     life.go("worker-0")
     life.settle()
@@ -140,7 +140,7 @@ def test_a_running_pod_that_vanishes_is_told() -> None:
     ]
 
 
-def test_a_vanished_service_is_made_again() -> None:
+def test_a_vanished_service_is_created_again() -> None:
     life = running()
     del life.services["train-worker-1"]
 
@@ -149,7 +149,7 @@ def test_a_vanished_service_is_made_again() -> None:
     assert [(child.resource, child.name) for child in plan.create] == [(SERVICES, "train-worker-1")]
 
 
-def test_one_failed_replica_is_told_once_however_long_its_pod_takes_to_go() -> None:
+def test_a_failed_replica_is_counted_once_however_long_its_pod_takes_to_terminate() -> None:
     life = running(graceful=True)
     life.become("Failed", "worker-0", code=1)
     life.settle()
@@ -194,7 +194,7 @@ def test_a_pod_that_fails_again_stays_until_its_pause_ends() -> None:
     assert life.decide().delete == (Deletion(PODS, "train-worker-0", pod.uid),)
 
 
-def test_a_pause_holds_back_no_other_replica() -> None:
+def test_a_pause_delays_no_other_replica() -> None:
     life = failing_again()
     before = life.pods["train-worker-1"]
     life.become("Failed", "worker-1", code=137)

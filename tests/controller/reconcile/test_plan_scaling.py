@@ -8,7 +8,7 @@ from rallypoint.testing.life import running, workers
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
 
-def test_scaling_up_makes_what_is_missing_and_touches_nothing_else() -> None:
+def test_scaling_up_creates_only_the_missing_children() -> None:
     life = running()
     before = dict(life.pods)
     workers(4)(life)
@@ -24,12 +24,12 @@ def test_scaling_up_makes_what_is_missing_and_touches_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-def test_scaling_down_takes_the_highest_and_is_no_failure(policy: str) -> None:
+def test_scaling_down_deletes_the_highest_indices_and_is_no_failure(policy: str) -> None:
     life = running(policy, workers=4, graceful=True)
     workers(2, worker={"restartPolicy": policy}, master={"restartPolicy": policy})(life)
     life.settle()
 
-    assert [name for name, one in life.pods.items() if one.deleting] == ["train-worker-2", "train-worker-3"]
+    assert [name for name, pod in life.pods.items() if pod.deleting] == ["train-worker-2", "train-worker-3"]
     assert list(life.services) == ALL_CHILDREN
     assert life.counters["Worker"] == {"active": 2}
 
@@ -39,7 +39,7 @@ def test_scaling_down_takes_the_highest_and_is_no_failure(policy: str) -> None:
     assert life.conditions == "Created T, Running T"
 
 
-def test_zero_workers_beside_a_master_are_no_pods() -> None:
+def test_zero_workers_beside_a_master_have_no_pods() -> None:
     life = running(workers=0)
 
     assert life.made == ["train-master-0"]
@@ -56,7 +56,7 @@ def test_workers_scaled_to_zero_alone_are_no_success() -> None:
     assert "PyTorchJobFailedValidation" not in life.reasons
 
 
-def test_children_of_a_role_that_was_taken_away_go() -> None:
+def test_children_of_a_removed_role_are_deleted() -> None:
     life = running()
     life.respecify(pytorch_job(workers=None))
     life.settle()

@@ -17,7 +17,7 @@ def test_a_suspended_job_is_never_started() -> None:
     assert life.reasons == ["PyTorchJobSuspended"]
 
 
-def test_suspending_deletes_every_child_and_keeps_the_start() -> None:
+def test_suspending_deletes_every_child_and_keeps_the_start_time() -> None:
     life = running()
     life.wait(5)
     run_policy(suspend=True)(life)
@@ -28,7 +28,7 @@ def test_suspending_deletes_every_child_and_keeps_the_start() -> None:
     assert life.counters == {"Master": {}, "Worker": {}}
 
 
-def test_active_falls_as_suspended_pods_go() -> None:
+def test_the_active_count_falls_as_pods_of_a_suspended_job_terminate() -> None:
     life = running(graceful=True)
     run_policy(suspend=True)(life)
     life.settle()
@@ -43,7 +43,7 @@ def test_active_falls_as_suspended_pods_go() -> None:
     assert life.counters == {"Master": {}, "Worker": {}}
 
 
-def test_a_suspension_is_stored_before_a_pod_goes() -> None:
+def test_a_suspension_is_stored_before_a_pod_is_deleted() -> None:
     """A job that is resumed before that is one that has lost no pods."""
     life = running("Never")
     run_policy(suspend=True)(life)
@@ -53,7 +53,7 @@ def test_a_suspension_is_stored_before_a_pod_goes() -> None:
     assert len(life.decide().delete) == 6
 
 
-def test_what_has_succeeded_stays_counted_through_a_suspension() -> None:
+def test_succeeded_pods_stay_counted_through_a_suspension() -> None:
     life = running()
     life.become("Succeeded", "worker-0")
     life.settle()
@@ -64,7 +64,7 @@ def test_what_has_succeeded_stays_counted_through_a_suspension() -> None:
 
 
 @pytest.mark.parametrize("policy_", ["Never", "OnFailure"])
-def test_a_resumed_job_waits_for_the_pods_of_before(policy_: str) -> None:
+def test_a_resumed_job_waits_for_its_old_pods_to_terminate(policy_: str) -> None:
     life = running(policy_, graceful=True)
     role = {"restartPolicy": policy_}
     life.respecify(pytorch_job(run_policy={"suspend": True}, master=role, worker=role))
@@ -80,7 +80,7 @@ def test_a_resumed_job_waits_for_the_pods_of_before(policy_: str) -> None:
     assert len(life.made) == 6
 
 
-def test_the_resumption_is_stored_before_there_is_a_pod() -> None:
+def test_a_resumption_is_stored_before_a_pod_is_created() -> None:
     """A pass that still reads of the suspension takes all pods for those of before."""
     life = running()
     run_policy(suspend=True)(life)
@@ -89,14 +89,14 @@ def test_the_resumption_is_stored_before_there_is_a_pod() -> None:
 
     assert life.decide().create == ()
     life.step()
-    assert [one.name for one in life.decide().create if one.resource == PODS] == [
+    assert [child.name for child in life.decide().create if child.resource == PODS] == [
         "train-master-0",
         "train-worker-0",
         "train-worker-1",
     ]
 
 
-def test_suspension_and_resume_are_told_once_each() -> None:
+def test_suspension_and_resumption_are_recorded_once_each() -> None:
     life = running(graceful=True)
     run_policy(suspend=True)(life)
     life.settle()
@@ -124,7 +124,7 @@ def test_a_suspended_job_has_no_autoscaler() -> None:
     assert list(life.extras) == ["train"]
 
 
-def test_the_autoscaler_comes_before_the_first_pod() -> None:
+def test_the_autoscaler_is_created_before_the_first_pod() -> None:
     plan = Life(pytorch_job(elasticPolicy={"metrics": METRICS})).decide()
 
     assert plan.create[0].resource == HORIZONTAL_POD_AUTOSCALERS

@@ -11,7 +11,7 @@ from rallypoint.testing.life import Life, Step, life_of, phase, running
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
 
-def test_what_cannot_be_run_fails_before_the_first_pod() -> None:
+def test_an_invalid_job_fails_before_the_first_pod() -> None:
     life = life_of(masters=2, workers=-1)
 
     text = (
@@ -19,18 +19,18 @@ def test_what_cannot_be_run_fails_before_the_first_pod() -> None:
         "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
     )
     assert life.conditions == "Created T, Failed T"
-    assert [(one.reason, one.message) for one in life.status.conditions or ()][1:] == [
+    assert [(condition.reason, condition.message) for condition in life.status.conditions or ()][1:] == [
         ("PyTorchJobFailedValidation", text)
     ]
     assert life.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", text)]
     assert (life.made, life.status.start_time, life.status.completion_time) == ([], None, NOON)
 
 
-def test_a_job_of_nothing_cannot_start() -> None:
+def test_a_job_without_replicas_cannot_start() -> None:
     assert life_of(masters=None, workers=0).conditions == "Created T, Failed T"
 
 
-def test_a_suspended_job_is_asked_when_it_is_resumed() -> None:
+def test_a_suspended_job_is_validated_when_it_is_resumed() -> None:
     life = life_of(masters=2, run_policy={"suspend": True})
     assert life.conditions == "Created T, Suspended T"
 
@@ -40,7 +40,7 @@ def test_a_suspended_job_is_asked_when_it_is_resumed() -> None:
     assert life.conditions == "Created T, Suspended T, Failed T"
 
 
-def test_a_running_job_that_cannot_be_run_any_more_is_told_once() -> None:
+def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
     life = running()
     life.respecify(pytorch_job(masters=2))
 
@@ -61,7 +61,7 @@ def test_a_running_job_that_cannot_be_run_any_more_is_told_once() -> None:
         pytest.param(lambda life: life.wait(60), "Created T, Running F, Failed T", id="its time is up"),
     ],
 )
-def test_a_running_job_that_cannot_be_run_any_more_still_ends(end: Step, conditions: str) -> None:
+def test_a_running_job_that_becomes_invalid_still_ends(end: Step, conditions: str) -> None:
     life = running("ExitCode", run_policy={"activeDeadlineSeconds": 60})
     contradiction = {"minReplicas": 2, "maxReplicas": 1}
     worker = {"restartPolicy": "ExitCode"}
@@ -74,7 +74,7 @@ def test_a_running_job_that_cannot_be_run_any_more_still_ends(end: Step, conditi
     assert len(life.made) == 3
 
 
-def test_a_running_job_that_cannot_be_run_any_more_makes_and_deletes_nothing() -> None:
+def test_a_running_job_that_becomes_invalid_creates_and_deletes_nothing() -> None:
     life = running()
     life.respecify(pytorch_job(workers=-1))
     life.become("Failed", "worker-0", code=1)
@@ -88,7 +88,7 @@ def test_a_running_job_that_cannot_be_run_any_more_makes_and_deletes_nothing() -
     assert life.made[-2:] == ["train-worker-1", "train-worker-0"]
 
 
-def test_a_spec_that_cannot_be_read_fails_with_its_fields() -> None:
+def test_a_job_with_an_unreadable_spec_fails_and_names_the_fields() -> None:
     life = Life(pytorch_job(masters=None, workers=None))
     life.malformed = (Problem("spec.nprocPerNode", "Invalid value: Input should be a valid string"),)
     life.settle()
@@ -98,7 +98,7 @@ def test_a_spec_that_cannot_be_read_fails_with_its_fields() -> None:
     )
 
 
-def test_a_running_job_whose_spec_cannot_be_read_keeps_its_pods_and_counters() -> None:
+def test_a_running_job_with_an_unreadable_spec_keeps_its_pods_and_counters() -> None:
     life = running()
     before = life.counters
     life.respecify(pytorch_job(masters=None, workers=None))
@@ -109,7 +109,7 @@ def test_a_running_job_whose_spec_cannot_be_read_keeps_its_pods_and_counters() -
     assert life.reasons == ["PyTorchJobFailedValidation"]
 
 
-def test_a_child_that_the_server_refuses_fails_the_job_and_leaves_nothing() -> None:
+def test_a_rejected_child_fails_the_job_and_leaves_no_children() -> None:
     life = life_of()
     life.apply(refuse(PYTORCH, life.job, Problem("Pod train-worker-1", "spec.x: bad"), life.now))
     life.settle()

@@ -33,7 +33,7 @@ SUCCEEDED = "Created T, Running F, Succeeded T"
 async def train(on: Stage, name: str = "train") -> None:
     """Play the kubelet of a job that runs and succeeds."""
     await on.settled()
-    pods = [one for one in await on.names(PODS) if one.startswith(f"{name}-")]
+    pods = [pod for pod in await on.names(PODS) if pod.startswith(f"{name}-")]
     await on.become("Running", *pods)
     await on.settled()
     await on.become("Succeeded", *pods, code=0)
@@ -42,8 +42,8 @@ async def train(on: Stage, name: str = "train") -> None:
 
 def made(on: Stage, plural: str = "pods") -> list[str]:
     """Names in the requests to create objects, those that failed included."""
-    bodies = [orjson.loads(one.body) for one in on.calls if (one.verb, one.plural) == ("create", plural)]
-    return [one["metadata"]["name"] for one in bodies]
+    bodies = [orjson.loads(call.body) for call in on.calls if (call.verb, call.plural) == ("create", plural)]
+    return [body["metadata"]["name"] for body in bodies]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def made(on: Stage, plural: str = "pods") -> list[str]:
         pytest.param("compact", 256, 517, id="compact, 256"),
     ],
 )
-async def test_the_calls_of_a_job_that_succeeds(events: str, replicas: int, calls: int) -> None:
+async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, replicas: int, calls: int) -> None:
     """Creates, events, and one status for each thing that is news: created, running, succeeded; no reads.
 
     The pods come up one after the other, within a second each of the one before.
@@ -75,13 +75,13 @@ async def test_the_calls_of_a_job_that_succeeds(events: str, replicas: int, call
         await on.become("Succeeded", *names, code=0)
         await on.settled(10)
 
-        counts = Counter((one.verb, one.plural) for one in on.calls if one.verb != "watch")
+        counts = Counter((call.verb, call.plural) for call in on.calls if call.verb != "watch")
         assert counts.total() == calls
         assert counts["patch", JOBS] == 3
         assert await on.conditions() == SUCCEEDED
 
 
-async def test_counters_are_written_once_they_rest() -> None:
+async def test_counters_are_written_once_they_stop_changing() -> None:
     async with stage() as on, controlling(on):
         await on.submit(workers=3)
         await on.settled()
@@ -91,14 +91,14 @@ async def test_counters_are_written_once_they_rest() -> None:
         for pod in ("train-worker-0", "train-worker-1", "train-worker-2"):
             await on.become("Running", pod)
             await on.settled(0.3)
-        assert [one for one in on.calls if one.verb == "patch"] == []
+        assert [call for call in on.calls if call.verb == "patch"] == []
         await on.settled(2)
 
-        assert len([one for one in on.calls if one.verb == "patch"]) == 1
+        assert len([call for call in on.calls if call.verb == "patch"]) == 1
         assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 3
 
 
-async def test_a_pod_that_is_lost_before_its_counter_is_written_is_missed_all_the_same() -> None:
+async def test_a_pod_that_vanishes_before_its_counter_is_written_counts_as_vanished() -> None:
     """Decisions count on what waits to be written."""
     async with stage() as on, controlling(on):
         await on.submit(workers=2, masters=0)
@@ -110,18 +110,18 @@ async def test_a_pod_that_is_lost_before_its_counter_is_written_is_missed_all_th
         await on.delete(PODS, "train-worker-1", grace_period_seconds=0)
         await on.settled(0.1)
 
-        assert "PyTorchJobRestarting" in [one["reason"] for one in await on.items(EVENTS)]
+        assert "PyTorchJobRestarting" in [event["reason"] for event in await on.items(EVENTS)]
 
 
-async def test_a_job_at_rest_is_left_at_rest() -> None:
+async def test_an_unchanged_job_causes_no_calls() -> None:
     async with stage() as on, controlling(on):
         await on.submit()
         await train(on)
         on.faults.calls.clear()
         await on.settled(600)
 
-        relists = {("list", one) for one in ("pods", "services", RESOURCE.plural)}
-        assert {(one.verb, one.plural) for one in on.calls if one.verb != "watch"} <= relists
+        relists = {("list", plural) for plural in ("pods", "services", RESOURCE.plural)}
+        assert {(call.verb, call.plural) for call in on.calls if call.verb != "watch"} <= relists
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ async def test_a_job_at_rest_is_left_at_rest() -> None:
     ],
 )
 @pytest.mark.parametrize("plural", ["pods", "services"])
-async def test_a_create_that_fails_once(fault: Fault, plural: str) -> None:
+async def test_a_failed_create_is_retried(fault: Fault, plural: str) -> None:
     """There is one child of each name in the end, and the job gets on; a lost answer is no error to be told."""
     async with stage(Rule(fault, verb="create", plural=plural, times=1)) as on, controlling(on):
         job = await on.submit()
@@ -146,13 +146,13 @@ async def test_a_create_that_fails_once(fault: Fault, plural: str) -> None:
             assert await on.names(resource) == ["train-master-0", "train-worker-0"]
             assert all(map(owned_by(job), await on.items(resource)))
         if not isinstance(fault, Refuse):
-            assert [one for one in await on.items(EVENTS) if one["type"] == "Warning"] == []
+            assert [event for event in await on.items(EVENTS) if event["type"] == "Warning"] == []
         await train(on)
         assert await on.conditions() == SUCCEEDED
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["with a broken watch", "with a whole watch"])
-async def test_a_lost_answer_makes_no_second_pod(cut: bool) -> None:
+async def test_a_lost_response_creates_no_second_pod(cut: bool) -> None:
     """The next pass asks the server before it decides, so no pod is asked for twice."""
     rules = [Rule(Reset(committed=True), verb="create", plural="pods", times=1)]
     if cut:
@@ -164,7 +164,7 @@ async def test_a_lost_answer_makes_no_second_pod(cut: bool) -> None:
         assert sorted(made(on)) == ["train-master-0", "train-worker-0"]
 
 
-async def test_a_pod_that_is_gone_before_its_creation_is_answered_is_made_again() -> None:
+async def test_a_pod_that_is_deleted_before_its_create_returns_is_created_again() -> None:
     rule = Rule(Delay(5, committed=True), verb="create", plural="pods", containing=b"train-worker-0", times=1)
     async with stage(rule) as on, controlling(on):
         await on.submit()
@@ -187,7 +187,9 @@ async def test_a_pod_that_is_gone_before_its_creation_is_answered_is_made_again(
         pytest.param(Refuse(409, "Conflict"), id="409"),
     ],
 )
-async def test_a_status_that_fails_once_is_written_and_told_all_the_same(fault: Fault, verb: str) -> None:
+async def test_a_failed_status_write_is_retried_and_its_event_is_recorded_once(
+    fault: Fault, verb: str
+) -> None:
     containing = b'"Succeeded"' if verb == "succeeded" else b'"Running"'
     rule = Rule(fault, verb="patch", subresource="status", containing=containing, times=1)
     async with stage() as on, controlling(on):
@@ -199,11 +201,11 @@ async def test_a_status_that_fails_once_is_written_and_told_all_the_same(fault: 
 
         assert rule.met == 1
         assert await on.conditions() == SUCCEEDED
-        (event,) = [one for one in await on.items(EVENTS) if one["reason"] == "PyTorchJobSucceeded"]
+        (event,) = [event for event in await on.items(EVENTS) if event["reason"] == "PyTorchJobSucceeded"]
         assert event["count"] == 1
 
 
-async def test_everything_fails_for_a_while() -> None:
+async def test_a_job_succeeds_though_every_call_fails_for_a_while() -> None:
     """Every third write of any kind; the end is the same, and no pod is made twice."""
     rules = [
         Rule(Refuse(500, "InternalError"), verb="create", times=3),
@@ -223,7 +225,7 @@ async def test_everything_fails_for_a_while() -> None:
         assert all(map(owned_by(job), pods))
 
 
-async def test_a_foreign_pod_in_the_way_is_left_alone_and_told() -> None:
+async def test_a_foreign_pod_with_a_needed_name_is_left_alone_and_reported() -> None:
     async with stage() as on, controlling(on):
         foreign = {"metadata": {"name": "train-worker-0"}, **template()}
         before = await on.create(PODS, foreign)
@@ -232,14 +234,15 @@ async def test_a_foreign_pod_in_the_way_is_left_alone_and_told() -> None:
 
         assert await on.get(PODS, "train-worker-0") == before
         assert any(
-            "belongs to" not in one and "already exists" in one for one in await on.events("FailedCreatePod")
+            "belongs to" not in message and "already exists" in message
+            for message in await on.events("FailedCreatePod")
         )
         await on.delete(PODS, "train-worker-0")
         await on.settled(60)
         assert owned_by(await on.job())(await on.get(PODS, "train-worker-0"))
 
 
-async def test_the_remains_of_an_earlier_job_are_waited_for() -> None:
+async def test_a_job_waits_for_remains_of_an_earlier_job() -> None:
     """Its pod takes a minute to go; the new job starts when it is gone, and has nothing to complain about."""
     async with stage() as on, controlling(on):
         await on.submit()
@@ -258,7 +261,7 @@ async def test_the_remains_of_an_earlier_job_are_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("policy", "left"), [("None", 2), ("Running", 0)])
-async def test_a_job_that_another_writer_has_ended_stays_ended(policy: str, left: int) -> None:
+async def test_a_job_that_another_writer_finished_stays_finished(policy: str, left: int) -> None:
     """As one that a Go operator has ended; see docs/decisions/0023-status-writers.md."""
     async with stage() as on, controlling(on):
         await on.submit(runPolicy={"cleanPodPolicy": policy})
@@ -273,7 +276,7 @@ async def test_a_job_that_another_writer_has_ended_stays_ended(policy: str, left
         assert len(await on.names(PODS)) == left
 
 
-async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
+async def test_a_job_that_is_recreated_at_once_is_another_job() -> None:
     """The pods of the first do not count for the second, whatever they have come to."""
     async with stage() as on, controlling(on):
         await on.submit()
@@ -289,7 +292,7 @@ async def test_a_job_that_is_created_anew_at_once_is_another_job() -> None:
         assert await on.conditions() == SUCCEEDED
 
 
-async def test_a_job_that_went_unseen_gets_no_children_again() -> None:
+async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() -> None:
     """The watch of jobs is broken when the job is deleted; that of its children tells of each that the garbage collector takes."""
     async with stage() as on, controlling(on):
         await on.submit()
@@ -302,11 +305,11 @@ async def test_a_job_that_went_unseen_gets_no_children_again() -> None:
         await on.delete(RESOURCE, "train")
         await on.settled(60)
 
-        assert [await on.names(one) for one in (PODS, SERVICES)] == [[], []]
+        assert [await on.names(resource) for resource in (PODS, SERVICES)] == [[], []]
         assert on.faults.count("create", "pods") + on.faults.count("create", "services") <= 4
 
 
-async def test_children_that_others_delete_are_made_again_at_once() -> None:
+async def test_children_that_others_delete_are_created_again_at_once() -> None:
     """Before they are made for the second time, nothing having happened to the job, it is looked whether it is still there."""
     async with stage() as on, controlling(on):
         await on.submit(masters=0)
@@ -320,10 +323,10 @@ async def test_children_that_others_delete_are_made_again_at_once() -> None:
             assert on.faults.count("get", JOBS) == reads
 
 
-async def test_the_memory_of_a_job_is_discarded_though_its_end_was_not_seen(
+async def test_the_memory_of_a_job_is_discarded_though_its_deletion_was_not_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It goes during a pass, and the next of its name comes before that pass is over."""
+    """The job is deleted and created again during a reconcile."""
     discarded: list[str] = []
     discard = JobMemories.discard
 
@@ -343,7 +346,7 @@ async def test_the_memory_of_a_job_is_discarded_though_its_end_was_not_seen(
         assert discarded == [job["metadata"]["uid"]]
 
 
-async def test_a_status_that_is_under_way_does_not_land_on_the_next_job_of_that_name() -> None:
+async def test_a_delayed_status_write_does_not_change_the_next_job_of_that_name() -> None:
     rule = Rule(Delay(5), verb="patch", subresource="status", containing=b'"Succeeded"', times=1)
     async with stage(rule) as on, controlling(on):
         await on.submit()
@@ -357,7 +360,7 @@ async def test_a_status_that_is_under_way_does_not_land_on_the_next_job_of_that_
         assert await on.events("PyTorchJobSucceeded") == []
 
 
-async def test_a_job_the_server_will_not_take_fails_with_the_field_named_and_leaves_nothing() -> None:
+async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leaves_nothing() -> None:
     roles = {
         "Master": {"template": template()},
         "Worker": {
@@ -373,17 +376,19 @@ async def test_a_job_the_server_will_not_take_fails_with_the_field_named_and_lea
             await on.settled(10)
 
             job = await on.job()
-            failed = next(one for one in job["status"]["conditions"] if one["type"] == "Failed")
+            failed = next(
+                condition for condition in job["status"]["conditions"] if condition["type"] == "Failed"
+            )
             assert failed["reason"] == "PyTorchJobFailedValidation"
             assert "Pod train-worker-0: spec.schedulerName: too long" in failed["message"]
             assert await on.names(PODS) == ["other-master-0", "other-worker-0"]
             assert await on.events("PyTorchJobFailedValidation") == [failed["message"]]
-    assert [one["error"] for one in logs if one["event"] == "pass failed"] == [
+    assert [line["error"] for line in logs if line["event"] == "pass failed"] == [
         "Pod train-worker-0: spec.schedulerName: too long"
     ]
 
 
-async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_it_has() -> None:
+async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_pods() -> None:
     """Scaled up by a template that was made invalid meanwhile: what runs is not touched, and the refusal is told."""
     async with stage() as on, controlling(on):
         await on.submit(workers=1)
@@ -409,17 +414,17 @@ async def test_a_running_job_that_the_server_takes_no_more_of_goes_on_with_what_
         pytest.param("Running False 5, Suspended False 9", True, id="it was suspended later"),
     ],
 )
-def test_whether_a_job_has_run(given: str, ran: bool) -> None:
-    told = [one.split() for one in ["Created True 0", *filter(None, given.split(", "))]]
+def test_conditions_say_whether_a_job_has_run(given: str, ran: bool) -> None:
+    conditions = [words.split() for words in ["Created True 0", *filter(None, given.split(", "))]]
     found = [
         {"type": type_, "status": status, "lastTransitionTime": f"2026-01-01T00:00:0{at}Z"}
-        for type_, status, at in told
+        for type_, status, at in conditions
     ]
 
     assert has_run(JobStatus.model_validate({"conditions": found})) is ran
 
 
-async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
+async def test_an_exceeded_quota_delays_only_its_job() -> None:
     """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
     async with stage(rule, auto_namespaces=True) as on, controlling(on):
@@ -428,9 +433,9 @@ async def test_a_quota_backs_off_its_job_and_lets_others_go_on() -> None:
         await on.submit("free")
         await on.settled(60)
         assert await on.names(PODS) == ["free-master-0", "free-worker-0"]
-        tries = len([one for one in on.calls if one.verb == "create" and one.namespace == "full"])
+        tries = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
         await on.settled(600)
-        later = len([one for one in on.calls if one.verb == "create" and one.namespace == "full"])
+        later = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
         assert later - tries < 10
 
         on.faults.rules.clear()
@@ -447,12 +452,16 @@ DENIALS = [
 
 
 @pytest.mark.parametrize("denial", DENIALS)
-async def test_a_denial_holds_a_job_up_until_it_ends(denial: Refuse) -> None:
+async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
     rule = Rule(denial, verb="create", plural="pods")
     async with stage(rule) as on, controlling(on):
         await on.submit(workers=8)
         await on.settled(600)
-        held = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        held = next(
+            condition
+            for condition in (await on.job())["status"]["conditions"]
+            if condition["type"] == "Running"
+        )
         assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
         assert held["message"] == denial.message
         assert await on.conditions() == "Running F, Created T"
@@ -464,13 +473,17 @@ async def test_a_denial_holds_a_job_up_until_it_ends(denial: Refuse) -> None:
         on.faults.rules.clear()
         await on.settled(150)
         assert len(await on.names(PODS)) == 9
-        waits = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        waits = next(
+            condition
+            for condition in (await on.job())["status"]["conditions"]
+            if condition["type"] == "Running"
+        )
         assert waits["reason"] == "PyTorchJobWaitsForPods"
         await train(on)
         assert await on.conditions() == SUCCEEDED
 
 
-async def test_a_denial_is_quoted_as_it_is_now() -> None:
+async def test_the_condition_quotes_the_current_denial() -> None:
     rule = Rule(Refuse(400, "", "first words"), verb="create", plural="pods")
     async with stage(rule) as on, controlling(on):
         await on.submit()
@@ -478,11 +491,15 @@ async def test_a_denial_is_quoted_as_it_is_now() -> None:
         rule.fault = Refuse(400, "", "other words")
         await on.settled(300)
 
-        held = next(one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running")
+        held = next(
+            condition
+            for condition in (await on.job())["status"]["conditions"]
+            if condition["type"] == "Running"
+        )
         assert held["message"] == "other words"
 
 
-async def test_a_denied_replacement_ends_no_job() -> None:
+async def test_a_denied_replacement_does_not_fail_the_job() -> None:
     async with stage() as on, controlling(on):
         await on.submit(pytorchReplicaSpecs=restarting_roles())
         await on.settled()
@@ -506,7 +523,7 @@ def restarting_roles() -> dict[str, Any]:
     }
 
 
-async def test_a_change_of_the_spec_ends_the_back_off() -> None:
+async def test_a_change_of_the_spec_ends_the_backoff() -> None:
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
     async with stage(rule) as on, controlling(on):
         await on.submit(workers=3)
@@ -518,12 +535,12 @@ async def test_a_change_of_the_spec_ends_the_back_off() -> None:
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
-async def test_deletes_name_the_very_object() -> None:
+async def test_deletes_name_the_uid_of_the_object() -> None:
     async with stage() as on, controlling(on):
         await on.submit(runPolicy={"cleanPodPolicy": "All"})
         await train(on)
 
-        uids = [orjson.loads(one.body)["preconditions"]["uid"] for one in on.calls if one.verb == "delete"]
+        uids = [orjson.loads(call.body)["preconditions"]["uid"] for call in on.calls if call.verb == "delete"]
         assert (len(uids), len(set(uids))) == (4, 4)
         assert await on.names(PODS) == await on.names(SERVICES) == []
 
@@ -539,7 +556,7 @@ def finished(seconds_ago: float) -> dict[str, Any]:
     return {"conditions": [{**condition, **times}], "startTime": at, "completionTime": at}
 
 
-async def test_a_job_whose_time_has_come_is_deleted_that_very_one() -> None:
+async def test_an_expired_job_is_deleted_with_its_uid_and_resource_version() -> None:
     async with stage() as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
         ended = await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
@@ -547,13 +564,13 @@ async def test_a_job_whose_time_has_come_is_deleted_that_very_one() -> None:
             await on.settled()
 
             assert await on.names(RESOURCE) == []
-            (call,) = [one for one in on.calls if one.verb == "delete"]
+            (call,) = [call for call in on.calls if call.verb == "delete"]
             very_one = {key: ended["metadata"][key] for key in ("uid", "resourceVersion")}
             assert orjson.loads(call.body)["preconditions"] == very_one
             assert await on.events("SuccessfulDeletePod") == ["Deleted job: train"]
 
 
-async def test_a_job_whose_time_has_not_come_stays() -> None:
+async def test_a_job_whose_ttl_has_not_expired_stays() -> None:
     async with stage() as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 100_000})
         await on.change(RESOURCE, "train", {"status": finished(5)}, "status")
@@ -563,7 +580,7 @@ async def test_a_job_whose_time_has_not_come_stays() -> None:
             assert await on.names(RESOURCE) == ["train"]
 
 
-async def test_a_job_that_cannot_be_deleted_is_told_of_and_tried_again() -> None:
+async def test_a_failed_deletion_of_a_job_is_reported_and_retried() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), verb="delete", plural=JOBS, times=2)
     async with stage(rule) as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 1})
@@ -603,7 +620,7 @@ async def test_an_autoscaler_follows_its_job() -> None:
         assert await on.names(PODS) == ["train-worker-0"]
 
 
-async def test_somebody_elses_autoscaler_keeps_no_job_from_running() -> None:
+async def test_a_foreign_autoscaler_does_not_block_a_job() -> None:
     async with stage() as on, controlling(on):
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [METRIC]}
@@ -615,24 +632,28 @@ async def test_somebody_elses_autoscaler_keeps_no_job_from_running() -> None:
 
         assert await on.conditions() == RUNNING
         assert await on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
-        (told,) = await on.events("FailedCreateHorizontalPodAutoscaler")
-        assert "belongs to nobody" in told
+        (message,) = await on.events("FailedCreateHorizontalPodAutoscaler")
+        assert "belongs to nobody" in message
 
 
-async def test_a_large_job_is_told_of_in_few_words() -> None:
+async def test_events_of_a_large_job_are_summarized() -> None:
     async with stage() as on, controlling(on):
         await on.submit(workers=149)
         await on.settled(10)
 
         assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 150
-        told = await on.events()
-        assert len(told) == 24
-        (rest,) = [found for one in told if (found := re.match(r"Created (\d+) \w+ and (\d+) \w+: ", one))]
+        messages = await on.events()
+        assert len(messages) == 24
+        (rest,) = [
+            found
+            for message in messages
+            if (found := re.match(r"Created (\d+) \w+ and (\d+) \w+: ", message))
+        ]
         assert int(rest[1]) + int(rest[2]) == 300 - 23
 
 
 @pytest.mark.parametrize(("events", "count"), [("full", 5), ("compact", 2), ("off", 0)])
-async def test_events_can_be_summed_up_or_switched_off(events: str, count: int) -> None:
+async def test_events_can_be_compact_or_off(events: str, count: int) -> None:
     settings = replace(QUIET, events=events)
     async with stage() as on, controlling(on, settings):
         await on.submit()
@@ -642,7 +663,7 @@ async def test_events_can_be_summed_up_or_switched_off(events: str, count: int) 
         assert await on.conditions() == SUCCEEDED
 
 
-async def test_events_that_cannot_be_written_do_not_hold_up_training() -> None:
+async def test_failed_event_writes_do_not_delay_a_job() -> None:
     async with stage(Rule(Refuse(500), verb="create", plural="events")) as on, controlling(on):
         await on.submit()
         await train(on)
@@ -659,7 +680,7 @@ async def write_labels(on: Stage) -> None:
 
 
 @pytest.mark.parametrize("write", [write_status, write_labels])
-async def test_what_others_write_does_not_last_or_does_not_matter(
+async def test_status_writes_of_others_are_overwritten_or_ignored(
     write: Callable[[Stage], Awaitable[None]],
 ) -> None:
     async with stage() as on, controlling(on):
@@ -674,7 +695,7 @@ async def test_what_others_write_does_not_last_or_does_not_matter(
         assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 1
 
 
-async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_its_end() -> None:
+async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_finishing() -> None:
     async with stage() as on, controlling(on):
         await on.submit()
 
@@ -693,7 +714,7 @@ async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_its_end() -> Non
         assert await on.conditions() == SUCCEEDED
 
 
-async def test_a_job_of_somebody_elses_is_not_touched() -> None:
+async def test_a_job_of_another_manager_is_not_touched() -> None:
     async with stage() as on, controlling(on):
         await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
         on.faults.calls.clear()
@@ -702,8 +723,10 @@ async def test_a_job_of_somebody_elses_is_not_touched() -> None:
         assert on.calls == []
 
 
-async def test_a_job_of_somebody_elses_is_marked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and no other annotation is touched."""
+async def test_a_job_of_another_manager_gets_its_required_annotations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The annotation is written once, and no other annotation changes."""
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     async with stage() as on, controlling(on):
         await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
@@ -712,10 +735,12 @@ async def test_a_job_of_somebody_elses_is_marked_for_them(monkeypatch: pytest.Mo
         await on.settled(60)
 
         assert (await on.job())["metadata"]["annotations"] == {"mark": "x", "mine": "y"}
-        assert [one.verb for one in on.calls if one.plural == JOBS and one.name] == ["patch"]
+        assert [call.verb for call in on.calls if call.plural == JOBS and call.name] == ["patch"]
 
 
-async def test_a_job_that_may_not_be_marked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
     with capture_logs() as lines:
@@ -729,11 +754,11 @@ async def test_a_job_that_may_not_be_marked_is_left_alone(monkeypatch: pytest.Mo
     ]
 
 
-async def test_what_a_kind_says_aside_is_told_until_the_job_has_ended(
+async def test_warnings_of_a_kind_are_recorded_until_the_job_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    aside = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
-    monkeypatch.setattr(KindDefaults, "warnings", lambda *_: [aside])
+    warning = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
+    monkeypatch.setattr(KindDefaults, "warnings", lambda *_: [warning])
     async with stage() as on:
         async with controlling(on):
             await on.submit()
@@ -741,15 +766,15 @@ async def test_what_a_kind_says_aside_is_told_until_the_job_has_ended(
         ended = await on.conditions()
         async with controlling(on):
             await on.settled(60)
-        events = [one for one in await on.items(EVENTS) if one["reason"] == "Odd"]
+        events = [event for event in await on.items(EVENTS) if event["reason"] == "Odd"]
 
         assert ended == SUCCEEDED
-        assert [(one["type"], one["message"], one.get("count", 1)) for one in events] == [
+        assert [(event["type"], event["message"], event.get("count", 1)) for event in events] == [
             ("Warning", "this is odd", 1)
         ]
 
 
-async def test_only_the_namespace_that_is_served_is_looked_at() -> None:
+async def test_only_the_configured_namespace_is_watched() -> None:
     settings = replace(QUIET, namespace="mine")
     async with stage(auto_namespaces=True) as on, controlling(on, settings):
         await on.submit(namespace="mine")
@@ -759,9 +784,11 @@ async def test_only_the_namespace_that_is_served_is_looked_at() -> None:
         assert len(await on.names(PODS, "mine")) == 2
         assert await on.names(PODS, "theirs") == []
         reads = [
-            one for one in on.faults.calls if one.user_agent == "rallypoint" and one.verb in {"list", "watch"}
+            call
+            for call in on.faults.calls
+            if call.user_agent == "rallypoint" and call.verb in {"list", "watch"}
         ]
-        assert {one.namespace for one in reads} == {"mine"}
+        assert {call.namespace for call in reads} == {"mine"}
 
 
 async def test_secrets_are_never_read() -> None:
@@ -769,7 +796,7 @@ async def test_secrets_are_never_read() -> None:
         await on.submit(elasticPolicy=ELASTIC, masters=0)
         await train(on)
 
-        assert {one.plural for one in on.calls} <= {
+        assert {call.plural for call in on.calls} <= {
             "events",
             "horizontalpodautoscalers",
             "pods",
@@ -778,8 +805,8 @@ async def test_secrets_are_never_read() -> None:
         }
 
 
-async def test_a_controller_that_starts_again_takes_up_where_the_last_one_stopped() -> None:
-    """It was killed between a pod and its Service, and before the status: nothing is made twice."""
+async def test_a_restarted_controller_continues_where_the_last_process_stopped() -> None:
+    """The last process died between a pod and its Service and before the status write; nothing is created twice."""
     rules = [
         Rule(Delay(1000), verb="create", plural="services"),
         Rule(Delay(1000), verb="create", plural="pods", containing=b"train-worker-0"),
@@ -799,7 +826,7 @@ async def test_a_controller_that_starts_again_takes_up_where_the_last_one_stoppe
         assert all(map(owned_by(job), await on.items(PODS)))
 
 
-async def test_a_lost_event_of_a_pod_is_made_good_by_the_next() -> None:
+async def test_the_next_event_of_a_pod_repairs_a_lost_event() -> None:
     rule = Rule(Drop(), verb="watch", plural="pods", containing=b'"MODIFIED"', times=1)
     async with stage(rule) as on, controlling(on):
         await on.submit()
@@ -809,7 +836,7 @@ async def test_a_lost_event_of_a_pod_is_made_good_by_the_next() -> None:
         assert await on.conditions() == "Created T, Succeeded T"
 
 
-async def test_a_wrong_spec_does_not_hold_up_the_others() -> None:
+async def test_an_invalid_job_does_not_delay_other_jobs() -> None:
     async with stage() as on, controlling(on, QUIET):
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
         await on.submit("right")
@@ -828,12 +855,12 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
     }
 
 
-async def test_a_large_job_in_trouble_writes_a_few_events_and_its_end_is_among_them() -> None:
+async def test_a_large_failing_job_writes_a_few_events_and_its_end_is_among_them() -> None:
     async with stage() as on, controlling(on, QUIET):
         await on.submit(workers=99)
         await on.settled(5)
         pods = await on.names(PODS)
-        before = len([one for one in on.calls if one.plural == "events"])
+        before = len([call for call in on.calls if call.plural == "events"])
         for reason in ("ErrImagePull", "ImagePullBackOff"):
             for index, name in enumerate(pods):
                 message = f"image of {name}: dial tcp 10.0.0.{index}:443: i/o timeout"
@@ -844,18 +871,20 @@ async def test_a_large_job_in_trouble_writes_a_few_events_and_its_end_is_among_t
         await on.settled(5)
 
         assert len(pods) == 100
-        assert len([one for one in on.calls if one.plural == "events"]) - before <= 26
-        shared = [one for one in await on.events() if one.startswith("(combined from similar events): ")]
+        assert len([call for call in on.calls if call.plural == "events"]) - before <= 26
+        shared = [
+            message for message in await on.events() if message.startswith("(combined from similar events): ")
+        ]
         assert len(shared) == 2
         assert len(await on.events("PyTorchJobSucceeded")) == 1
 
 
-async def test_a_scheduler_that_changes_its_mind_starts_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: list[object] = []
+async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
+    reconciles: list[object] = []
     decide = planning.decide
 
     def counted(*given: Any) -> Any:
-        passes.append(given)
+        reconciles.append(given)
         return decide(*given)
 
     monkeypatch.setattr(planning, "decide", counted)
@@ -871,10 +900,10 @@ async def test_a_scheduler_that_changes_its_mind_starts_no_pass(monkeypatch: pyt
                 "message": message,
                 "lastTransitionTime": "2026-01-01T12:00:00Z",
             }
-            before = len(passes)
+            before = len(reconciles)
             await on.change(PODS, "train-master-0", {"status": {"conditions": [condition]}}, "status")
             await on.settled()
-            return len(passes) - before
+            return len(reconciles) - before
 
         assert await unschedulable("0/5 nodes are available: 5 Insufficient cpu.") == 1
         assert await unschedulable("0/6 nodes are available: 1 node(s) had a taint.") == 0
@@ -886,36 +915,36 @@ async def test_a_scheduler_that_changes_its_mind_starts_no_pass(monkeypatch: pyt
 async def terminate(on: Stage) -> Rule:
     """Begin to delete the namespace: nothing can be created in it, and pods go before their jobs."""
     text = "namespace default is being terminated"
-    refusal = Refuse(
+    terminating = Refuse(
         403, "Forbidden", text, fields=(("metadata.namespace", text),), cause="NamespaceTerminating"
     )
-    rule = Rule(refusal, verb="create", namespace=NAMESPACE)
+    rule = Rule(terminating, verb="create", namespace=NAMESPACE)
     on.faults.rules.append(rule)
     for pod in await on.names(PODS):
         await on.delete(PODS, pod, grace_period_seconds=0)
     return rule
 
 
-async def test_a_namespace_that_is_being_terminated_is_asked_once() -> None:
+async def test_a_terminating_namespace_gets_a_single_create() -> None:
     async with stage() as on:
         with capture_logs() as logs:
             async with controlling(on, QUIET):
                 for number in range(15):
                     await on.submit(f"train-{number:02}")
                 await on.settled(5)
-                seen = len(on.calls)
+                before = len(on.calls)
                 await terminate(on)
                 await on.settled(35)
 
-        creates = [one for one in on.calls[seen:] if one.verb == "create"]
+        creates = [call for call in on.calls[before:] if call.verb == "create"]
         assert 1 <= len(creates) <= 32, "one, and those that were under way with it"
-        assert [one["event"] for one in logs if "terminated" in one["event"]] == [
+        assert [line["event"] for line in logs if "terminated" in line["event"]] == [
             "namespace is being terminated: nothing is created in it"
         ]
-        assert not [one for one in logs if one["log_level"] in {"warning", "error"}]
+        assert not [line for line in logs if line["log_level"] in {"warning", "error"}]
 
 
-async def test_a_new_namespace_of_that_name_is_asked_at_once() -> None:
+async def test_a_recreated_namespace_gets_creates_at_once() -> None:
     async with stage() as on, controlling(on, QUIET):
         await on.submit()
         await on.settled()
@@ -926,12 +955,12 @@ async def test_a_new_namespace_of_that_name_is_asked_at_once() -> None:
         await on.submit("again")
         await on.settled(5)
 
-        pods = [one for one in await on.names(PODS) if one.startswith("again")]
+        pods = [name for name in await on.names(PODS) if name.startswith("again")]
         assert pods == ["again-master-0", "again-worker-0"]
-        assert len([one for one in await on.events("SuccessfulCreatePod") if "again" in one]) == 2
+        assert len([message for message in await on.events("SuccessfulCreatePod") if "again" in message]) == 2
 
 
-async def test_a_job_goes_on_if_its_namespace_is_not_terminated_after_all() -> None:
+async def test_a_job_continues_if_its_namespace_is_not_terminated_after_all() -> None:
     async with stage() as on, controlling(on, QUIET):
         await on.submit()
         await on.settled()
@@ -943,7 +972,7 @@ async def test_a_job_goes_on_if_its_namespace_is_not_terminated_after_all() -> N
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
-async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_until_it_changes() -> None:
+async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_changes() -> None:
     """As under a CustomResourceDefinition without a schema of the status."""
     with capture_logs() as logs:
         async with stage(crds=()) as on:
@@ -956,9 +985,11 @@ async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_unti
                 on.faults.calls.clear()
                 await on.settled(600)
                 # The caches are compared with the server now and then, whatever becomes of the job.
-                assert {one.verb for one in on.calls} <= {"watch", "list"}
+                assert {call.verb for call in on.calls} <= {"watch", "list"}
                 held = next(
-                    one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
+                    condition
+                    for condition in (await on.job())["status"]["conditions"]
+                    if condition["type"] == "Running"
                 )
                 assert (held["status"], held["reason"]) == ("False", "PyTorchJobBlocked")
                 assert held["message"].startswith("PyTorchJob cannot be read: status.startTime: ")
@@ -967,11 +998,11 @@ async def test_a_job_that_cannot_be_read_says_which_field_and_is_left_alone_unti
                 await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
                 await train(on)
                 assert await on.conditions() == SUCCEEDED
-    assert "pass broke" not in [one["event"] for one in logs]
+    assert "pass broke" not in [line["event"] for line in logs]
 
 
 @pytest.mark.parametrize("holding", ["Running", "Suspended", "Restarting", "Succeeded"])
-async def test_what_holds_of_a_job_that_cannot_be_read_goes_on_holding(holding: str) -> None:
+async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
     """And says so in its message, unless it is the end of the job."""
     async with stage(crds=()) as on:
         await on.define([open_definition()])
@@ -982,15 +1013,15 @@ async def test_what_holds_of_a_job_that_cannot_be_read_goes_on_holding(holding: 
             await on.change(RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status")
             await on.settled()
             (condition,) = (await on.job())["status"]["conditions"]
-            told = await on.events("PyTorchJobBlocked")
+            messages = await on.events("PyTorchJobBlocked")
 
-    assert [text.partition(":")[0] for text in told] == ["PyTorchJob cannot be read"]
-    expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobBlocked", told[0])
+    assert [text.partition(":")[0] for text in messages] == ["PyTorchJob cannot be read"]
+    expected = ("AsWritten", "as written") if holding == "Succeeded" else ("PyTorchJobBlocked", messages[0])
     assert (condition["type"], condition["status"]) == (holding, "True")
     assert (condition["reason"], condition["message"]) == expected
 
 
-async def test_a_running_job_that_can_be_read_again_goes_on() -> None:
+async def test_a_running_job_that_becomes_readable_again_continues() -> None:
     async with stage(crds=()) as on:
         await on.define([open_definition()])
         async with controlling(on):
@@ -1003,7 +1034,9 @@ async def test_a_running_job_that_can_be_read_again_goes_on() -> None:
             await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
             await on.settled()
             running = next(
-                one for one in (await on.job())["status"]["conditions"] if one["type"] == "Running"
+                condition
+                for condition in (await on.job())["status"]["conditions"]
+                if condition["type"] == "Running"
             )
             await train(on)
             conditions = await on.conditions()
@@ -1034,7 +1067,7 @@ def open_definition() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "start", ["0000-01-01T00:00:00Z", "2026-01-01T12:00:00+14:00", "2026-01-01t12:00:00z"]
 )
-async def test_a_job_whose_start_is_a_time_that_python_does_not_read_goes_on(start: str) -> None:
+async def test_a_job_with_a_start_time_that_python_cannot_parse_continues(start: str) -> None:
     with capture_logs() as logs:
         async with stage(crds=()) as on:
             await on.define([open_definition()])
@@ -1044,4 +1077,4 @@ async def test_a_job_whose_start_is_a_time_that_python_does_not_read_goes_on(sta
                 await on.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
                 await train(on)
                 assert await on.conditions() == SUCCEEDED
-    assert "pass broke" not in [one["event"] for one in logs]
+    assert "pass broke" not in [line["event"] for line in logs]

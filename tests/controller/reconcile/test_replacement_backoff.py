@@ -89,7 +89,7 @@ def pauses(node: Node) -> list[int]:
     return [round(made - failed) for failed, made in zip(node.failed_at, node.made_at[1:], strict=False)]
 
 
-async def test_a_worker_that_always_fails_is_replaced_after_ever_longer_pauses() -> None:
+async def test_a_worker_that_always_fails_is_replaced_after_growing_pauses() -> None:
     async with failing() as (on, node), controlling(on):
         await on.settled(30)
         assert len(node.made_at) == 3
@@ -97,7 +97,7 @@ async def test_a_worker_that_always_fails_is_replaced_after_ever_longer_pauses()
 
         assert len(node.made_at) == 7
         assert all(
-            0 <= seen - due <= 3 for seen, due in zip(pauses(node), [0, 10, 20, 40, 80, 160], strict=True)
+            0 <= pause - due <= 3 for pause, due in zip(pauses(node), [0, 10, 20, 40, 80, 160], strict=True)
         )
         calls = Counter(call.verb for call in on.calls if call.verb not in {"list", "watch"})
         assert calls["delete"] == 6
@@ -107,18 +107,22 @@ async def test_a_worker_that_always_fails_is_replaced_after_ever_longer_pauses()
 async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> None:
     async with failing() as (on, _), controlling(on):
         await on.settled(20)
-        (told,) = [one for one in (await on.job())["status"]["conditions"] if one["type"] == "Restarting"]
+        (restarting,) = [
+            condition
+            for condition in (await on.job())["status"]["conditions"]
+            if condition["type"] == "Restarting"
+        ]
         pod = await on.get(PODS, WORKER)
 
         assert re.fullmatch(
             r"job train is restarting because Worker replica\(s\) failed\. "
             r"train-worker-0 has failed 3 times in a row; its replacement is due at 2026-01-01T12:00:\d\dZ\.",
-            told["message"],
+            restarting["message"],
         )
         assert pod["metadata"]["annotations"][FAILED_BEFORE] == "2"
 
 
-async def test_a_restart_of_the_operator_forgets_no_failures() -> None:
+async def test_a_restarted_operator_remembers_failures() -> None:
     async with failing() as (on, node):
         async with controlling(on):
             await on.settled(20)
@@ -142,7 +146,7 @@ async def test_a_worker_that_ran_for_ten_minutes_is_replaced_at_once() -> None:
         assert FAILED_BEFORE not in ((await on.get(PODS, WORKER))["metadata"].get("annotations") or {})
 
 
-async def test_a_failed_pod_that_somebody_deletes_is_replaced_at_once() -> None:
+async def test_a_failed_pod_that_is_deleted_is_replaced_at_once() -> None:
     async with failing() as (on, node), controlling(on):
         await on.settled(20)
         made = len(node.made_at)
@@ -152,7 +156,7 @@ async def test_a_failed_pod_that_somebody_deletes_is_replaced_at_once() -> None:
         assert len(node.made_at) == made + 1
 
 
-async def test_a_job_that_is_suspended_and_resumed_starts_anew() -> None:
+async def test_suspending_and_resuming_resets_the_failures() -> None:
     async with failing() as (on, node), controlling(on):
         await on.settled(20)
         made = len(node.made_at)

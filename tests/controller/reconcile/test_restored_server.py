@@ -38,7 +38,7 @@ def reads(calls: list[Call]) -> int:
     return sum((call.verb, call.plural) == ("get", RESOURCE.plural) for call in calls)
 
 
-async def test_a_job_that_is_older_than_it_was_is_not_read_without_pause() -> None:
+async def test_a_job_with_an_older_version_is_not_read_in_a_loop() -> None:
     async with stage() as on, controlling(on):
         await on.submit()
         backup = Backup.of(on.server.store)
@@ -55,7 +55,7 @@ async def test_a_job_that_is_older_than_it_was_is_not_read_without_pause() -> No
         assert await on.names(PODS) == PODS_OF_JOB
 
 
-async def test_a_job_that_has_not_ended_any_more_is_not_deleted_by_its_ttl() -> None:
+async def test_a_job_that_is_no_longer_finished_is_not_deleted_by_its_ttl() -> None:
     with daytime() as clock:
         async with stage(clock=clock) as on, controlling(on):
             await lose_an_end(on)

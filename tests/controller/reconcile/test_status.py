@@ -73,14 +73,14 @@ async def test_a_status_is_written_by_one_patch() -> None:
         assert await it.write()
 
         assert (await it.live())["status"] == RUNNING.to_wire()
-        (call,) = [one for one in it.on.faults.calls if one.verb == "patch"]
+        (call,) = [call for call in it.on.faults.calls if call.verb == "patch"]
         body = orjson.loads(call.body)
         assert call.subresource == "status"
         assert body["metadata"] == {"resourceVersion": str(it.row.resource_version)}
         assert it.on.faults.count("get") == 1, "that is the test's own"
 
 
-async def test_what_was_written_is_known_at_once() -> None:
+async def test_a_written_status_is_stored_at_once() -> None:
     """So the watch that tells of it later tells no news."""
     async with writing() as it:
         await it.write()
@@ -90,26 +90,26 @@ async def test_what_was_written_is_known_at_once() -> None:
 
 
 @pytest.mark.parametrize("status", [None, JobStatus()], ids=["no status", "an empty one"])
-async def test_what_does_not_change_is_not_written(status: JobStatus | None) -> None:
+async def test_an_unchanged_status_is_not_written(status: JobStatus | None) -> None:
     async with writing() as it:
         assert await it.write(status) is False
 
         assert it.on.faults.count("patch") == 0
 
 
-async def test_only_what_differs_is_sent() -> None:
+async def test_only_changed_fields_are_sent() -> None:
     async with writing() as it:
         await it.write()
         it.row = job_from_json(orjson.dumps(await it.live()))
         more = RUNNING.model_copy(update={"replica_statuses": None})
         await it.write(more)
 
-        sent = [orjson.loads(one.body)["status"] for one in it.on.faults.calls if one.verb == "patch"]
+        sent = [orjson.loads(call.body)["status"] for call in it.on.faults.calls if call.verb == "patch"]
         assert sent[1] == {"replicaStatuses": None}
         assert "replicaStatuses" not in (await it.live())["status"]
 
 
-async def test_a_change_of_labels_meanwhile_is_no_obstacle() -> None:
+async def test_a_concurrent_change_of_labels_does_not_prevent_the_write() -> None:
     async with writing() as it:
         await it.on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
 
@@ -139,7 +139,7 @@ async def create_anew(on: Stage) -> None:
         pytest.param(create_anew, id="another job of that name is there"),
     ],
 )
-async def test_a_decision_that_is_out_of_date_is_not_written(
+async def test_an_outdated_decision_is_not_written(
     change: Callable[[Stage], Awaitable[None]],
 ) -> None:
     async with writing() as it:
@@ -154,7 +154,7 @@ async def test_a_decision_that_is_out_of_date_is_not_written(
         )
 
 
-async def test_the_status_of_a_job_that_is_gone() -> None:
+async def test_the_status_of_a_deleted_job_is_not_written() -> None:
     async with writing() as it:
         await it.on.delete(RESOURCE, "train")
 
@@ -162,7 +162,7 @@ async def test_the_status_of_a_job_that_is_gone() -> None:
             await it.write()
 
 
-async def test_a_job_that_goes_while_it_is_written() -> None:
+async def test_a_job_may_be_deleted_during_the_write() -> None:
     async with writing(Rule(Refuse(409, "Conflict"), verb="patch", plural=RESOURCE.plural, times=1)) as it:
         await it.on.delete(RESOURCE, "train")
 
@@ -170,7 +170,7 @@ async def test_a_job_that_goes_while_it_is_written() -> None:
             await it.write()
 
 
-async def test_somebody_who_writes_labels_without_end_does_not_keep_it_for_ever() -> None:
+async def test_conflict_retries_are_limited() -> None:
     async with writing(Rule(Refuse(409, "Conflict"), verb="patch", subresource="status")) as it:
         with pytest.raises(errors.Conflict):
             await it.write()
@@ -178,7 +178,7 @@ async def test_somebody_who_writes_labels_without_end_does_not_keep_it_for_ever(
         assert it.on.faults.count("patch", subresource="status") == TRIES
 
 
-async def test_against_a_busy_writer_of_labels_it_gets_through() -> None:
+async def test_the_write_succeeds_beside_a_busy_writer_of_labels() -> None:
     """Each patch is under way for a while, and the labels change every 50 ms."""
     rule = Rule(Delay(0.02), verb="patch", subresource="status")
     async with writing(rule) as it:
@@ -196,7 +196,7 @@ async def test_against_a_busy_writer_of_labels_it_gets_through() -> None:
         await asyncio.gather(scribbling, return_exceptions=True)
 
 
-async def test_a_write_whose_answer_is_lost_is_found_done() -> None:
+async def test_a_write_with_a_lost_response_is_found_done() -> None:
     async with writing(Rule(Reset(committed=True), verb="patch", subresource="status", times=1)) as it:
         with pytest.raises(aiohttp.ClientError):
             await it.write()
@@ -205,23 +205,23 @@ async def test_a_write_whose_answer_is_lost_is_found_done() -> None:
         assert await it.write() is False
 
 
-WIRE = st.recursive(
+JSON_VALUES = st.recursive(
     st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=3),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=8,
 )
-OBJECTS = st.dictionaries(st.sampled_from("abc"), WIRE, max_size=3)
+OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON_VALUES, max_size=3)
 
 
 @given(before=OBJECTS, after=OBJECTS)
-def test_a_merge_patch_makes_one_of_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_merge_patch_turns_one_object_into_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
     change = merge_patch(before, after)
 
     assert jsonpatch.merge(before, change) == after
     assert (change == {}) == (before == after)
 
 
-def test_counters_that_are_not_set_are_no_difference() -> None:
+def test_unset_counters_are_no_difference() -> None:
     job = Job.model_validate({"status": {"replicaStatuses": {"Master": {}}}})
 
     assert not differs(job, JobStatus.model_validate({"replicaStatuses": {"Master": {"active": None}}}))

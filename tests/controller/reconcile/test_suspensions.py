@@ -24,7 +24,7 @@ def pending() -> JobMemory:
     return JobMemory("uid", is_suspension_pending=True)
 
 
-def test_a_resumed_job_is_planned_for_as_suspended_until_its_status_says_so() -> None:
+def test_a_resumed_job_is_planned_as_suspended_until_its_status_says_so() -> None:
     memory = pending()
 
     assert takes_effect(memory)
@@ -33,7 +33,7 @@ def test_a_resumed_job_is_planned_for_as_suspended_until_its_status_says_so() ->
     assert not takes_effect(memory)
 
 
-def test_without_pods_of_before_a_suspension_has_no_effect() -> None:
+def test_without_old_pods_a_pending_suspension_has_no_effect() -> None:
     memory = pending()
 
     assert not takes_effect(memory, has_pods=False)
@@ -52,7 +52,7 @@ async def running(on: Stage, policy: str) -> set[str]:
     await on.settled(5)
     await on.become("Running")
     await on.settled(5)
-    return {one["metadata"]["uid"] for one in await on.items(PODS)}
+    return {pod["metadata"]["uid"] for pod in await on.items(PODS)}
 
 
 async def suspend(on: Stage) -> None:
@@ -70,12 +70,12 @@ async def resume(on: Stage) -> None:
 async def check_begun_anew(on: Stage, before: set[str]) -> None:
     pods = await on.items(PODS)
     assert await on.conditions() == "Created T, Running F, Suspended F"
-    assert [one["metadata"]["labels"].get("team") for one in pods] == ["new"] * 3
-    assert not before & {one["metadata"]["uid"] for one in pods}
+    assert [pod["metadata"]["labels"].get("team") for pod in pods] == ["new"] * 3
+    assert not before & {pod["metadata"]["uid"] for pod in pods}
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_a_job_begins_anew_however_short_its_suspension(policy: str) -> None:
+async def test_a_job_starts_again_however_short_its_suspension(policy: str) -> None:
     async with stage() as on, controlling(on):
         before = await running(on, policy)
         await suspend(on)
@@ -86,7 +86,7 @@ async def test_a_job_begins_anew_however_short_its_suspension(policy: str) -> No
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_a_suspension_that_ends_before_its_status_is_written_costs_no_job(policy: str) -> None:
+async def test_a_suspension_that_ends_before_its_status_write_does_not_break_the_job(policy: str) -> None:
     """The status is refused, since it was decided for a job that was suspended; pods that had gone by then would be failures."""
     slow = Rule(Delay(1), verb="patch", subresource="status")
     async with stage(slow) as on, controlling(on):

@@ -78,9 +78,7 @@ REMAINS = [
 
 
 @pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
-async def test_remains_that_a_finalizer_holds_cost_few_calls(
-    kind: Resource, flavor: str, held: Resource
-) -> None:
+async def test_remains_with_a_finalizer_cost_few_calls(kind: Resource, flavor: str, held: Resource) -> None:
     """One call for each child that can be made, and growing pauses; also while what remains changes all the time."""
     async with controlled(kind) as on:
         await replace_held(on, kind, flavor, held)
@@ -89,34 +87,34 @@ async def test_remains_that_a_finalizer_holds_cost_few_calls(
             for name in names[:5]:
                 await on.change(held, name, {"metadata": {"annotations": {"at": str(second)}}})
             await on.settled(1)
-        calls = [one for one in on.calls if one.verb != "watch" and one.plural != "events"]
+        calls = [call for call in on.calls if call.verb != "watch" and call.plural != "events"]
 
         assert set(names) <= set(await on.names(held))
         assert len(calls) <= 2 * WORKERS + 50
 
 
 @pytest.mark.parametrize(("kind", "flavor", "held"), REMAINS)
-async def test_a_name_is_used_soon_after_it_is_free(kind: Resource, flavor: str, held: Resource) -> None:
+async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Resource) -> None:
     async with controlled(kind) as on:
         job = await replace_held(on, kind, flavor, held)
         await on.settled(SECONDS)
         remains = {
-            one["metadata"]["name"]: one["metadata"]["uid"]
-            for one in await on.items(held)
-            if not owned_by(job)(one) and "deletionTimestamp" in one["metadata"]
+            item["metadata"]["name"]: item["metadata"]["uid"]
+            for item in await on.items(held)
+            if not owned_by(job)(item) and "deletionTimestamp" in item["metadata"]
         }
         for name in remains:
             await on.change(held, name, RELEASED)
         # A resource that is not watched is asked about, with pauses that have grown meanwhile.
         await on.settled(2 if held not in {SECRETS, ROLES} else SECONDS)
-        left = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await on.items(held)}
+        left = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await on.items(held)}
 
         assert remains
         assert set(left.values()).isdisjoint(remains.values())
         assert len(left) >= len(remains)
 
 
-async def test_children_whose_names_are_free_are_made_beside_remains() -> None:
+async def test_children_with_free_names_are_created_beside_remains() -> None:
     async with controlled(RESOURCE) as on:
         await submit(on, RESOURCE)
         await on.settled(5)
@@ -126,12 +124,12 @@ async def test_children_whose_names_are_free_are_made_beside_remains() -> None:
         job = await submit(on, RESOURCE)
         await on.settled(1)
 
-        own = [one for one in await on.items(PODS) if owned_by(job)(one)]
+        own = [pod for pod in await on.items(PODS) if owned_by(job)(pod)]
         assert len(own) == WORKERS
         assert len(await on.items(SERVICES)) == WORKERS + 1
 
 
-async def test_somebody_else_s_pods_that_the_watch_reports_cost_no_call() -> None:
+async def test_foreign_pods_in_the_cache_cost_no_calls() -> None:
     async with controlled(RESOURCE) as on:
         labels = {"training.kubeflow.org/job-name": "other"}
         for number in range(WORKERS):
@@ -142,11 +140,11 @@ async def test_somebody_else_s_pods_that_the_watch_reports_cost_no_call() -> Non
         await submit(on, RESOURCE)
         await on.settled(SECONDS)
 
-        assert [one.verb for one in on.calls if one.plural == "pods"] == ["create"]  # the master
+        assert [call.verb for call in on.calls if call.plural == "pods"] == ["create"]  # the master
         assert 'Error creating: pods "train-worker-0" already exists' in await on.events("FailedCreatePod")
 
 
-async def test_a_name_that_becomes_free_during_a_reconcile_is_used_by_the_next() -> None:
+async def test_a_name_that_is_freed_during_a_reconcile_is_used_by_the_next() -> None:
     """Whoever had the name is none of the job's, so that it is gone wakes nobody."""
     slow = Rule(Delay(1), verb="create", plural=SERVICES.plural)
     async with stage(slow) as on, controlling(on):

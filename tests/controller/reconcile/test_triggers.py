@@ -16,12 +16,21 @@ from rallypoint.testing.builders import pod, pod_group, service
 TRAIN = Key("ml", "train")
 
 
-SEEN_TO = b'{"conditions":[{"type":"Created"}]}'
+RECONCILED = b'{"conditions":[{"type":"Created"}]}'
 
 
 def job(generation: int = 1, version: int = 1, status: bytes = b"null") -> JobRow:
     return JobRow(
-        "ml", "train", "u", version, generation, False, b"{}", b"{}", status, has_conditions=status == SEEN_TO
+        "ml",
+        "train",
+        "u",
+        version,
+        generation,
+        False,
+        b"{}",
+        b"{}",
+        status,
+        has_conditions=status == RECONCILED,
     )
 
 
@@ -42,7 +51,9 @@ async def taken(queue: Queue[Key]) -> list[Key]:
         pytest.param(job(), None, id="it went"),
     ],
 )
-async def test_every_change_of_a_job_asks_for_a_pass(before: JobRow | None, after: JobRow | None) -> None:
+async def test_every_change_of_a_job_requests_a_reconcile(
+    before: JobRow | None, after: JobRow | None
+) -> None:
     queue = Queue[Key]()
     on_job(queue, before, after)
 
@@ -59,7 +70,9 @@ async def test_every_change_of_a_job_asks_for_a_pass(before: JobRow | None, afte
         pytest.param(job(), job(version=2), False, id="a new status does not"),
     ],
 )
-async def test_a_back_off(before: JobRow | None, after: JobRow | None, urgent: bool) -> None:
+async def test_a_change_of_the_job_may_end_its_backoff(
+    before: JobRow | None, after: JobRow | None, urgent: bool
+) -> None:
     queue = Queue[Key]()
     queue.add_failed(TRAIN)
 
@@ -82,18 +95,20 @@ async def priority(queue: Queue[Key]) -> Priority:
     [
         pytest.param(None, job(), Priority.NORMAL, id="a new one"),
         pytest.param(None, job(status=b"{}"), Priority.NORMAL, id="a new one with an empty status"),
-        pytest.param(None, job(status=SEEN_TO), Priority.BACKLOG, id="one that a restart finds"),
-        pytest.param(job(), job(version=2, status=SEEN_TO), Priority.NORMAL, id="one whose status changed"),
+        pytest.param(None, job(status=RECONCILED), Priority.BACKLOG, id="one that a restart finds"),
         pytest.param(
-            job(status=SEEN_TO),
-            job(generation=2, version=2, status=SEEN_TO),
+            job(), job(version=2, status=RECONCILED), Priority.NORMAL, id="one whose status changed"
+        ),
+        pytest.param(
+            job(status=RECONCILED),
+            job(generation=2, version=2, status=RECONCILED),
             Priority.NORMAL,
             id="one whose spec changed",
         ),
-        pytest.param(job(status=SEEN_TO), None, Priority.NORMAL, id="one that went"),
+        pytest.param(job(status=RECONCILED), None, Priority.NORMAL, id="one that went"),
     ],
 )
-async def test_how_soon_a_job_has_its_pass(
+async def test_the_change_of_a_job_sets_the_priority_of_its_reconcile(
     before: JobRow | None, after: JobRow | None, expected: Priority
 ) -> None:
     queue = Queue[Key]()
@@ -113,7 +128,9 @@ async def test_how_soon_a_job_has_its_pass(
         pytest.param(lambda row: (row, None), Priority.HIGH, id="went"),
     ],
 )
-async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, expected: Priority) -> None:
+async def test_the_change_of_a_child_sets_the_priority_of_the_reconcile(
+    child: Any, change: Any, expected: Priority
+) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, *change(child))
 
@@ -129,7 +146,7 @@ async def test_how_soon_a_job_has_its_pass_for_a_child(child: Any, change: Any, 
         pytest.param(lambda row: (row, None), id="went"),
     ],
 )
-async def test_a_change_of_a_child_asks_for_a_pass_of_its_job(child: Any, change: Any) -> None:
+async def test_a_change_of_a_child_requests_a_reconcile_of_its_job(child: Any, change: Any) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, *change(child))
 
@@ -145,7 +162,9 @@ async def test_a_change_of_a_child_asks_for_a_pass_of_its_job(child: Any, change
         pytest.param(None, None, id="there was nothing"),
     ],
 )
-async def test_a_child_asks_for_nothing(before: Pod | None, after: Pod | None) -> None:
+async def test_an_irrelevant_change_of_a_child_requests_nothing(
+    before: Pod | None, after: Pod | None
+) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, before, after)
 
@@ -156,7 +175,7 @@ def troubled(version: int, message: str, similar: str = "PodScheduled", reason: 
     return pod(resource_version=version, troubles=(Trouble(reason, message, similar),))
 
 
-async def test_the_text_of_a_trouble_that_goes_on_asks_for_nothing() -> None:
+async def test_a_changed_message_of_the_same_trouble_requests_nothing() -> None:
     queue = Queue[Key]()
     before = troubled(1, "0/5 nodes are available: 5 Insufficient cpu")
     on_child({"PyTorchJob": queue}, before, troubled(2, "0/6 nodes are available: 1 node(s) had a taint"))
@@ -175,14 +194,14 @@ async def test_the_text_of_a_trouble_that_goes_on_asks_for_nothing() -> None:
         ),
     ],
 )
-async def test_another_trouble_asks_for_a_pass(after: Pod) -> None:
+async def test_another_trouble_requests_a_reconcile(after: Pod) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, troubled(1, "m"), after)
 
     assert await taken(queue) == [TRAIN]
 
 
-async def test_a_child_asks_in_the_queue_of_its_kind() -> None:
+async def test_a_child_adds_its_job_to_the_queue_of_the_kind() -> None:
     ours, theirs = Queue[Key](), Queue[Key]()
     on_child({"PyTorchJob": ours, "JAXJob": theirs}, None, pod(owner_kind="JAXJob"))
 
@@ -190,31 +209,31 @@ async def test_a_child_asks_in_the_queue_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "owners"),
     [
         pytest.param({}, {"owner_name": "", "owner_kind": ""}, ["train"], id="the one that loses it"),
         pytest.param({"owner_name": "", "owner_kind": ""}, {}, ["train"], id="the one that gets it"),
         pytest.param({}, {"owner_name": "other"}, ["train", "other"], id="both"),
     ],
 )
-async def test_a_child_that_changes_hands_is_told_to(
-    before: dict[str, Any], after: dict[str, Any], told: list[str]
+async def test_a_child_that_changes_owners_requests_reconciles_of_both(
+    before: dict[str, Any], after: dict[str, Any], owners: list[str]
 ) -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, service(**before), service(**after, resource_version=2))
 
-    assert await taken(queue) == [Key("ml", name) for name in told]
+    assert await taken(queue) == [Key("ml", name) for name in owners]
 
 
-async def test_a_change_of_phase_of_a_pod_asks_once() -> None:
+async def test_a_change_of_the_phase_of_a_pod_requests_one_reconcile() -> None:
     queue = Queue[Key]()
     on_child({"PyTorchJob": queue}, pod(phase="Pending"), pod(phase="Running", resource_version=2))
 
     assert await taken(queue) == [TRAIN]
 
 
-async def test_a_child_s_child_is_news_to_the_job() -> None:
-    """Such as the pods of a batch Job that the job owns."""
+async def test_a_grandchild_requests_a_reconcile_of_the_job() -> None:
+    """A grandchild is, for example, a pod of a batch Job that the job owns."""
     queue = Queue[Key]()
     batch = BatchJob(
         "ml", "train-launcher", "batch", 1, owner_kind="PyTorchJob", owner_name="train", owner_uid="u"
@@ -228,7 +247,7 @@ async def test_a_child_s_child_is_news_to_the_job() -> None:
 
 
 @pytest.mark.parametrize("any_change", [True, False])
-async def test_a_write_that_the_row_does_not_show(any_change: bool) -> None:
+async def test_a_change_outside_of_the_row_requests_a_reconcile_only_on_demand(any_change: bool) -> None:
     """It is news where rows are of metadata alone, and a heartbeat elsewhere."""
     queue = Queue[Key](group=lambda key: key.namespace)
     before = service("worker", 0, job="train")

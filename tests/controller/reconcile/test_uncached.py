@@ -22,11 +22,11 @@ from rallypoint.testing.stage import NAMESPACE, Stage, stage
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]
 DELETION = Deletion(CONFIG_MAPS, "lists")
-QUIET = EventMessages(taken=lambda kind, name: Event(Severity.WARNING, "Taken", f"{kind} {name}"))
+MESSAGES = EventMessages(taken=lambda kind, name: Event(Severity.WARNING, "Taken", f"{kind} {name}"))
 
 
-class Keeping:
-    """Keeps a ConfigMap of a job on a stage."""
+class ChildFixture:
+    """Applies a ConfigMap of a job on an API server in memory."""
 
     def __init__(self, on: Stage, client: Client, uid: str) -> None:
         self.on = on
@@ -39,7 +39,7 @@ class Keeping:
         """Let the process lose what it remembers of the job."""
         self.memory = JobMemory(self.uid)
 
-    def parent(self, generation: int = 1, *, event_messages: EventMessages = QUIET) -> Parent:
+    def parent(self, generation: int = 1, *, event_messages: EventMessages = MESSAGES) -> Parent:
         subject = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", self.uid, "test")
         return Parent(subject, self.memory, generation, event_messages)
 
@@ -56,47 +56,47 @@ class Keeping:
         generation: int = 1,
         *,
         is_new: bool = False,
-        event_messages: EventMessages = QUIET,
+        event_messages: EventMessages = MESSAGES,
     ) -> list[str]:
-        """The verbs that it took."""
+        """Apply the child and return the verbs of the calls."""
         self.on.faults.calls.clear()
         parent = self.parent(generation, event_messages=event_messages)
         self.memory.is_new = self.memory.is_new or is_new
         try:
             await self.uncached.keep(parent, child)
         finally:
-            verbs = [one.verb for one in self.on.calls]
+            verbs = [call.verb for call in self.on.calls]
         return verbs
 
     async def text(self) -> str:
         return str((await self.on.get(CONFIG_MAPS, "lists"))["data"]["hosts"])
 
-    async def somebody_elses(self, owners: list[dict[str, Any]] | None = None, **more: Any) -> None:
+    async def create_foreign(self, owners: list[dict[str, Any]] | None = None, **more: Any) -> None:
         metadata = {"name": "lists", "ownerReferences": owners or [], **more}
         await self.on.create(CONFIG_MAPS, {"metadata": metadata, "data": {"hosts": "theirs"}})
 
 
 @asynccontextmanager
-async def keeping(*rules: Rule) -> AsyncIterator[Keeping]:
+async def keeping(*rules: Rule) -> AsyncIterator[ChildFixture]:
     async with stage(*rules) as on, Client(on.connection) as client:
-        yield Keeping(on, client, (await on.submit())["metadata"]["uid"])
+        yield ChildFixture(on, client, (await on.submit())["metadata"]["uid"])
 
 
-async def test_in_a_job_s_first_pass_it_is_made_without_a_look() -> None:
+async def test_the_first_reconcile_creates_it_without_a_read() -> None:
     async with keeping() as it:
         assert await it.keep(it.lists(), is_new=True) == ["create"]
         assert await it.keep(it.lists()) == []
         assert await it.text() == "a"
 
 
-async def test_after_a_start_it_is_looked_for() -> None:
+async def test_after_a_restart_it_is_read_first() -> None:
     async with keeping() as it:
         assert await it.keep(it.lists()) == ["get", "create"]
         it.restart()
         assert await it.keep(it.lists()) == ["get"]
 
 
-async def test_another_version_is_written_without_a_look() -> None:
+async def test_another_version_is_written_without_a_read() -> None:
     async with keeping() as it:
         await it.keep(it.lists("a", version="1"), is_new=True)
         assert await it.keep(it.lists("b", version="2"), generation=2) == ["patch"]
@@ -104,7 +104,7 @@ async def test_another_version_is_written_without_a_look() -> None:
         assert await it.text() == "b"
 
 
-async def test_without_a_version_it_is_looked_at_in_each_generation() -> None:
+async def test_without_a_version_it_is_read_in_each_generation() -> None:
     async with keeping() as it:
         await it.keep(it.lists("a"), is_new=True)
         assert await it.keep(it.lists("a"), generation=2) == ["get"]
@@ -112,27 +112,27 @@ async def test_without_a_version_it_is_looked_at_in_each_generation() -> None:
         assert await it.text() == "b"
 
 
-async def test_one_that_has_gone_meanwhile_is_made_again() -> None:
+async def test_a_child_that_was_deleted_meanwhile_is_created_again() -> None:
     async with keeping() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
         assert await it.keep(it.lists("b", version="2")) == ["patch", "get", "create"]
 
 
-async def test_one_that_is_another_s_by_now_is_left_alone() -> None:
+async def test_a_child_that_has_another_owner_meanwhile_is_left_alone() -> None:
     async with keeping() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.on.delete(CONFIG_MAPS, "lists")
-        await it.somebody_elses()
+        await it.create_foreign()
         with pytest.raises(Occupied):
             await it.keep(it.lists("b", version="2"))
         assert await it.text() == "theirs"
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-async def test_a_name_that_somebody_else_has(is_new: bool) -> None:
+async def test_a_name_conflict_is_an_error(is_new: bool) -> None:
     async with keeping() as it:
-        await it.somebody_elses()
+        await it.create_foreign()
         with pytest.raises(Occupied) as caught:
             await it.keep(it.lists(), is_new=is_new)
 
@@ -140,29 +140,29 @@ async def test_a_name_that_somebody_else_has(is_new: bool) -> None:
         assert caught.value.is_foreign
         assert caught.value.message == 'configmaps "lists" already exists, and belongs to nobody'
         await it.recorder.flushed()
-        assert await it.on.events() == [], "whoever has the status tells of it"
+        assert await it.on.events() == [], "the caller that writes the status reports it"
 
 
-async def test_a_kind_without_words_for_it_tells_of_a_failure() -> None:
+async def test_a_kind_without_a_message_for_it_records_a_failure() -> None:
     async with keeping() as it:
-        await it.somebody_elses()
+        await it.create_foreign()
         with pytest.raises(Occupied):
             await it.keep(it.lists(), event_messages=EventMessages())
         await it.recorder.flushed()
 
-        assert [one["reason"] for one in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
+        assert [event["reason"] for event in await it.on.items(EVENTS)] == ["FailedCreateConfigMap"]
 
 
-async def test_what_an_earlier_job_has_left_will_go() -> None:
+async def test_remains_of_an_earlier_job_are_waited_for() -> None:
     async with keeping() as it:
-        await it.somebody_elses(OLD, finalizers=["example.com/slow"])
+        await it.create_foreign(OLD, finalizers=["example.com/slow"])
         with pytest.raises(Remains):
             await it.keep(it.lists())
 
 
-async def test_anybody_s_will_do_where_that_is_said() -> None:
+async def test_create_if_absent_accepts_a_child_of_any_owner() -> None:
     async with keeping() as it:
-        await it.somebody_elses()
+        await it.create_foreign()
         child = it.lists(write_mode=WriteMode.CREATE_IF_ABSENT)
 
         assert await it.keep(child) == ["create"]
@@ -171,9 +171,10 @@ async def test_anybody_s_will_do_where_that_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owned", "text"), [pytest.param(True, "a", id="its own"), pytest.param(False, "theirs", id="another's")]
+    ("owned", "text"),
+    [pytest.param(True, "a", id="the job's own"), pytest.param(False, "theirs", id="another's")],
 )
-async def test_what_is_kept_only_if_it_is_there(owned: bool, text: str) -> None:
+async def test_update_if_present_updates_only_an_existing_child_of_the_job(owned: bool, text: str) -> None:
     async with keeping() as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
         assert await it.keep(child, is_new=True) == []
@@ -183,12 +184,12 @@ async def test_what_is_kept_only_if_it_is_there(owned: bool, text: str) -> None:
         assert await it.on.names(CONFIG_MAPS) == []
 
         it.restart()
-        await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
+        await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
         assert await it.keep(child) == (["get", "patch"] if owned else ["get"])
         assert await it.text() == text
 
 
-async def test_what_must_not_be_overwritten_is_told_of_and_left() -> None:
+async def test_a_flawed_child_is_reported_and_left_alone() -> None:
     async with keeping() as it:
         await it.keep(it.lists("bad"))
         child = it.lists("good", flaw=lambda there: "mend it" if there["data"]["hosts"] == "bad" else "")
@@ -199,22 +200,22 @@ async def test_what_must_not_be_overwritten_is_told_of_and_left() -> None:
 
         await it.on.delete(CONFIG_MAPS, "lists")
         assert await it.keep(child, generation=2) == ["get", "create"]
-        assert await it.keep(child, generation=3) == ["get"], "one without a flaw is as it should be"
+        assert await it.keep(child, generation=3) == ["get"], "a child without a flaw is left as it is"
 
 
 @pytest.mark.parametrize("owned", [True, False])
-async def test_deleting_by_name_takes_only_the_job_s_own(owned: bool) -> None:
+async def test_deleting_by_name_deletes_only_children_of_the_job(owned: bool) -> None:
     async with keeping() as it:
-        await it.somebody_elses([{**OURS, "uid": it.uid}] if owned else None)
+        await it.create_foreign([{**OURS, "uid": it.uid}] if owned else None)
         it.on.faults.calls.clear()
         for generation in (1, 1, 2):
             await it.uncached.delete(it.parent(generation), DELETION)
 
         assert (await it.on.names(CONFIG_MAPS) == []) is owned
-        assert [one.verb for one in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
+        assert [call.verb for call in it.on.calls] == ["get", *(["delete"] if owned else []), "get"]
 
 
-async def test_what_was_deleted_can_come_back() -> None:
+async def test_a_deleted_child_can_be_created_again() -> None:
     async with keeping() as it:
         await it.keep(it.lists(version="1"), is_new=True)
         await it.uncached.delete(it.parent(2), DELETION)
@@ -222,8 +223,8 @@ async def test_what_was_deleted_can_come_back() -> None:
         assert await it.on.names(CONFIG_MAPS) == ["lists"]
 
 
-async def test_who_may_not_look_has_not_made_it() -> None:
-    """A job that has finished is not tried for ever, for want of a right that another part of the installation grants."""
+async def test_a_child_that_cannot_be_read_was_not_created() -> None:
+    """A finished job is not retried for ever when a permission is missing that another part of the installation grants."""
     async with keeping(Rule(Refuse(403, "Forbidden", "no"), verb="get", plural="configmaps")) as it:
         child = it.lists(write_mode=WriteMode.UPDATE_IF_PRESENT)
 
