@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rallypoint.diagnosis.objects import holds
+from rallypoint.diagnosis.objects import is_condition_true
 from rallypoint.testing.cluster.cluster import Cluster
 from rallypoint.testing.cluster.images import BASE
 from rallypoint.testing.cluster.workloads import LEAVES_SOON, Workloads, job
@@ -100,13 +100,13 @@ def _runs(workloads: Workloads) -> bool:
 
 
 def _pod_ready(workloads: Workloads) -> bool:
-    return holds(_pod(workloads), "Ready")
+    return is_condition_true(_pod(workloads), "Ready")
 
 
 def _node_ready(cluster: Cluster) -> bool:
-    return holds(cluster.plane.request("GET", f"/api/v1/nodes/{_NODE}"), "Ready")
+    return is_condition_true(cluster.plane.request("GET", f"/api/v1/nodes/{_NODE}"), "Ready")
 
 
 def _condition(workloads: Workloads, type_: str) -> bool:
     path = f"/apis/kubeflow.org/v1/namespaces/{workloads.namespace}/pytorchjobs/cut"
-    return holds(workloads.cluster.plane.request("GET", path), type_)
+    return is_condition_true(workloads.cluster.plane.request("GET", path), type_)

@@ -13,7 +13,7 @@ from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Named, Object
 from rallypoint.cli.columns import NONE, Columns, age, indented
-from rallypoint.diagnosis.objects import event_time, every_status, roles, statuses
+from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
 
 JOBS = "kubeflow.org"
 
@@ -96,7 +96,7 @@ def _state(obj: Object) -> Iterator[str]:
 
 def _roles(obj: Object) -> Iterator[str]:
     told = (obj.get("status") or {}).get("replicaStatuses") or {}
-    wanted = {role: one.get("replicas", 1) for role, one in roles(obj).items()}
+    wanted = {role: one.get("replicas", 1) for role, one in replica_specs(obj).items()}
     if not told and not wanted:
         return
     counts = ("active", "succeeded", "failed")
@@ -119,7 +119,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
         [
             pod["metadata"]["name"],
             (pod.get("status") or {}).get("phase", "Unknown"),
-            str(sum(one.get("restartCount", 0) for one in statuses(pod))),
+            str(sum(one.get("restartCount", 0) for one in container_statuses(pod))),
             pod["spec"].get("nodeName") or NONE,
         ]
         for pod in pods
@@ -129,7 +129,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
 
 
 def _containers(obj: Object) -> Iterator[str]:
-    found = every_status(obj)
+    found = all_container_statuses(obj)
     if not found:
         return
     rows = [

@@ -23,15 +23,15 @@ from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, Named, Object, Unusable
 from rallypoint.cli.columns import age, indented
 from rallypoint.diagnosis import (
-    Case,
     Cause,
     Diagnosis,
+    JobSnapshot,
+    LastLines,
+    LogRequest,
     Phase,
-    Question,
-    Words,
     diagnose,
-    nodes_in_question,
-    questions,
+    log_requests,
+    nodes_to_read,
 )
 from rallypoint.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
 
@@ -41,13 +41,13 @@ SHOWN_ROWS = 20
 """Of causes, in text; the others are counted."""
 LONGEST_LINE = 300
 """Characters of a line that a container wrote; the rest is cut off."""
-ASKED_AT_ONCE = 32
+MAX_CONCURRENT_READS = 32
 """Containers and nodes."""
 _KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What would be a command to the terminal, or the end of a line."""
-_LINES_ASKED = 5
+_MIN_LOG_LINES = 5
 """At least, as the last ones may be empty."""
 
 
@@ -73,24 +73,27 @@ def execute(args: argparse.Namespace) -> int:
 
 
 async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
-    look = Look(cluster)
-    jobs = await (_meant(cluster, args.what) if args.what else look.unfinished())
+    reader = JobReader(cluster)
+    jobs = await (_selected_jobs(cluster, args.what) if args.what else reader.unfinished())
     if jobs:
-        await look.around()
-    cases = await asyncio.gather(*map(look.case, jobs))
-    told = [Told(case, diagnose(case), look.unseen) for case in cases]
+        await reader.read_related()
+    snapshots = await asyncio.gather(*map(reader.snapshot, jobs))
+    reports = [Report(snapshot, diagnose(snapshot), reader.forbidden) for snapshot in snapshots]
     if args.output == "json":
         sys.stdout.write(
-            orjson.dumps([_document(one) for one in told], option=orjson.OPT_INDENT_2).decode() + "\n"
+            orjson.dumps([_document(report) for report in reports], option=orjson.OPT_INDENT_2).decode()
+            + "\n"
         )
     else:
-        sys.stdout.write("\n".join(map(text, told)) or ("" if look.unseen else "No job waits or runs.\n"))
-    if not told and look.unseen:
-        sys.stderr.write(f"You may not read {', '.join(look.unseen)}.\n")
+        sys.stdout.write(
+            "\n".join(map(text, reports)) or ("" if reader.forbidden else "No job waits or runs.\n")
+        )
+    if not reports and reader.forbidden:
+        sys.stderr.write(f"You may not read {', '.join(reader.forbidden)}.\n")
     return 0
 
 
-async def _meant(cluster: Cluster, what: Sequence[str]) -> list[Object]:
+async def _selected_jobs(cluster: Cluster, what: Sequence[str]) -> list[Object]:
     """The jobs that the arguments mean; where no name is said, those that are not finished.
 
     Raises:
@@ -106,15 +109,15 @@ async def _meant(cluster: Cluster, what: Sequence[str]) -> list[Object]:
             if name:
                 found.append(await cluster.get(named, name))
             else:
-                found += [one for one in await cluster.all_of(named.resource) if not is_finished(one)]
+                found += [job for job in await cluster.all_of(named.resource) if not is_finished(job)]
     return found
 
 
 def _served(cluster: Cluster) -> list[Named]:
     return [
-        one
-        for one in cluster.resources
-        if one.resource.group == _GROUP and one.resource.kind == _KINDS.get(one.resource.plural)
+        named
+        for named in cluster.resources
+        if named.resource.group == _GROUP and named.resource.kind == _KINDS.get(named.resource.plural)
     ]
 
 
@@ -123,19 +126,19 @@ Owned = dict[str, list[Object]]
 
 
 @dataclass(slots=True)
-class Look:
-    """What there is around the jobs. What the user may not read is left out, and named in ``unseen``."""
+class JobReader:
+    """What there is around the jobs. What the user may not read is left out, and named in ``forbidden``."""
 
     cluster: Cluster
-    unseen: list[str] = field(default_factory=list)
-    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
+    forbidden: list[str] = field(default_factory=list)
+    _semaphore: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_READS))
     _pods: Owned = field(default_factory=dict)
     _batch_jobs: Owned = field(default_factory=dict)
     _gangs: Owned = field(default_factory=dict)
     _workloads: Owned = field(default_factory=dict)
     _events: dict[str, list[Object]] = field(default_factory=dict)
     """By the UID of what they are of."""
-    _gone: list[Object] = field(default_factory=list)
+    _events_of_deleted_pods: list[Object] = field(default_factory=list)
     """Events of pods that are there no more."""
 
     async def unfinished(self) -> list[Object]:
@@ -143,16 +146,17 @@ class Look:
         found = await asyncio.gather(*(self._all(named.resource) for named in _served(self.cluster)))
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
-    async def around(self) -> None:
+    async def read_related(self) -> None:
         """One list of each resource, whatever the number of jobs."""
         pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
             self._all(PODS),
             self._all(BATCH_JOBS),
             self._all(EVENTS),
             self._all(
-                *self._called("PodGroup", "volcano.sh"), *self._called("PodGroup", "scheduling.x-k8s.io")
+                *self._resources_of_kind("PodGroup", "volcano.sh"),
+                *self._resources_of_kind("PodGroup", "scheduling.x-k8s.io"),
             ),
-            self._all(*self._called("Workload", "kueue.x-k8s.io")),
+            self._all(*self._resources_of_kind("Workload", "kueue.x-k8s.io")),
         )
         self._pods, self._batch_jobs = _by_owner(pods), _by_owner(batch_jobs)
         self._gangs, self._workloads = _by_owner(gangs), _by_owner(workloads)
@@ -161,39 +165,41 @@ class Look:
             about = event["involvedObject"]
             self._events.setdefault(about.get("uid", ""), []).append(event)
             if about.get("kind") == PODS.kind and about.get("uid") not in there:
-                self._gone.append(event)
+                self._events_of_deleted_pods.append(event)
 
-    async def case(self, job: Object) -> Case:
+    async def snapshot(self, job: Object) -> JobSnapshot:
         uid = job["metadata"]["uid"]
         batch_jobs = self._batch_jobs.get(uid, [])
-        owners = [uid, *(one["metadata"]["uid"] for one in batch_jobs)]
+        owners = [uid, *(batch_job["metadata"]["uid"] for batch_job in batch_jobs)]
         pods = sorted((pod for owner in owners for pod in self._pods.get(owner, ())), key=name_of)
-        kin = [job, *batch_jobs, *pods]
-        asked, nodes = questions(job, pods), nodes_in_question(pods)
-        answers = await asyncio.gather(*(self._words(job, one) for one in asked))
-        looked_at = await asyncio.gather(*map(self._node, nodes))
-        return Case(
+        objects = [job, *batch_jobs, *pods]
+        requests, nodes = log_requests(job, pods), nodes_to_read(pods)
+        answers = await asyncio.gather(*(self._log_lines(job, request) for request in requests))
+        found_nodes = await asyncio.gather(*map(self._node, nodes))
+        return JobSnapshot(
             job=job,
             now=clock.now(),
             pods=pods,
-            pods_known=PODS.plural not in self.unseen,
+            pods_known=PODS.plural not in self.forbidden,
             events=[
-                *(event for one in kin for event in self._events.get(one["metadata"]["uid"], ())),
-                *(self._gone if is_finished(job) else ()),
+                *(event for obj in objects for event in self._events.get(obj["metadata"]["uid"], ())),
+                *(self._events_of_deleted_pods if is_finished(job) else ()),
             ],
-            nodes={name_of(node): node for node in looked_at if node},
+            nodes={name_of(node): node for node in found_nodes if node},
             gangs=self._gangs.get(uid, ()),
             workloads=self._workloads.get(uid, ()),
-            workloads_known="workloads" not in self.unseen,
-            words={
-                (one.pod, one.container): words for one, words in zip(asked, answers, strict=True) if words
+            workloads_known="workloads" not in self.forbidden,
+            last_lines={
+                (request.pod, request.container): lines
+                for request, lines in zip(requests, answers, strict=True)
+                if lines
             },
         )
 
-    def _called(self, kind: str, group: str) -> list[Resource]:
+    def _resources_of_kind(self, kind: str, group: str) -> list[Resource]:
         """What is served of that kind by a group that ends so."""
         found = (named.resource for named in self.cluster.resources)
-        return [one for one in found if one.kind == kind and one.group.endswith(group)]
+        return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
 
     async def _all(self, *resources: Resource) -> list[Object]:
         found: list[Object] = []
@@ -201,54 +207,54 @@ class Look:
             try:
                 found += await self.cluster.all_of(resource)
             except Forbidden:
-                self._missed(resource.plural)
+                self._add_forbidden(resource.plural)
         return found
 
     async def _node(self, name: str) -> Object | None:
         answer = await self._ask(NODES.path("", name), NODES.plural)
         return orjson.loads(answer) if answer else None
 
-    async def _words(self, job: Object, question: Question) -> Words | None:
+    async def _log_lines(self, job: Object, request: LogRequest) -> LastLines | None:
         """None when the container has none, or nobody knows them any more."""
         query = {
-            "container": question.container,
-            "tailLines": str(max(question.lines, _LINES_ASKED)),
+            "container": request.container,
+            "tailLines": str(max(request.lines, _MIN_LOG_LINES)),
             "timestamps": "true",
-            "previous": str(question.previous).lower(),
+            "previous": str(request.previous).lower(),
         }
-        answer = await self._ask(PODS.path(job["metadata"]["namespace"], question.pod, "log"), "logs", query)
-        return words_of(answer.decode(errors="replace"), question.lines)
+        answer = await self._ask(PODS.path(job["metadata"]["namespace"], request.pod, "log"), "logs", query)
+        return parse_log(answer.decode(errors="replace"), request.lines)
 
     async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes:
         """Nothing when it is refused."""
-        async with self._turn:
+        async with self._semaphore:
             try:
                 return await self.cluster.client.request("GET", path, params=query, accept="*/*")
             except ApiError as error:
                 if isinstance(error, Forbidden):
-                    self._missed(what)
+                    self._add_forbidden(what)
                 return b""
 
-    def _missed(self, what: str) -> None:
-        self.unseen[:] = sorted({*self.unseen, what})
+    def _add_forbidden(self, what: str) -> None:
+        self.forbidden[:] = sorted({*self.forbidden, what})
 
 
 def _by_owner(objects: Iterable[Object]) -> Owned:
     found: Owned = {}
-    for one in objects:
-        for owner in owners_of(one):
-            found.setdefault(owner, []).append(one)
+    for obj in objects:
+        for owner in owners_of(obj):
+            found.setdefault(owner, []).append(obj)
     return found
 
 
-def words_of(text: str, most: int) -> Words | None:
+def parse_log(text: str, most: int) -> LastLines | None:
     """The last ones of a log with the time before each line. Empty lines are left out, as is what does not begin with a time: a kubelet answers with
     such text when the log is gone. Of a line that was written over, as progress bars do, the last state counts."""
     at: datetime | None = None
     lines: list[str] = []
     for line in text.split("\n"):
-        first, _, said = line.partition(" ")
-        word = _CONTROL.sub("", said.rstrip("\r").rpartition("\r")[2]).rstrip()
+        first, _, rest = line.partition(" ")
+        word = _CONTROL.sub("", rest.rstrip("\r").rpartition("\r")[2]).rstrip()
         try:
             written = parse_time(first)
         except ValueError:
@@ -256,45 +262,49 @@ def words_of(text: str, most: int) -> Words | None:
         if word:
             at = written
             lines.append(f"{word[:LONGEST_LINE]}…" if len(word) > LONGEST_LINE else word)
-    return Words(at, tuple(lines[-most:])) if lines else None
+    return LastLines(at, tuple(lines[-most:])) if lines else None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Report:
     """What is to be shown of a job."""
 
-    case: Case
+    snapshot: JobSnapshot
     diagnosis: Diagnosis
-    unseen: Sequence[str]
+    forbidden: Sequence[str]
 
 
-def text(told: Told) -> str:
+def text(report: Report) -> str:
     """For people."""
-    return "".join(_parts(told))
+    return "".join(_parts(report))
 
 
-def _parts(told: Told) -> Iterator[str]:
-    job, found, now = told.case.job, told.diagnosis, told.case.now
+def _parts(report: Report) -> Iterator[str]:
+    job, found, now = report.snapshot.job, report.diagnosis, report.snapshot.now
     metadata, length = job["metadata"], age(found.since, now)
     spell = f"{length} ago" if found.state in FINISHED else f"for {length}"
     yield f"{job['kind']} {metadata['namespace']}/{metadata['name']}: {found.state} {spell}\n"
-    notes = [one for one in found.causes if not one.blocks]
+    notes = [cause for cause in found.causes if not cause.blocks]
     if found.blocked:
-        yield f"Causes:\n{_causes([one for one in found.causes if one.blocks], now)}"
-    elif found.state not in FINISHED and not told.unseen:
+        yield f"Causes:\n{_causes([cause for cause in found.causes if cause.blocks], now)}"
+    elif found.state not in FINISHED and not report.forbidden:
         yield "Nothing that the cluster knows of holds it up.\n"
     if notes:
         yield f"To know:\n{_causes(notes, now)}"
-    yield "Phases:\n" + indented([_phase(one, told.case.created) for one in found.timeline])
-    if told.case.words:
-        rows = [row for (pod, name), words in told.case.words.items() for row in _said(pod, name, words, now)]
+    yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.timeline])
+    if report.snapshot.last_lines:
+        rows = [
+            row
+            for (pod, name), lines in report.snapshot.last_lines.items()
+            for row in _said(pod, name, lines, now)
+        ]
         yield "Last words:\n" + indented(rows, ["Container", "Age", "Line"])
-    if told.unseen:
-        yield f"You may not read {', '.join(told.unseen)}; what they would tell is missing here.\n"
+    if report.forbidden:
+        yield f"You may not read {', '.join(report.forbidden)}; what they would tell is missing here.\n"
 
 
 def _causes(causes: Sequence[Cause], now: datetime) -> str:
-    rows = [_row(one, now) for one in causes[:SHOWN_ROWS]]
+    rows = [_row(cause, now) for cause in causes[:SHOWN_ROWS]]
     if len(causes) > SHOWN_ROWS:
         rows.append([f"and {len(causes) - SHOWN_ROWS} more", "", "-o json has all of them"])
     return indented(rows, ["About", "Age", "What"])
@@ -314,8 +324,8 @@ def _who(names: Sequence[str]) -> str:
 
 
 def _phase(phase: Phase, since: datetime) -> list[str]:
-    count = f"{phase.done} of {phase.wanted} pods " if phase.wanted else ""
-    return [f"+{_exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.what}"]
+    count = f"{phase.done} of {phase.total} pods " if phase.total else ""
+    return [f"+{_exactly(phase.at - since)}" if phase.at else "-", f"{count}{phase.name}"]
 
 
 def _exactly(length: timedelta) -> str:
@@ -325,13 +335,13 @@ def _exactly(length: timedelta) -> str:
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
-def _said(pod: str, container: str, words: Words, now: datetime) -> Iterator[list[str]]:
-    for number, line in enumerate(words.lines):
-        yield [f"{pod}/{container}", age(words.at, now), line] if number == 0 else ["", "", line]
+def _said(pod: str, container: str, lines: LastLines, now: datetime) -> Iterator[list[str]]:
+    for number, line in enumerate(lines.lines):
+        yield [f"{pod}/{container}", age(lines.at, now), line] if number == 0 else ["", "", line]
 
 
-def _document(told: Told) -> Mapping[str, Any]:
-    job, found = told.case.job, told.diagnosis
+def _document(report: Report) -> Mapping[str, Any]:
+    job, found = report.snapshot.job, report.diagnosis
     return {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],
@@ -343,8 +353,8 @@ def _document(told: Told) -> Mapping[str, Any]:
         "causes": found.causes,
         "phases": found.timeline,
         "lastWords": [
-            {"pod": pod, "container": container, "at": words.at, "lines": words.lines}
-            for (pod, container), words in told.case.words.items()
+            {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines}
+            for (pod, container), lines in report.snapshot.last_lines.items()
         ],
-        "notRead": told.unseen,
+        "notRead": report.forbidden,
     }

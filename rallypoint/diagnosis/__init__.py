@@ -9,45 +9,45 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from rallypoint.diagnosis import exits, jobs, pods
-from rallypoint.diagnosis.case import Case, Cause, Words
-from rallypoint.diagnosis.exits import failures
+from rallypoint.diagnosis import jobs, pods, terminations
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
-    holds,
-    is_over,
-    is_told_to_go,
+    container_statuses,
+    is_being_deleted,
+    is_condition_true,
+    is_pod_terminal,
     name_of,
-    preparations,
-    since,
+    running_init_statuses,
     spec_of,
     state_of,
-    statuses,
+    transition_time,
 )
+from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, LastLines
+from rallypoint.diagnosis.terminations import failures
 from rallypoint.diagnosis.timeline import Phase, timeline
 
 __all__ = [
-    "Case",
     "Cause",
     "Diagnosis",
+    "JobSnapshot",
+    "LastLines",
+    "LogRequest",
     "Phase",
-    "Question",
-    "Words",
     "diagnose",
-    "nodes_in_question",
-    "questions",
+    "log_requests",
+    "nodes_to_read",
 ]
 
-MOST_ASKED = 64
+MAX_READS = 64
 """How many containers of a job are asked for their last words, and how many nodes how they are, so that one of thousands is answered in
 seconds."""
-_MOST_FAILURES = 4
-_LINES_OF_FAILED = 10
+_MAX_DETAILED_FAILURES = 4
+_LINES_OF_FAILURE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LogRequest:
     """Of a container: its last ``lines``, those of the run before this one if ``previous``."""
 
     pod: str
@@ -70,69 +70,72 @@ class Diagnosis:
         return any(cause.blocks for cause in self.causes)
 
 
-def diagnose(case: Case) -> Diagnosis:
-    state, at = _state(case)
-    return Diagnosis(state, at, list(_causes(case, state)), timeline(case))
+def diagnose(snapshot: JobSnapshot) -> Diagnosis:
+    state, at = _state(snapshot)
+    return Diagnosis(state, at, list(_causes(snapshot, state)), timeline(snapshot))
 
 
-def _state(case: Case) -> tuple[str, datetime | None]:
+def _state(snapshot: JobSnapshot) -> tuple[str, datetime | None]:
     types = (*FINISHED, ConditionType.SUSPENDED, ConditionType.RESTARTING, ConditionType.RUNNING)
     for type_ in types:
-        if holds(case.job, type_):
-            return str(type_), since(case.job, type_)
-    return "Waiting", case.created
+        if is_condition_true(snapshot.job, type_):
+            return str(type_), transition_time(snapshot.job, type_)
+    return "Waiting", snapshot.created
 
 
-def _causes(case: Case, state: str) -> Iterator[Cause]:
+def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
     """A PodGroup that does not gather is the root unless nodes refuse one of its pods. That pods are missing follows from whatever holds
     the others up, so it is told only if nothing else is."""
     if state == ConditionType.FAILED:
-        yield from jobs.of_failed(case)
+        yield from jobs.failure_causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
-        gangs, of_pods = list(jobs.of_gangs(case)), list(pods.causes(case))
-        refused = any(map(pods.is_refused_by_nodes, case.pods))
-        in_turn = of_pods + gangs if refused else gangs + of_pods
-        found = [*jobs.of_waiting(case), *in_turn, *jobs.of_restarting(case)]
+        gangs, of_pods = list(jobs.gang_causes(snapshot)), list(pods.causes(snapshot))
+        unschedulable = any(map(pods.is_unschedulable, snapshot.pods))
+        ordered = of_pods + gangs if unschedulable else gangs + of_pods
+        found = [*jobs.waiting_causes(snapshot), *ordered, *jobs.restarting_causes(snapshot)]
         yield from found
         if not any(cause.blocks for cause in found):
-            yield from jobs.of_missing(case)
-        yield from exits.by_events(case)
+            yield from jobs.missing_pod_causes(snapshot)
+        yield from terminations.causes_from_events(snapshot)
 
 
-def nodes_in_question(found: Sequence[Object]) -> list[str]:
+def nodes_to_read(found: Sequence[Object]) -> list[str]:
     """Names of the nodes that are to be looked at: whose pods are not Ready, or do not go."""
     names = (
         spec_of(pod).get("nodeName")
         for pod in found
-        if not is_over(pod) and (is_told_to_go(pod) or not holds(pod, "Ready"))
+        if not is_pod_terminal(pod) and (is_being_deleted(pod) or not is_condition_true(pod, "Ready"))
     )
-    return list(dict.fromkeys(name for name in names if name))[:MOST_ASKED]
+    return list(dict.fromkeys(name for name in names if name))[:MAX_READS]
 
 
-def questions(job: Object, found: Sequence[Object]) -> list[Question]:
+def log_requests(job: Object, found: Sequence[Object]) -> list[LogRequest]:
     """Which containers are to be asked for what they wrote: those that failed first, that end again and again, that others wait for,
     that are not Ready; last those that run."""
-    if holds(job, ConditionType.SUCCEEDED):
+    if is_condition_true(job, ConditionType.SUCCEEDED):
         return []
-    asked = [*_of_failed(found), *(each for pod in found for each in _of_pod(pod))]
-    once: dict[tuple[str, str], Question] = {}
-    for _, question in sorted(asked, key=lambda each: each[0]):
-        once.setdefault((question.pod, question.container), question)
-    return list(once.values())[:MOST_ASKED]
+    requests = [*_requests_of_failed(found), *(request for pod in found for request in _requests_of_pod(pod))]
+    unique: dict[tuple[str, str], LogRequest] = {}
+    for _, request in sorted(requests, key=lambda ranked: ranked[0]):
+        unique.setdefault((request.pod, request.container), request)
+    return list(unique.values())[:MAX_READS]
 
 
-def _of_failed(found: Sequence[Object]) -> Iterator[tuple[int, Question]]:
+def _requests_of_failed(found: Sequence[Object]) -> Iterator[tuple[int, LogRequest]]:
     """Each with its rank; the first of them are worth more than one line."""
-    for number, one in enumerate(failures(found)):
-        if one.container:
-            lines = _LINES_OF_FAILED if number < _MOST_FAILURES else 1
-            yield number >= _MOST_FAILURES, Question(name_of(one.pod), one.container, lines, one.starts_again)
+    for number, failure in enumerate(failures(found)):
+        if failure.container:
+            lines = _LINES_OF_FAILURE if number < _MAX_DETAILED_FAILURES else 1
+            yield (
+                number >= _MAX_DETAILED_FAILURES,
+                LogRequest(name_of(failure.pod), failure.container, lines, failure.starts_again),
+            )
 
 
-def _of_pod(pod: Object) -> Iterator[tuple[int, Question]]:
+def _requests_of_pod(pod: Object) -> Iterator[tuple[int, LogRequest]]:
     """Each with its rank."""
-    for one in preparations(pod):
-        yield 2, Question(name_of(pod), one["name"])
-    for one in statuses(pod):
-        if state_of(one, "running"):
-            yield 4 if holds(pod, "Ready") else 3, Question(name_of(pod), one["name"])
+    for status in running_init_statuses(pod):
+        yield 2, LogRequest(name_of(pod), status["name"])
+    for status in container_statuses(pod):
+        if state_of(status, "running"):
+            yield 4 if is_condition_true(pod, "Ready") else 3, LogRequest(name_of(pod), status["name"])

@@ -16,7 +16,7 @@ CRASH_LOOP = "CrashLoopBackOff"
 FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
-def moment(text: Any) -> datetime | None:
+def parse_timestamp(text: Any) -> datetime | None:
     """A time without a zone is UTC; None for what is no time."""
     for spelled in (text, f"{text}Z") if isinstance(text, str) else ():
         with contextlib.suppress(ValueError):
@@ -34,9 +34,9 @@ def event_time(event: Object) -> str:
     )
 
 
-def reason_and_message(told: Object) -> str:
+def reason_and_message(obj: Object) -> str:
     """``Reason: message`` of an event, a condition or a status, as far as they are there."""
-    found = (str(told.get(part) or "").strip() for part in ("reason", "message"))
+    found = (str(obj.get(part) or "").strip() for part in ("reason", "message"))
     return ": ".join(filter(None, found))
 
 
@@ -59,46 +59,49 @@ def status_of(obj: Object) -> Object:
 
 def condition(obj: Object, type_: str) -> Object:
     """Whatever it says; empty when there is none."""
-    return next((one for one in status_of(obj).get("conditions") or () if one.get("type") == type_), {})
+    return next(
+        (condition for condition in status_of(obj).get("conditions") or () if condition.get("type") == type_),
+        {},
+    )
 
 
-def holds(obj: Object, type_: str) -> bool:
+def is_condition_true(obj: Object, type_: str) -> bool:
     return condition(obj, type_).get("status") == "True"
 
 
 def is_finished(job: Object) -> bool:
-    return any(holds(job, type_) for type_ in FINISHED)
+    return any(is_condition_true(job, type_) for type_ in FINISHED)
 
 
-def since(obj: Object, type_: str) -> datetime | None:
+def transition_time(obj: Object, type_: str) -> datetime | None:
     """When the condition changed last."""
-    return moment(condition(obj, type_).get("lastTransitionTime"))
+    return parse_timestamp(condition(obj, type_).get("lastTransitionTime"))
 
 
-def roles(job: Object) -> dict[str, Object]:
+def replica_specs(job: Object) -> dict[str, Object]:
     """The replica specs, whatever the kind calls them: ``pytorchReplicaSpecs``, ``tfReplicaSpecs``…"""
     found = (value for key, value in spec_of(job).items() if key.lower().endswith("replicaspecs"))
-    return {role: one or {} for role, one in (next(found, None) or {}).items()}
+    return {role: spec or {} for role, spec in (next(found, None) or {}).items()}
 
 
-def wanted_pods(job: Object) -> int:
+def desired_pods(job: Object) -> int:
     """How many the spec asks for."""
-    counts = (role.get("replicas") for role in roles(job).values())
+    counts = (role.get("replicas") for role in replica_specs(job).values())
     return sum(1 if count is None else count for count in counts)
 
 
-def missing_pods(job: Object, pods: Iterable[Object]) -> list[str]:
+def missing_pod_names(job: Object, pods: Iterable[Object]) -> list[str]:
     """The names of the pods that the spec asks for and that are not there; a launcher's may go on behind its name."""
     names = [name_of(pod) for pod in pods]
     there = {*names, *(name.rpartition("-")[0] for name in names)}
     missing: list[str] = []
-    for role, spec in roles(job).items():
+    for role, spec in replica_specs(job).items():
         if role.lower() == "launcher":
-            wanted = [f"{name_of(job)}-launcher"]
+            names_of_role = [f"{name_of(job)}-launcher"]
         else:
             count = 1 if spec.get("replicas") is None else spec["replicas"]
-            wanted = [child_name(name_of(job), role.lower(), index) for index in range(count)]
-        missing += [name for name in wanted if name not in there]
+            names_of_role = [child_name(name_of(job), role.lower(), index) for index in range(count)]
+        missing += [name for name in names_of_role if name not in there]
     return missing
 
 
@@ -112,47 +115,47 @@ def is_suspended(job: Object) -> bool:
     return run_policy(job, "suspend") is True
 
 
-def is_over(pod: Object) -> bool:
+def is_pod_terminal(pod: Object) -> bool:
     return status_of(pod).get("phase") in {"Succeeded", "Failed"}
 
 
-def is_told_to_go(obj: Object) -> bool:
+def is_being_deleted(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def init_statuses(pod: Object) -> Sequence[Object]:
+def init_container_statuses(pod: Object) -> Sequence[Object]:
     return status_of(pod).get("initContainerStatuses") or ()
 
 
-def statuses(pod: Object) -> Sequence[Object]:
+def container_statuses(pod: Object) -> Sequence[Object]:
     """Of the containers, without those that only prepare them."""
     return status_of(pod).get("containerStatuses") or ()
 
 
-def every_status(pod: Object) -> Sequence[Object]:
+def all_container_statuses(pod: Object) -> Sequence[Object]:
     """Of the containers, those first that prepare the others."""
-    return (*init_statuses(pod), *statuses(pod))
+    return (*init_container_statuses(pod), *container_statuses(pod))
 
 
 def is_crash_looping(status: Object) -> bool:
     return state_of(status, "waiting").get("reason") == CRASH_LOOP
 
 
-def end_before(status: Object) -> Object:
+def last_termination(status: Object) -> Object:
     """How the run before this one ended; empty when there was none."""
     return (status.get("lastState") or {}).get("terminated") or {}
 
 
-def end_of(status: Object) -> Object:
+def failed_termination(status: Object) -> Object:
     """How a container has failed that does not run now; empty when it has not."""
-    end = end_before(status) if is_crash_looping(status) else state_of(status, "terminated")
+    end = last_termination(status) if is_crash_looping(status) else state_of(status, "terminated")
     return end if end.get("exitCode") else {}
 
 
-def told_to_go_at(obj: Object) -> datetime | None:
+def deletion_requested_at(obj: Object) -> datetime | None:
     """The deletionTimestamp is when the grace period ends."""
     metadata = obj["metadata"]
-    due = moment(metadata.get("deletionTimestamp"))
+    due = parse_timestamp(metadata.get("deletionTimestamp"))
     return due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if due else None
 
 
@@ -161,20 +164,20 @@ def state_of(status: Object, name: str) -> Object:
     return (status.get("state") or {}).get(name) or {}
 
 
-def sidecars(pod: Object) -> set[str]:
+def sidecar_names(pod: Object) -> set[str]:
     """Names of the init containers that run beside the others to the end."""
     inits = spec_of(pod).get("initContainers") or ()
-    return {one["name"] for one in inits if one.get("restartPolicy") == "Always"}
+    return {container["name"] for container in inits if container.get("restartPolicy") == "Always"}
 
 
-def preparations(pod: Object) -> list[Object]:
+def running_init_statuses(pod: Object) -> list[Object]:
     """Init containers that run now and that the others wait for; for a sidecar until it has started."""
-    beside = sidecars(pod)
-    running = (one for one in init_statuses(pod) if state_of(one, "running"))
-    return [one for one in running if one["name"] not in beside or not one.get("started")]
+    sidecars = sidecar_names(pod)
+    running = (status for status in init_container_statuses(pod) if state_of(status, "running"))
+    return [status for status in running if status["name"] not in sidecars or not status.get("started")]
 
 
-def superseded(pods: Sequence[Object]) -> set[str]:
+def replaced_pod_uids(pods: Sequence[Object]) -> set[str]:
     """UIDs of pods that have failed and have a successor: a batch Job, such as an MPIJob's launcher, makes one under another name."""
     alive = {owner for pod in pods if status_of(pod).get("phase") != "Failed" for owner in _batch_jobs(pod)}
     return {

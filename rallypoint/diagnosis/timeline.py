@@ -5,94 +5,96 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from api.job import ConditionType
-from rallypoint.diagnosis.case import Case
 from rallypoint.diagnosis.objects import (
     FINISHED,
     Object,
-    holds,
+    container_statuses,
+    desired_pods,
+    is_condition_true,
     is_finished,
-    moment,
-    since,
+    parse_timestamp,
     spec_of,
     state_of,
     status_of,
-    statuses,
-    wanted_pods,
+    transition_time,
 )
+from rallypoint.diagnosis.snapshot import JobSnapshot
 
 _STATES = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``done`` of ``wanted`` pods have reached it, the last of them ``at``; of a phase of the job itself both are 0."""
+    """``done`` of ``total`` pods have reached it, the last of them ``at``; of a phase of the job itself both are 0."""
 
-    what: str
+    name: str
     at: datetime | None
     done: int = 0
-    wanted: int = 0
+    total: int = 0
 
 
-def timeline(case: Case) -> list[Phase]:
+def timeline(snapshot: JobSnapshot) -> list[Phase]:
     """In the order in which jobs go through them. Of a job that is over, pods may have been cleaned up; they are not counted."""
-    return list(_phases(case))
+    return list(_phases(snapshot))
 
 
-def _phases(case: Case) -> Iterator[Phase]:
-    yield Phase("created", case.created)
-    begun = moment(status_of(case.job).get("startTime"))
-    if begun and begun > case.created:
-        yield Phase("begun", begun)
-    yield from _of_pods(case)
+def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
+    yield Phase("created", snapshot.created)
+    started_at = parse_timestamp(status_of(snapshot.job).get("startTime"))
+    if started_at and started_at > snapshot.created:
+        yield Phase("begun", started_at)
+    yield from _of_pods(snapshot)
     for type_ in _STATES:
-        if holds(case.job, type_):
-            yield Phase(str(type_), since(case.job, type_))
+        if is_condition_true(snapshot.job, type_):
+            yield Phase(str(type_), transition_time(snapshot.job, type_))
     for type_ in FINISHED:
-        if holds(case.job, type_):
-            ended = moment(status_of(case.job).get("completionTime"))
-            yield Phase(str(type_), ended or since(case.job, type_))
+        if is_condition_true(snapshot.job, type_):
+            ended = parse_timestamp(status_of(snapshot.job).get("completionTime"))
+            yield Phase(str(type_), ended or transition_time(snapshot.job, type_))
 
 
-def _of_pods(case: Case) -> Iterator[Phase]:
-    pods = [pod for pod in case.pods if pod["metadata"]["uid"] not in case.superseded]
+def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
+    pods = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
     if not pods:
         return
-    wanted = len(pods) if is_finished(case.job) else max(wanted_pods(case.job), len(pods))
-    yield _reached("made", pods, _made, wanted)
-    yield _reached("on a node", pods, _placed, wanted)
+    total = len(pods) if is_finished(snapshot.job) else max(desired_pods(snapshot.job), len(pods))
+    yield _reached("made", pods, _made, total)
+    yield _reached("on a node", pods, _scheduled, total)
     if any(spec_of(pod).get("initContainers") for pod in pods):
-        yield _reached("through their init containers", pods, _prepared, wanted)
-    yield _reached("started", pods, _started, wanted)
+        yield _reached("through their init containers", pods, _initialized, total)
+    yield _reached("started", pods, _started, total)
 
 
 def _reached(
-    what: str, pods: Sequence[Object], when: Callable[[Object], datetime | None], wanted: int
+    name: str, pods: Sequence[Object], when: Callable[[Object], datetime | None], total: int
 ) -> Phase:
     found = [at for pod in pods if (at := when(pod))]
-    return Phase(what, max(found, default=None), len(found), wanted)
+    return Phase(name, max(found, default=None), len(found), total)
 
 
 def _made(pod: Object) -> datetime | None:
-    return moment(pod["metadata"].get("creationTimestamp"))
+    return parse_timestamp(pod["metadata"].get("creationTimestamp"))
 
 
-def _placed(pod: Object) -> datetime | None:
+def _scheduled(pod: Object) -> datetime | None:
     """One that was made for a node has nobody to say so."""
     if not spec_of(pod).get("nodeName"):
         return None
-    return (since(pod, "PodScheduled") if holds(pod, "PodScheduled") else None) or _made(pod)
+    return (
+        transition_time(pod, "PodScheduled") if is_condition_true(pod, "PodScheduled") else None
+    ) or _made(pod)
 
 
-def _prepared(pod: Object) -> datetime | None:
-    return since(pod, "Initialized") if holds(pod, "Initialized") else None
+def _initialized(pod: Object) -> datetime | None:
+    return transition_time(pod, "Initialized") if is_condition_true(pod, "Initialized") else None
 
 
 def _started(pod: Object) -> datetime | None:
     """When the last of its containers was started, this time or before."""
     found: list[datetime] = []
-    for one in statuses(pod):
-        state = state_of(one, "running") or state_of(one, "terminated")
-        at, made = moment(state.get("startedAt")), _made(pod)
+    for status in container_statuses(pod):
+        state = state_of(status, "running") or state_of(status, "terminated")
+        at, made = parse_timestamp(state.get("startedAt")), _made(pod)
         if at is None or (made and at < made):  # of one that could not be started, 1970 is written
             return None
         found.append(at)

@@ -9,7 +9,7 @@ from api.children import Trouble
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide
-from rallypoint.diagnosis.exits import EXITED
+from rallypoint.diagnosis.terminations import EXITED
 from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
 from rallypoint.testing.life import Life, Step, life_of, phase, run_policy, running
 

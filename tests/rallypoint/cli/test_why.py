@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rallypoint.cli import why
-from rallypoint.diagnosis import Case, Cause, Diagnosis, Phase, Words
+from rallypoint.diagnosis import Cause, Diagnosis, JobSnapshot, LastLines, Phase
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 TIME = "2026-01-01T11:59:00.123456789Z"
@@ -24,15 +24,15 @@ TIME = "2026-01-01T11:59:00.123456789Z"
     ],
 )
 def test_what_a_container_wrote(log: str, lines: tuple[str, ...]) -> None:
-    words = why.words_of(log, 10)
+    parsed = why.parse_log(log, 10)
 
-    assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
+    assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), lines)
 
 
 def test_a_line_may_begin_with_any_time_that_kubernetes_reads() -> None:
-    words = why.words_of("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
+    parsed = why.parse_log("2026-01-01t11:59:00.123456789z one\n2026-01-01 two\n", 10)
 
-    assert words == Words(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
+    assert parsed == LastLines(datetime(2026, 1, 1, 11, 59, 0, 123456, tzinfo=UTC), ("one",))
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,20 @@ def test_a_line_may_begin_with_any_time_that_kubernetes_reads() -> None:
     ["", f"{TIME} \n", "unable to retrieve container logs for containerd://0123", "failed to open log file"],
 )
 def test_a_log_that_says_nothing(log: str) -> None:
-    assert why.words_of(log, 1) is None
+    assert why.parse_log(log, 1) is None
 
 
 def shown(
-    *causes: Cause, state: str = "Running", unseen: Sequence[str] = (), phases: tuple[Phase, ...] = ()
+    *causes: Cause, state: str = "Running", forbidden: Sequence[str] = (), phases: tuple[Phase, ...] = ()
 ) -> str:
     job = {
         "kind": "JAXJob",
         "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": NOW.isoformat()},
     }
-    case = Case(job, NOW)
-    return why.text(why.Told(case, Diagnosis(state, NOW - timedelta(minutes=5), causes, phases), unseen))
+    snapshot = JobSnapshot(job, NOW)
+    return why.text(
+        why.Report(snapshot, Diagnosis(state, NOW - timedelta(minutes=5), causes, phases), forbidden)
+    )
 
 
 def test_many_causes_are_counted() -> None:
@@ -75,7 +77,7 @@ def test_messages_are_kept_from_the_terminal() -> None:
 
 def test_a_job_is_not_called_well_when_not_all_of_it_may_be_seen() -> None:
     assert "Nothing that the cluster knows of" in shown()
-    assert "Nothing that the cluster knows of" not in shown(unseen=["pods"])
+    assert "Nothing that the cluster knows of" not in shown(forbidden=["pods"])
     assert "Nothing that the cluster knows of" not in shown(state="Succeeded")
 
 

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from rallypoint.diagnosis import Case, Phase, Question, Words, diagnose, nodes_in_question, questions
+from rallypoint.diagnosis import (
+    JobSnapshot,
+    LastLines,
+    LogRequest,
+    Phase,
+    diagnose,
+    log_requests,
+    nodes_to_read,
+)
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 Object = dict[str, Any]
@@ -17,12 +25,12 @@ def at(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).isoformat()
 
 
-def true(type_: str, *, since: float = 60, **told: Any) -> Object:
-    return {"type": type_, "status": "True", "lastTransitionTime": at(since), **told}
+def true(type_: str, *, since: float = 60, **fields: Any) -> Object:
+    return {"type": type_, "status": "True", "lastTransitionTime": at(since), **fields}
 
 
-def false(type_: str, *, since: float = 60, **told: Any) -> Object:
-    return {**true(type_, since=since, **told), "status": "False"}
+def false(type_: str, *, since: float = 60, **fields: Any) -> Object:
+    return {**true(type_, since=since, **fields), "status": "False"}
 
 
 CREATED = true("Created")
@@ -62,8 +70,8 @@ def container(*, last: Object | None = None, restarts: int = 0, **state: Object)
     return {"name": "pytorch", "state": state, "restartCount": restarts, **before}
 
 
-def ended(code: int, *, ago: float = 20, **told: Any) -> Object:
-    return {"exitCode": code, "finishedAt": at(ago), "startedAt": at(50), **told}
+def ended(code: int, *, ago: float = 20, **fields: Any) -> Object:
+    return {"exitCode": code, "finishedAt": at(ago), "startedAt": at(50), **fields}
 
 
 def event(
@@ -84,9 +92,11 @@ def node(name: str, ready: Object) -> dict[str, Object]:
     return {name: {"metadata": {"name": name}, "status": {"conditions": [ready]}}}
 
 
-def told(*pods: Object, of: Object | None = None, **known: Any) -> list[tuple[tuple[str, ...], str]]:
+def blocking_causes(
+    *pods: Object, of: Object | None = None, **known: Any
+) -> list[tuple[tuple[str, ...], str]]:
     """Whom and what the causes name, the root first."""
-    found = diagnose(Case(of or job(CREATED), NOW, pods=[*pods, master()], **known))
+    found = diagnose(JobSnapshot(of or job(CREATED), NOW, pods=[*pods, master()], **known))
     return [(cause.about, cause.text) for cause in found.causes if cause.blocks]
 
 
@@ -173,7 +183,7 @@ WORKER = ("j-worker-0",)
     ],
 )
 def test_a_pod_holds_the_job_up(found: Object, text: str) -> None:
-    assert told(found) == [(WORKER, text)]
+    assert blocking_causes(found) == [(WORKER, text)]
 
 
 def test_a_container_that_has_done_its_work_holds_nothing_up() -> None:
@@ -183,14 +193,14 @@ def test_a_container_that_has_done_its_work_holds_nothing_up() -> None:
         "j-worker-0", "Running", conditions=conditions, containerStatuses=[container(terminated=ended(0))]
     )
 
-    assert told(done) == []
+    assert blocking_causes(done) == []
 
 
 def test_gates_of_a_pod() -> None:
     gated = pod(node="", conditions=[false("PodScheduled", reason="SchedulingGated")])
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
 
-    assert told(gated) == [
+    assert blocking_causes(gated) == [
         (WORKER, "not to be scheduled while it has scheduling gates: kueue.x-k8s.io/topology")
     ]
 
@@ -200,21 +210,21 @@ def test_a_warning_says_why_containers_are_not_made() -> None:
     old = event(starting, "FailedMount", "earlier", ago=50)
     new = event(starting, "FailedMount", "no volume", ago=5)
 
-    assert told(starting, events=[old, new]) == [(WORKER, "FailedMount: no volume")]
+    assert blocking_causes(starting, events=[old, new]) == [(WORKER, "FailedMount: no volume")]
 
 
 def test_an_image_that_is_being_pulled() -> None:
     starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     pulling = event(starting, "Pulling", "Pulling image", "Normal")
 
-    assert told(starting, events=[pulling]) == [(WORKER, "its image is being pulled")]
+    assert blocking_causes(starting, events=[pulling]) == [(WORKER, "its image is being pulled")]
 
 
 def test_what_a_container_said_is_quoted() -> None:
     waits = pod(initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}])
-    words = {("j-worker-0", "init-pytorch"): Words(NOW, ("earlier", "waiting for master"))}
+    last_lines = {("j-worker-0", "init-pytorch"): LastLines(NOW, ("earlier", "waiting for master"))}
 
-    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[waits, master()], words=words)).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[waits, master()], last_lines=last_lines)).causes
 
     assert (cause.text, cause.quote) == ("in init container init-pytorch", "waiting for master")
 
@@ -229,7 +239,7 @@ def test_a_sidecar_that_runs_is_no_preparation() -> None:
     )
     found["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always"}]
 
-    assert told(found) == []
+    assert blocking_causes(found) == []
 
 
 def test_a_pod_on_a_lost_node() -> None:
@@ -239,7 +249,7 @@ def test_a_pod_on_a_lost_node() -> None:
         "j-worker-1", "Running", node="b", containerStatuses=[container(running={"startedAt": at(40)})]
     )
 
-    causes = diagnose(Case(job(CREATED, workers=2), NOW, pods=[found, elsewhere], nodes=lost)).causes
+    causes = diagnose(JobSnapshot(job(CREATED, workers=2), NOW, pods=[found, elsewhere], nodes=lost)).causes
 
     assert [(cause.about, cause.text) for cause in causes if cause.blocks] == [
         (WORKER, "node a is not Ready: Kubelet stopped posting node status.")
@@ -265,7 +275,7 @@ def test_a_pod_that_is_to_go(seconds: float, finalizers: list[str], text: str) -
     found = pod()
     found["metadata"] |= {"deletionTimestamp": at(seconds), "finalizers": finalizers}
 
-    assert told(found) == [(WORKER, text)]
+    assert blocking_causes(found) == [(WORKER, text)]
 
 
 def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
@@ -273,7 +283,7 @@ def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
     found["metadata"]["deletionTimestamp"] = at(30)
     lost = node("a", false("Ready", reason="NodeStatusUnknown"))
 
-    assert told(found, nodes=lost)[0] == (
+    assert blocking_causes(found, nodes=lost)[0] == (
         WORKER,
         "told to go, and still there: node a is not Ready: NodeStatusUnknown",
     )
@@ -291,7 +301,7 @@ def test_the_root_comes_first_and_the_same_is_said_once() -> None:
         pod("j-worker-2", node="", conditions=lacks),
     ]
 
-    assert told(*pods, of=job(CREATED, workers=3)) == [
+    assert blocking_causes(*pods, of=job(CREATED, workers=3)) == [
         (("j-worker-2",), "Unschedulable: no room"),
         (("j-worker-0", "j-worker-1"), "in init container init-pytorch"),
     ]
@@ -316,7 +326,7 @@ def test_the_first_moment_of_what_is_said_once() -> None:
         for number, ago in enumerate((20, 40))
     ]
 
-    (cause,) = diagnose(Case(job(CREATED, workers=2), NOW, pods=[*lacks, master()])).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED, workers=2), NOW, pods=[*lacks, master()])).causes
 
     assert cause.since == NOW - timedelta(seconds=40)
 
@@ -328,7 +338,7 @@ def test_a_restart_is_told_and_holds_nothing_up() -> None:
         containerStatuses=[container(running={"startedAt": at(40)}, last=ended(139), restarts=1)],
     )
 
-    diagnosis = diagnose(Case(job(CREATED, RUNNING), NOW, pods=[found, master()]))
+    diagnosis = diagnose(JobSnapshot(job(CREATED, RUNNING), NOW, pods=[found, master()]))
 
     assert not diagnosis.blocked
     assert [cause.text for cause in diagnosis.causes] == [
@@ -339,14 +349,14 @@ def test_a_restart_is_told_and_holds_nothing_up() -> None:
 def test_a_job_whose_pods_run() -> None:
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(45)})])
 
-    diagnosis = diagnose(Case(job(CREATED, RUNNING), NOW, pods=[running, master()]))
+    diagnosis = diagnose(JobSnapshot(job(CREATED, RUNNING), NOW, pods=[running, master()]))
 
     assert (diagnosis.state, diagnosis.since) == ("Running", NOW - timedelta(seconds=50))
     assert not diagnosis.causes
 
 
 def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
-    return [(cause.about, cause.text) for cause in diagnose(Case(of, NOW, **known)).causes]
+    return [(cause.about, cause.text) for cause in diagnose(JobSnapshot(of, NOW, **known)).causes]
 
 
 def test_a_job_that_nobody_takes_up() -> None:
@@ -432,7 +442,7 @@ def test_a_suspended_job(labels: dict[str, str], workloads: list[Object], cause:
     held["metadata"]["labels"] = labels
 
     assert causes_of(held, workloads=workloads) == [cause]
-    assert diagnose(Case(held, NOW)).state == "Suspended"
+    assert diagnose(JobSnapshot(held, NOW)).state == "Suspended"
 
 
 @pytest.mark.parametrize(
@@ -489,7 +499,7 @@ def test_a_gang_that_runs() -> None:
     gang = {"metadata": {"name": "j", "creationTimestamp": at(60)}, "status": {"phase": "Running"}}
 
     assert (
-        told(
+        blocking_causes(
             pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})]),
             gangs=[gang],
         )
@@ -511,7 +521,7 @@ def test_a_refusal_that_is_over() -> None:
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(40)})])
     refused = event(job(), "FailedCreatePod", "exceeded quota", kind="PyTorchJob")
 
-    assert told(running, events=[refused]) == []
+    assert blocking_causes(running, events=[refused]) == []
 
 
 def test_what_the_status_says_of_missing_pods() -> None:
@@ -533,8 +543,8 @@ FAILED = true("Failed", since=10, reason="PyTorchJobFailed", message="it has fai
 SAID = ((), "PyTorchJobFailed: it has failed")
 
 
-def failed(name: str, code: int, *, ago: float, node: str = "a", **told: Any) -> Object:
-    return pod(name, "Failed", node, containerStatuses=[container(terminated=ended(code, ago=ago, **told))])
+def failed(name: str, code: int, *, ago: float, node: str = "a", **fields: Any) -> Object:
+    return pod(name, "Failed", node, containerStatuses=[container(terminated=ended(code, ago=ago, **fields))])
 
 
 def test_who_failed_first() -> None:
@@ -616,7 +626,7 @@ def test_restarts_by_the_operator_are_worth_knowing() -> None:
     running = pod("j-worker-0", "Running", containerStatuses=[container(running={"startedAt": at(1)})])
 
     running["metadata"]["creationTimestamp"] = at(2)
-    found = diagnose(Case(restarting, NOW, pods=[running, master()], events=events))
+    found = diagnose(JobSnapshot(restarting, NOW, pods=[running, master()], events=events))
 
     assert [(cause.about, cause.text, cause.blocks) for cause in found.causes] == [
         ((), "R: is restarting", True),
@@ -676,8 +686,8 @@ def test_a_sidecar_that_is_ended_is_not_who_failed() -> None:
         )
         for phase, code in (("Failed", 1), ("Succeeded", 0))
     ]
-    for one in with_side:
-        one["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
+    for side_pod in with_side:
+        side_pod["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
 
     assert causes_of(job(CREATED, FAILED), pods=with_side[:1])[1] == (
         WORKER,
@@ -697,18 +707,18 @@ def test_a_launcher_that_has_been_retried() -> None:
     """The batch Job that makes it gives each a name of its own."""
     pods = [launcher("j-master-aaaaa", "Failed", 1), launcher("j-master-bbbbb", "Running")]
 
-    found = diagnose(Case(job(CREATED), NOW, pods=pods))
+    found = diagnose(JobSnapshot(job(CREATED), NOW, pods=pods))
 
     assert [(cause.about, cause.blocks) for cause in found.causes] == [
         (("j-master-aaaaa",), False),
         ((), True),
     ]
     assert found.causes[1].text == "1 of 2 pods do not exist, and nobody says why"
-    assert {phase.what: (phase.done, phase.wanted) for phase in found.timeline}["made"] == (1, 2)
+    assert {phase.name: (phase.done, phase.total) for phase in found.timeline}["made"] == (1, 2)
 
 
 def test_a_launcher_that_has_no_successor_yet() -> None:
-    assert told(launcher("j-worker-0", "Failed", 1)) == [
+    assert blocking_causes(launcher("j-worker-0", "Failed", 1)) == [
         (WORKER, "failed: container pytorch ended with exit code 1")
     ]
 
@@ -719,8 +729,8 @@ def test_a_warning_that_is_over() -> None:
     early = event(starting, "FailedScheduling", "no room", ago=60)
     before = event(starting, "FailedMount", "no volume", ago=30)
 
-    assert told(starting, events=[early]) == [(WORKER, "its containers are being made")]
-    assert told(starting, events=[early, before, event(starting, "Pulling", "x", "Normal")]) == [
+    assert blocking_causes(starting, events=[early]) == [(WORKER, "its containers are being made")]
+    assert blocking_causes(starting, events=[early, before, event(starting, "Pulling", "x", "Normal")]) == [
         (WORKER, "its image is being pulled")
     ]
 
@@ -746,7 +756,7 @@ def test_a_probe_that_kills() -> None:
     )
     why = "Container pytorch failed liveness probe, will be restarted"
 
-    ((_, text),) = told(found, events=[event(found, "Killing", why, "Normal", ago=25)])
+    ((_, text),) = blocking_causes(found, events=[event(found, "Killing", why, "Normal", ago=25)])
 
     assert text.endswith(f"exit code 143, killed by SIGTERM ({why})")
 
@@ -757,20 +767,26 @@ def crashing(number: int, **end: Any) -> Object:
 
 
 def test_the_same_end_is_said_once_whatever_was_said_last() -> None:
-    words = {(f"j-worker-{number}", "pytorch"): Words(NOW, (f"I am {number}",)) for number in range(2)}
+    last_lines = {
+        (f"j-worker-{number}", "pytorch"): LastLines(NOW, (f"I am {number}",)) for number in range(2)
+    }
 
     (cause,) = diagnose(
-        Case(job(CREATED, workers=2), NOW, pods=[crashing(0), crashing(1), master()], words=words)
+        JobSnapshot(
+            job(CREATED, workers=2), NOW, pods=[crashing(0), crashing(1), master()], last_lines=last_lines
+        )
     ).causes
 
     assert (cause.about, cause.quote) == (("j-worker-0", "j-worker-1"), "")
 
 
 def test_what_a_program_left_as_its_message_is_not_quoted_again() -> None:
-    words = {("j-worker-0", "pytorch"): Words(NOW, ("out of luck",))}
+    last_lines = {("j-worker-0", "pytorch"): LastLines(NOW, ("out of luck",))}
 
     (cause,) = diagnose(
-        Case(job(CREATED), NOW, pods=[crashing(0, message="out of luck"), master()], words=words)
+        JobSnapshot(
+            job(CREATED), NOW, pods=[crashing(0, message="out of luck"), master()], last_lines=last_lines
+        )
     ).causes
 
     assert cause.text.endswith("exit code 1: out of luck")
@@ -816,7 +832,8 @@ def test_what_the_operator_told_of_a_pod_that_is_there_is_seen_in_that() -> None
     events.append(exited(of, "j-master-0", 0, count=7))
 
     assert [
-        cause.blocks for cause in diagnose(Case(of, NOW, pods=[looping(), master()], events=events)).causes
+        cause.blocks
+        for cause in diagnose(JobSnapshot(of, NOW, pods=[looping(), master()], events=events)).causes
     ] == [True]
 
 
@@ -857,7 +874,7 @@ def test_a_probe_that_killed_another_run(ago: float) -> None:
         found, "Killing", "Container pytorch failed liveness probe, will be restarted", "Normal", ago=ago
     )
 
-    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[found, master()], events=[killing])).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[found, master()], events=[killing])).causes
 
     assert cause.text == "container pytorch ended once with exit code 1, and was started again"
 
@@ -871,7 +888,7 @@ def test_a_container_that_the_kubelet_has_not_found_was_not_killed_by_a_signal()
 def test_a_container_that_could_not_be_started_has_not_started() -> None:
     never = pod(containerStatuses=[container(terminated={**ended(128), "startedAt": "1970-01-01T00:00:00Z"})])
 
-    assert diagnose(Case(job(CREATED), NOW, pods=[never])).timeline[-1] == Phase("started", None, 0, 2)
+    assert diagnose(JobSnapshot(job(CREATED), NOW, pods=[never])).timeline[-1] == Phase("started", None, 0, 2)
 
 
 def test_who_failed_of_pods_that_the_kubelet_would_have_started_again() -> None:
@@ -956,7 +973,7 @@ def test_who_takes_a_pod_away() -> None:
     )
     going["metadata"] |= {"deletionTimestamp": at(-10), "deletionGracePeriodSeconds": 30}
 
-    (cause,) = diagnose(Case(job(CREATED), NOW, pods=[going, master()])).causes
+    (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[going, master()])).causes
 
     assert cause.text == "told to go, within its grace period: preempted by a pod of high priority"
     assert cause.since == NOW - timedelta(seconds=20)
@@ -1001,7 +1018,7 @@ def test_why_an_image_cannot_be_pulled_when_the_kubelet_only_says_that_it_waits(
         event(backs_off, "BackOff", 'Back-off pulling image "x"', "Normal", ago=2),
     ]
 
-    assert told(backs_off, events=events) == [
+    assert blocking_causes(backs_off, events=events) == [
         (WORKER, 'ImagePullBackOff: Back-off pulling image "x": Failed to pull image "x": not found')
     ]
 
@@ -1015,7 +1032,7 @@ def test_a_container_that_keeps_a_pod_from_ending() -> None:
         containerStatuses=[container(terminated=ended(0)), mesh],
     )
 
-    assert told(found) == [
+    assert blocking_causes(found) == [
         (WORKER, "container pytorch is done, and istio-proxy still runs, which keeps the pod from ending")
     ]
 
@@ -1027,15 +1044,15 @@ def test_a_sidecar_that_does_not_come_up() -> None:
     )
     found["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
 
-    assert told(found) == [(WORKER, "in init container side")]
-    assert questions(job(CREATED), [found]) == [Question("j-worker-0", "side")]
+    assert blocking_causes(found) == [(WORKER, "in init container side")]
+    assert log_requests(job(CREATED), [found]) == [LogRequest("j-worker-0", "side")]
 
 
 def test_a_job_that_has_succeeded() -> None:
     done = job(CREATED, true("Succeeded", since=5))
     done["status"]["completionTime"] = at(5)
 
-    diagnosis = diagnose(Case(done, NOW, pods=[failed("j-worker-0", 1, ago=9)]))
+    diagnosis = diagnose(JobSnapshot(done, NOW, pods=[failed("j-worker-0", 1, ago=9)]))
 
     assert (diagnosis.state, list(diagnosis.causes)) == ("Succeeded", [])
 
@@ -1047,7 +1064,7 @@ def test_phases() -> None:
     begun = job(CREATED, RUNNING)
     begun["status"]["startTime"] = at(58)
 
-    found = diagnose(Case(begun, NOW, pods=[done, lacks])).timeline
+    found = diagnose(JobSnapshot(begun, NOW, pods=[done, lacks])).timeline
 
     assert list(found) == [
         Phase("created", NOW - timedelta(seconds=60)),
@@ -1061,9 +1078,11 @@ def test_phases() -> None:
 
 
 def test_phases_of_a_job_whose_pods_have_been_cleaned_up() -> None:
-    done = diagnose(Case(job(CREATED, true("Succeeded", since=5), workers=7), NOW, pods=[master()])).timeline
+    done = diagnose(
+        JobSnapshot(job(CREATED, true("Succeeded", since=5), workers=7), NOW, pods=[master()])
+    ).timeline
 
-    assert {(phase.done, phase.wanted) for phase in done} == {(0, 0), (1, 1)}
+    assert {(phase.done, phase.total) for phase in done} == {(0, 0), (1, 1)}
     assert done[-1] == Phase("Succeeded", NOW - timedelta(seconds=5))
 
 
@@ -1082,13 +1101,13 @@ def test_whose_words_are_asked_for() -> None:
         master(),
     ]
 
-    assert questions(job(CREATED), pods) == [
-        Question("j-worker-0", "pytorch", 10),
-        Question("j-worker-9", "pytorch", 10, previous=True),
-        Question("j-worker-2", "init"),
-        Question("j-master-0", "pytorch"),
+    assert log_requests(job(CREATED), pods) == [
+        LogRequest("j-worker-0", "pytorch", 10),
+        LogRequest("j-worker-9", "pytorch", 10, previous=True),
+        LogRequest("j-worker-2", "init"),
+        LogRequest("j-master-0", "pytorch"),
     ]
-    assert questions(job(true("Succeeded")), pods) == []
+    assert log_requests(job(true("Succeeded")), pods) == []
 
 
 def test_nodes_that_are_looked_at() -> None:
@@ -1097,4 +1116,4 @@ def test_nodes_that_are_looked_at() -> None:
     going["metadata"]["deletionTimestamp"] = at(5)
     pods = [pod("j-worker-0", "Running", "a", **unready), pod("j-worker-1", "Running", "b"), going]
 
-    assert nodes_in_question(pods) == ["a", "c"]
+    assert nodes_to_read(pods) == ["a", "c"]

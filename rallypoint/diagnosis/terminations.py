@@ -6,25 +6,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from rallypoint.diagnosis.case import Case, Cause
 from rallypoint.diagnosis.objects import (
     Object,
-    end_of,
+    all_container_statuses,
+    deletion_requested_at,
     event_time,
-    every_status,
+    failed_termination,
     is_crash_looping,
-    moment,
     name_of,
+    parse_timestamp,
     reason_and_message,
-    sidecars,
-    since,
+    sidecar_names,
     spec_of,
     status_of,
-    told_to_go_at,
+    transition_time,
 )
+from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 _MESSAGE_LINES = 3
-_MADE_UP = "ContainerStatusUnknown"
+_STATUS_UNKNOWN = "ContainerStatusUnknown"
 """The kubelet has not found the container, and writes 137."""
 EXITED = re.compile(r"Pod: [^.\s]+\.(\S+) exited with code (\d+)")
 """What the operator, as training-operator did, says of a pod before it deletes it."""
@@ -44,8 +44,8 @@ class Failure:
     @property
     def is_own(self) -> bool:
         """Whether it failed by itself, and not because it had been told to go."""
-        told = told_to_go_at(self.pod)
-        return told is None or (self.at is not None and self.at < told)
+        deleted_at = deletion_requested_at(self.pod)
+        return deleted_at is None or (self.at is not None and self.at < deleted_at)
 
     @property
     def node(self) -> str:
@@ -54,31 +54,37 @@ class Failure:
 
 def failures(pods: Iterable[Object]) -> list[Failure]:
     """The earliest first; those that were told to go after all others, since that they end is no cause, as are those without a time."""
-    found = [failure for pod in pods if (failure := failure_of(pod))]
-    return sorted(found, key=lambda one: (not one.is_own, str(one.at or "~"), name_of(one.pod)))
+    found = [failure for pod in pods if (failure := pod_failure(pod))]
+    return sorted(
+        found, key=lambda failure: (not failure.is_own, str(failure.at or "~"), name_of(failure.pod))
+    )
 
 
-def failure_of(pod: Object) -> Failure | None:
+def pod_failure(pod: Object) -> Failure | None:
     """None of a pod that has not failed. Sidecars end by a signal when the others have ended, and are looked at last."""
-    phase, beside = status_of(pod).get("phase"), sidecars(pod)
+    phase, sidecars = status_of(pod).get("phase"), sidecar_names(pod)
     if phase == "Succeeded":
         return None
-    failed = [(one, end) for one in every_status(pod) if (end := end_of(one))]
-    told = reason_and_message(status_of(pod))
+    failed = [(status, end) for status in all_container_statuses(pod) if (end := failed_termination(status))]
+    reason = reason_and_message(status_of(pod))
     if failed:
-        one, end = min(failed, key=lambda each: (each[0]["name"] in beside, str(each[1].get("finishedAt"))))
-        text = f"container {one['name']} ended with {spell(end)}"
-        at = moment(end.get("finishedAt")) or since(pod, "DisruptionTarget")
-        return Failure(pod, one["name"], at, f"{told}; {text}" if told else text, is_crash_looping(one))
+        status, end = min(
+            failed, key=lambda pair: (pair[0]["name"] in sidecars, str(pair[1].get("finishedAt")))
+        )
+        text = f"container {status['name']} ended with {describe_termination(end)}"
+        at = parse_timestamp(end.get("finishedAt")) or transition_time(pod, "DisruptionTarget")
+        return Failure(
+            pod, status["name"], at, f"{reason}; {text}" if reason else text, is_crash_looping(status)
+        )
     if phase != "Failed":
         return None
-    return Failure(pod, "", since(pod, "DisruptionTarget"), told or "nothing says why")
+    return Failure(pod, "", transition_time(pod, "DisruptionTarget"), reason or "nothing says why")
 
 
-def spell(end: Object) -> str:
+def describe_termination(end: Object) -> str:
     """``exit code 137, killed by SIGKILL (OOMKilled)``, and the end of what the program left as its last message."""
     code, reason = end.get("exitCode") or 0, end.get("reason") or "Error"
-    text = f"exit code {code}" if reason == _MADE_UP else _code(code)
+    text = f"exit code {code}" if reason == _STATUS_UNKNOWN else _code(code)
     if reason not in {"Error", "Completed"}:
         text += f" ({reason})"
     if message := (end.get("message") or "").strip():
@@ -86,34 +92,32 @@ def spell(end: Object) -> str:
     return text
 
 
-def again_and_again(status: Object, count: int, end: Object) -> str:
+def describe_repeated_termination(status: Object, count: int, end: Object) -> str:
     """``container pytorch ended 3 times, last with exit code 1``."""
-    return f"container {status['name']} ended {times(count)}{', last' if count > 1 else ''} with {spell(end)}"
+    return f"container {status['name']} ended {spell_count(count)}{', last' if count > 1 else ''} with {describe_termination(end)}"
 
 
-def by_events(case: Case) -> list[Cause]:
+def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
     """Pods that have failed and are gone, as the operator has told of them; one for each name and exit code, the earliest first.
 
     What it told of a pod that is there is seen in that. The Go operators tell it in each pass, so how often says little of theirs.
     """
-    made = {name_of(pod): moment(pod["metadata"].get("creationTimestamp")) for pod in case.pods}
+    made = {name_of(pod): parse_timestamp(pod["metadata"].get("creationTimestamp")) for pod in snapshot.pods}
     found: dict[tuple[str, int], list[Object]] = {}
-    for event in case.events_of(case.job):
-        match, at = EXITED.match(str(event.get("message"))), moment(event_time(event))
+    for event in snapshot.events_of(snapshot.job):
+        match, at = EXITED.match(str(event.get("message"))), parse_timestamp(event_time(event))
         successor = made.get(match[1]) if match else None
         if match and int(match[2]) and not (successor and at and at > successor):
             found.setdefault((match[1], int(match[2])), []).append(event)
     causes = []
     for (name, code), events in found.items():
         count = sum(event.get("count") or 1 for event in events)
-        text = (
-            f"ended with {_code(code)}, told {times(count)}{'; that pod is gone' if case.pods_known else ''}"
-        )
-        causes.append(Cause((name,), text, moment(event_time(events[0])), blocks=False))
+        text = f"ended with {_code(code)}, told {spell_count(count)}{'; that pod is gone' if snapshot.pods_known else ''}"
+        causes.append(Cause((name,), text, parse_timestamp(event_time(events[0])), blocks=False))
     return sorted(causes, key=lambda cause: str(cause.since))
 
 
-def times(count: int) -> str:
+def spell_count(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 

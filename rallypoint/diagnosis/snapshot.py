@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
-from rallypoint.diagnosis.objects import Object, event_time, moment, superseded
+from rallypoint.diagnosis.objects import Object, event_time, parse_timestamp, replaced_pod_uids
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class LastLines:
     """The last lines that a container wrote, oldest first, and when it wrote the last of them."""
 
     at: datetime | None
@@ -17,7 +17,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Case:
+class JobSnapshot:
     """A job with all that belongs to it, as the API server told it at ``now``. What may not be read is empty."""
 
     job: Object
@@ -28,32 +28,32 @@ class Case:
     events: Sequence[Object] = ()
     """Of the job, of all its children, and of pods that are gone; those of other jobs do no harm."""
     nodes: Mapping[str, Object] = field(default_factory=dict)
-    """By name, as far as ``nodes_in_question`` has asked for them."""
+    """By name, as far as ``nodes_to_read`` has asked for them."""
     gangs: Sequence[Object] = ()
     """PodGroups of the job."""
     workloads: Sequence[Object] = ()
     """What Kueue has made for the job."""
     workloads_known: bool = True
-    words: Mapping[tuple[str, str], Words] = field(default_factory=dict)
-    """By pod and container, as far as ``questions`` has asked for them."""
+    last_lines: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
+    """By pod and container, as far as ``log_requests`` has asked for them."""
 
     @property
     def created(self) -> datetime:
-        return moment(self.job["metadata"]["creationTimestamp"]) or self.now
+        return parse_timestamp(self.job["metadata"]["creationTimestamp"]) or self.now
 
     def events_of(self, obj: Object) -> Sequence[Object]:
         """The newest first."""
         return self._events_by_uid.get(obj["metadata"]["uid"], ())
 
-    def last_word(self, pod: str, container: str) -> str:
+    def last_line(self, pod: str, container: str) -> str:
         """The last line that it wrote; empty when it is not known."""
-        words = self.words.get((pod, container))
-        return words.lines[-1] if words and words.lines else ""
+        lines = self.last_lines.get((pod, container))
+        return lines.lines[-1] if lines and lines.lines else ""
 
     @cached_property
-    def superseded(self) -> set[str]:
+    def replaced_pod_uids(self) -> set[str]:
         """UIDs of pods that have a successor."""
-        return superseded(self.pods)
+        return replaced_pod_uids(self.pods)
 
     @cached_property
     def newest_events(self) -> Sequence[Object]:
@@ -83,13 +83,13 @@ class Cause:
     """The last thing that a container of it wrote."""
 
 
-def together(found: Iterable[Cause]) -> Iterator[Cause]:
+def group_by_text(found: Iterable[Cause]) -> Iterator[Cause]:
     """Things of which the same is to be said as one, from when it was so of the first of them; with a quote if all said the same."""
     same: dict[tuple[str, bool], list[Cause]] = {}
-    for one in found:
-        same.setdefault((one.text, one.blocks), []).append(one)
+    for cause in found:
+        same.setdefault((cause.text, cause.blocks), []).append(cause)
     for group in same.values():
-        about = tuple(name for one in group for name in one.about)
-        times = min((one.since for one in group if one.since), default=None)
-        quotes = {one.quote for one in group}
+        about = tuple(name for cause in group for name in cause.about)
+        times = min((cause.since for cause in group if cause.since), default=None)
+        quotes = {cause.quote for cause in group}
         yield replace(group[0], about=about, since=times, quote=quotes.pop() if len(quotes) == 1 else "")
