@@ -86,10 +86,10 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
         )
     else:
         sys.stdout.write(
-            "\n".join(map(text, reports)) or ("" if reader.forbidden else "No job waits or runs.\n")
+            "\n".join(map(text, reports)) or ("" if reader.forbidden else "No job is unfinished.\n")
         )
     if not reports and reader.forbidden:
-        sys.stderr.write(f"You may not read {', '.join(reader.forbidden)}.\n")
+        sys.stderr.write(f"You have no permission to read {', '.join(reader.forbidden)}.\n")
     return 0
 
 
@@ -288,9 +288,9 @@ def _parts(report: Report) -> Iterator[str]:
     if found.blocked:
         yield f"Causes:\n{_causes([cause for cause in found.causes if cause.blocks], now)}"
     elif found.state not in FINISHED and not report.forbidden:
-        yield "Nothing that the cluster knows of holds it up.\n"
+        yield "The cluster's objects name no cause.\n"
     if notes:
-        yield f"To know:\n{_causes(notes, now)}"
+        yield f"Notes:\n{_causes(notes, now)}"
     yield "Phases:\n" + indented([_phase(phase, report.snapshot.created) for phase in found.timeline])
     if report.snapshot.last_lines:
         rows = [
@@ -298,9 +298,9 @@ def _parts(report: Report) -> Iterator[str]:
             for (pod, name), lines in report.snapshot.last_lines.items()
             for row in _said(pod, name, lines, now)
         ]
-        yield "Last words:\n" + indented(rows, ["Container", "Age", "Line"])
+        yield "Last log lines:\n" + indented(rows, ["Container", "Age", "Line"])
     if report.forbidden:
-        yield f"You may not read {', '.join(report.forbidden)}; what they would tell is missing here.\n"
+        yield f"You have no permission to read {', '.join(report.forbidden)}; this report omits them.\n"
 
 
 def _causes(causes: Sequence[Cause], now: datetime) -> str:
@@ -311,7 +311,7 @@ def _causes(causes: Sequence[Cause], now: datetime) -> str:
 
 
 def _row(cause: Cause, now: datetime) -> list[str]:
-    said = f"; it last said: {cause.quote}" if cause.quote else ""
+    said = f"; last log line: {cause.quote}" if cause.quote else ""
     what = _CONTROL.sub("", " ".join(f"{cause.text}{said}".split()))
     return [_who(cause.about), age(cause.since, now) if cause.since else "", what]
 
@@ -352,7 +352,7 @@ def _document(report: Report) -> Mapping[str, Any]:
         "blocked": found.blocked,
         "causes": found.causes,
         "phases": found.timeline,
-        "lastWords": [
+        "lastLines": [
             {"pod": pod, "container": container, "at": lines.at, "lines": lines.lines}
             for (pod, container), lines in report.snapshot.last_lines.items()
         ],

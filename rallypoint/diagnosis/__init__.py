@@ -1,7 +1,7 @@
-"""Why a job does not go on: a plain function from what the API server tells to causes, the nearest to the root first.
+"""Why a job does not progress: pure functions from API objects to causes, root causes first.
 
-Whoever asks the API server is elsewhere (``rallypoint.cli.why``). No kind is named here: of a job only what all kinds share is read, so
-jobs of the Go operators are understood as well.
+``rallypoint.cli.why`` reads the API server. This package reads only the fields that all kinds share, so it also understands jobs of the
+Go operators.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,15 +40,14 @@ __all__ = [
 ]
 
 MAX_READS = 64
-"""How many containers of a job are asked for their last words, and how many nodes how they are, so that one of thousands is answered in
-seconds."""
+"""The largest number of container logs, and of nodes, to read for a job, so that a job of thousands of pods takes seconds."""
 _MAX_DETAILED_FAILURES = 4
 _LINES_OF_FAILURE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Of a container: its last ``lines``, those of the run before this one if ``previous``."""
+    """A request for the last ``lines`` of a container's log, of its previous run if ``previous``."""
 
     pod: str
     container: str
@@ -66,7 +65,7 @@ class Diagnosis:
 
     @property
     def blocked(self) -> bool:
-        """Whether something has been found that the job waits for, or that failed it."""
+        """Whether a cause blocks the job or failed it."""
         return any(cause.blocks for cause in self.causes)
 
 
@@ -84,8 +83,11 @@ def _state(snapshot: JobSnapshot) -> tuple[str, datetime | None]:
 
 
 def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
-    """A PodGroup that does not gather is the root unless nodes refuse one of its pods. That pods are missing follows from whatever holds
-    the others up, so it is told only if nothing else is."""
+    """Yield the causes, root causes first.
+
+    A PodGroup that cannot start is the root cause, unless no node fits one of its pods. Missing pods follow from what blocks the others,
+    so they count only if nothing else blocks.
+    """
     if state == ConditionType.FAILED:
         yield from jobs.failure_causes(snapshot)
     elif state != ConditionType.SUCCEEDED:
@@ -100,7 +102,7 @@ def _causes(snapshot: JobSnapshot, state: str) -> Iterator[Cause]:
 
 
 def nodes_to_read(found: Sequence[Object]) -> list[str]:
-    """Names of the nodes that are to be looked at: whose pods are not Ready, or do not go."""
+    """Return the names of the nodes to read: those with pods that are not Ready or are being deleted."""
     names = (
         spec_of(pod).get("nodeName")
         for pod in found
@@ -110,8 +112,11 @@ def nodes_to_read(found: Sequence[Object]) -> list[str]:
 
 
 def log_requests(job: Object, found: Sequence[Object]) -> list[LogRequest]:
-    """Which containers are to be asked for what they wrote: those that failed first, that end again and again, that others wait for,
-    that are not Ready; last those that run."""
+    """Return the logs to read, the most important first.
+
+    Containers that failed first come first, then crash-looping containers, running init containers, containers of pods that are not Ready,
+    and the other running containers.
+    """
     if is_condition_true(job, ConditionType.SUCCEEDED):
         return []
     requests = [*_requests_of_failed(found), *(request for pod in found for request in _requests_of_pod(pod))]
@@ -122,7 +127,7 @@ def log_requests(job: Object, found: Sequence[Object]) -> list[LogRequest]:
 
 
 def _requests_of_failed(found: Sequence[Object]) -> Iterator[tuple[int, LogRequest]]:
-    """Each with its rank; the first of them are worth more than one line."""
+    """Yield each request with its rank. The first failures get more than one line."""
     for number, failure in enumerate(failures(found)):
         if failure.container:
             lines = _LINES_OF_FAILURE if number < _MAX_DETAILED_FAILURES else 1
@@ -133,7 +138,7 @@ def _requests_of_failed(found: Sequence[Object]) -> Iterator[tuple[int, LogReque
 
 
 def _requests_of_pod(pod: Object) -> Iterator[tuple[int, LogRequest]]:
-    """Each with its rank."""
+    """Yield each request with its rank."""
     for status in running_init_statuses(pod):
         yield 2, LogRequest(name_of(pod), status["name"])
     for status in container_statuses(pod):

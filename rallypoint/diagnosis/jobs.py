@@ -1,4 +1,4 @@
-"""What holds a job up as a whole: who may start it, what of it cannot be made, whom its pods wait for together; or why it failed."""
+"""Causes in the job as a whole: its manager, suspension, failed creations, gangs; or why it failed."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,25 +29,25 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, group_by_text
 from rallypoint.diagnosis.terminations import Failure, failures
 
 _START_GRACE = timedelta(seconds=10)
-"""What takes no longer than this needs no explanation."""
+"""A job this young needs no explanation yet."""
 _OWN_MANAGERS = (MANAGED_BY_US, MANAGED_BY_MPI_OPERATOR)
-"""Whom the run policy may name without leaving the job to somebody else: of MPIJobs each version has its own."""
+"""Values of ``managedBy`` that mean this operator. The versions of MPIJob have different ones."""
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _EVICTED = "Evicted"
 _BLOCKED_SUFFIX, _WAITS_SUFFIX = "Blocked", "WaitsForPods"
-"""How the reasons of a condition end that says that others are in the way, or that the job's own pods are not far enough."""
+"""Suffixes of the reasons of the condition Running: the API server refuses something, or the job waits for its own pods."""
 _CREATION_REASONS = ("FailedCreate", "MissingPermissions", "ErrResourceExists")
-"""How the reasons of events begin that say why an object is not made."""
+"""Prefixes of event reasons that report a failed creation."""
 _EVICTION_REASONS = ("Preempted", "TaintManagerEviction", "Evicted")
-"""Reasons of events of pods that somebody took away."""
+"""Event reasons of pods that were evicted or preempted."""
 _MAX_NAMED_MEMBERS = 3
-"""Members of a gang that are named."""
+"""The largest number of missing gang members to name."""
 _STARTED_PHASES = {"Running", "Scheduled", "Finished", "Completed", "Failed"}
-"""Phases of a PodGroup that waits for nothing: Volcano's and those of scheduler-plugins."""
+"""Phases of a PodGroup that no longer waits, in Volcano and in scheduler-plugins."""
 
 
 def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Why a job has failed: what the operator has said, which pods were the first to fail, and what followed."""
+    """Yield why a job failed: the operator's message, the pods that failed first, and the later failures."""
     failed = transition_time(snapshot.job, ConditionType.FAILED)
     yield Cause((), reason_and_message(condition(snapshot.job, ConditionType.FAILED)), failed)
     found, reported = failures(snapshot.pods), terminations.causes_from_events(snapshot)
@@ -74,22 +74,22 @@ def failure_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def _first_failure_text(first: Sequence[Failure], *, unsure: bool) -> str:
-    """What is said of those who failed at the earliest time that is known."""
+    """Return the text for the pods that failed at the earliest known time."""
     if len(first) > 1:
         return "failed first, in the same second"
-    return "was the first to fail of which that is known" if unsure else "was the first to fail"
+    return "was the first known to fail" if unsure else "was the first to fail"
 
 
 def _later_failure(failure: Failure) -> Cause:
     if not failure.is_own:
-        how = "ended after it was told to go"
+        how = "ended after its deletion was requested"
     else:
         how = "failed after that" if failure.at else "failed at an unknown time"
     return Cause((name_of(failure.pod),), f"{how}: {failure.text}", failure.at)
 
 
 def _events_of_deleted_pods(snapshot: JobSnapshot, until: datetime) -> list[Object]:
-    """Events of pods that are gone: the last of each before then; after that the operator cleans up."""
+    """Return the last termination event of each deleted pod before ``until``. Later deletions are the operator's cleanup."""
     there = {pod["metadata"]["uid"] for pod in snapshot.pods}
     newest: dict[str, Object] = {}
     for event in reversed(snapshot.newest_events):
@@ -104,11 +104,13 @@ def _events_of_deleted_pods(snapshot: JobSnapshot, until: datetime) -> list[Obje
 
 def _cause_of_deleted_pod(event: Object) -> Cause:
     name = str(event["involvedObject"]["name"])
-    return Cause((name,), f"gone: {reason_and_message(event)}", parse_timestamp(event_time(event)))
+    return Cause(
+        (name,), f"no longer exists: {reason_and_message(event)}", parse_timestamp(event_time(event))
+    )
 
 
 def _is_event_of_job_pod(event: Object, job: Object) -> bool:
-    """Whether it is of a pod that has the name of one of the job's."""
+    """Return whether the event is about a pod with a name of this job's pods."""
     about, role_names = (
         event["involvedObject"],
         "|".join(re.escape(role.lower()) for role in replica_specs(job)),
@@ -123,7 +125,7 @@ def _is_termination(event: Object) -> bool:
 
 
 def waiting_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """What concerns no single pod of a job that is not finished, and is nearer to the root than what does."""
+    """Yield the causes in an unfinished job that precede the causes in single pods."""
     yield from _deletion(snapshot)
     yield from _managed_elsewhere(snapshot) or _not_reconciled(snapshot)
     yield from _suspended(snapshot)
@@ -131,7 +133,7 @@ def waiting_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def restarting_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """What the operator says of it; what it does that for is seen in the pods."""
+    """Yield the operator's message about a restart. The pods show its cause."""
     if is_condition_true(snapshot.job, ConditionType.RESTARTING):
         restarting = condition(snapshot.job, ConditionType.RESTARTING)
         yield Cause(
@@ -144,32 +146,34 @@ def _deletion(snapshot: JobSnapshot) -> Iterator[Cause]:
         metadata = snapshot.job["metadata"]
         finalizers = ", ".join(metadata.get("finalizers") or ()) or "none"
         at = parse_timestamp(metadata["deletionTimestamp"])
-        yield Cause((), f"deleted, and there until its finalizers are gone: {finalizers}", at)
+        yield Cause((), f"being deleted; waits for its finalizers: {finalizers}", at)
 
 
 def _managed_elsewhere(snapshot: JobSnapshot) -> list[Cause]:
     owner = run_policy(snapshot.job, "managedBy")
     if not owner or owner in _OWN_MANAGERS:
         return []
-    return [Cause((), f"left to {owner} by its run policy (managedBy); no operator touches it here")]
+    return [Cause((), f"left to {owner} by its run policy (managedBy); operators here ignore it")]
 
 
 def _not_reconciled(snapshot: JobSnapshot) -> list[Cause]:
-    """An operator says at once that it has seen a job."""
+    """An operator sets a condition as soon as it sees a job."""
     if status_of(snapshot.job).get("conditions") or snapshot.now - snapshot.created <= _START_GRACE:
         return []
-    return [Cause((), "taken up by no operator: does one run that serves this kind here?", snapshot.created)]
+    return [
+        Cause((), "no operator has reconciled it: does one that serves this kind run here?", snapshot.created)
+    ]
 
 
 def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Who holds it back, as far as that is Kueue; else it was a person."""
+    """Name Kueue's Workload if Kueue suspended the job; otherwise a user did."""
     if not is_suspended(snapshot.job):
         return
     yield from (_workload_cause(workload) for workload in snapshot.workloads)
     if not snapshot.workloads:
         queue = (snapshot.job["metadata"].get("labels") or {}).get(_QUEUE_LABEL)
         who = (
-            f"; Kueue has made no Workload for its queue {queue}"
+            f"; Kueue has created no Workload for its queue {queue}"
             if queue and snapshot.workloads_known
             else ""
         )
@@ -178,7 +182,7 @@ def _suspended(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def _workload_cause(workload: Object) -> Cause:
-    """What it waits for now, before what happened to it earlier."""
+    """Describe what the Workload waits for now, then its last eviction."""
     about = (name_of(workload),)
     evicted = (
         f"evicted: {reason_and_message(condition(workload, _EVICTED))}"
@@ -204,13 +208,13 @@ def _workload_cause(workload: Object) -> Cause:
             )
     if is_condition_true(workload, "Admitted"):
         return Cause(
-            about, "Kueue has admitted it, and not resumed it yet", transition_time(workload, "Admitted")
+            about, "Kueue has admitted it and not resumed it yet", transition_time(workload, "Admitted")
         )
     return Cause(about, "Kueue has not decided on it")
 
 
 def gang_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """PodGroups that do not gather, with what their scheduler said last."""
+    """Yield the PodGroups that have not started, with the last message of their scheduler."""
     for gang in snapshot.gangs:
         status = status_of(gang)
         phase = str(status.get("phase") or "")
@@ -221,26 +225,26 @@ def gang_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
                 if condition.get("message") and condition.get("status") != "False"
             ]
             last = sorted(messages, key=lambda condition: str(condition.get("lastTransitionTime")))[-1:]
-            text = f"PodGroup {phase or 'not seen by its scheduler'}"
+            text = f"PodGroup {phase or 'has no status from its scheduler'}"
             text = ": ".join([text, *(str(condition["message"]) for condition in last)])
             text = "; ".join(filter(None, (text, _missing_members(snapshot, gang))))
             yield Cause((name_of(gang),), text, parse_timestamp(gang["metadata"].get("creationTimestamp")))
 
 
 def _missing_members(snapshot: JobSnapshot, gang: Object) -> str:
-    """Who of a gang does not exist, if others of it do: no scheduler starts them before it is complete."""
+    """Name the missing pods of an incomplete gang. The scheduler starts no pod of it before it is complete."""
     min_member = (gang.get("spec") or {}).get("minMember") or 0
     there = [pod for pod in snapshot.pods if pod["metadata"]["uid"] not in snapshot.replaced_pod_uids]
     if not snapshot.pods_known or not 0 < len(there) < min_member:
         return ""
     names = missing_pod_names(snapshot.job, there)
     more = f" and {len(names) - _MAX_NAMED_MEMBERS} more" if len(names) > _MAX_NAMED_MEMBERS else ""
-    who = f", without {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
-    return f"it is of {min_member} pods, and {len(there)} exist{who}"
+    who = f", missing: {', '.join(names[:_MAX_NAMED_MEMBERS])}{more}" if names else ""
+    return f"{len(there)} of its {min_member} pods exist{who}"
 
 
 def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Pods that do not exist because they are refused, in the words of the operator."""
+    """Yield the operator's message about pods that the API server refuses."""
     missing, running = _missing(snapshot), condition(snapshot.job, ConditionType.RUNNING)
     messages = [reason_and_message(event) for event in _creation_warnings(snapshot)]
     if str(running.get("reason", "")).endswith(_BLOCKED_SUFFIX) and running.get("status") != "True":
@@ -252,7 +256,7 @@ def _creation_failures(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def missing_pod_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """Pods that do not exist, when nothing else says why; a launcher may wait for others that do not answer."""
+    """Yield the missing pods if there is no other cause. A launcher may wait for workers that do not answer."""
     running = condition(snapshot.job, ConditionType.RUNNING)
     if str(running.get("reason", "")).endswith(_WAITS_SUFFIX) and running.get("status") != "True":
         yield Cause(
@@ -261,7 +265,7 @@ def missing_pod_causes(snapshot: JobSnapshot) -> Iterator[Cause]:
             transition_time(snapshot.job, ConditionType.RUNNING),
         )
     elif (missing := _missing(snapshot)) and snapshot.now - snapshot.created > _START_GRACE:
-        yield Cause((), f"{missing}, and nobody says why")
+        yield Cause((), f"{missing}, and no condition or event says why")
 
 
 def _missing(snapshot: JobSnapshot) -> str:
@@ -272,7 +276,10 @@ def _missing(snapshot: JobSnapshot) -> str:
 
 
 def _creation_warnings(snapshot: JobSnapshot) -> list[Object]:
-    """The newest first; also those of the batch Jobs that make pods of a job. What was said before the last pod was made is over."""
+    """Return the warnings about failed creations since the last pod was created, the newest first.
+
+    Warnings of batch Jobs that create pods of the job count too.
+    """
     times = (parse_timestamp(pod["metadata"].get("creationTimestamp")) for pod in snapshot.pods)
     last = max(filter(None, times), default=None)
     return [

@@ -1,4 +1,4 @@
-"""How objects of the API are read; what is missing or null is taken for empty."""
+"""Accessors for API objects. A missing or null field reads as empty."""
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +12,12 @@ from api.times import parse_time
 Object: TypeAlias = Mapping[str, Any]
 
 CRASH_LOOP = "CrashLoopBackOff"
-"""Why a container waits that has ended again and again."""
+"""The waiting reason of a container that ends repeatedly."""
 FINISHED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
 def parse_timestamp(text: Any) -> datetime | None:
-    """A time without a zone is UTC; None for what is no time."""
+    """Parse a timestamp; without a zone it is UTC. Return None if it is not a timestamp."""
     for spelled in (text, f"{text}Z") if isinstance(text, str) else ():
         with contextlib.suppress(ValueError):
             return parse_time(spelled)
@@ -25,7 +25,7 @@ def parse_timestamp(text: Any) -> datetime | None:
 
 
 def event_time(event: Object) -> str:
-    """When it happened last."""
+    """Return the time of the last occurrence."""
     return str(
         event.get("lastTimestamp")
         or event.get("eventTime")
@@ -35,7 +35,7 @@ def event_time(event: Object) -> str:
 
 
 def reason_and_message(obj: Object) -> str:
-    """``Reason: message`` of an event, a condition or a status, as far as they are there."""
+    """Return ``Reason: message`` of an event, a condition or a status, without the parts that are empty."""
     found = (str(obj.get(part) or "").strip() for part in ("reason", "message"))
     return ": ".join(filter(None, found))
 
@@ -45,7 +45,7 @@ def name_of(obj: Object) -> str:
 
 
 def owners_of(obj: Object) -> set[str]:
-    """Their UIDs."""
+    """Return the UIDs of the owners."""
     return {owner["uid"] for owner in obj["metadata"].get("ownerReferences") or ()}
 
 
@@ -58,7 +58,7 @@ def status_of(obj: Object) -> Object:
 
 
 def condition(obj: Object, type_: str) -> Object:
-    """Whatever it says; empty when there is none."""
+    """Return the condition of that type, whatever its status; empty if there is none."""
     return next(
         (condition for condition in status_of(obj).get("conditions") or () if condition.get("type") == type_),
         {},
@@ -74,24 +74,27 @@ def is_finished(job: Object) -> bool:
 
 
 def transition_time(obj: Object, type_: str) -> datetime | None:
-    """When the condition changed last."""
+    """Return the last transition time of the condition."""
     return parse_timestamp(condition(obj, type_).get("lastTransitionTime"))
 
 
 def replica_specs(job: Object) -> dict[str, Object]:
-    """The replica specs, whatever the kind calls them: ``pytorchReplicaSpecs``, ``tfReplicaSpecs``…"""
+    """Return the replica specs under any name: ``pytorchReplicaSpecs``, ``tfReplicaSpecs``…"""
     found = (value for key, value in spec_of(job).items() if key.lower().endswith("replicaspecs"))
     return {role: spec or {} for role, spec in (next(found, None) or {}).items()}
 
 
 def desired_pods(job: Object) -> int:
-    """How many the spec asks for."""
+    """Return the number of pods that the spec requests."""
     counts = (role.get("replicas") for role in replica_specs(job).values())
     return sum(1 if count is None else count for count in counts)
 
 
 def missing_pod_names(job: Object, pods: Iterable[Object]) -> list[str]:
-    """The names of the pods that the spec asks for and that are not there; a launcher's may go on behind its name."""
+    """Return the names of the pods that the spec requests and that do not exist.
+
+    The name of a launcher's pod may have a suffix.
+    """
     names = [name_of(pod) for pod in pods]
     there = {*names, *(name.rpartition("-")[0] for name in names)}
     missing: list[str] = []
@@ -106,7 +109,7 @@ def missing_pod_names(job: Object, pods: Iterable[Object]) -> list[str]:
 
 
 def run_policy(job: Object, name: str) -> Any:
-    """A field of the run policy, wherever this version of the kind has it."""
+    """Return a field of the run policy, from ``runPolicy`` or from the spec itself."""
     spec = spec_of(job)
     return (spec.get("runPolicy") or {}).get(name, spec.get(name))
 
@@ -128,12 +131,12 @@ def init_container_statuses(pod: Object) -> Sequence[Object]:
 
 
 def container_statuses(pod: Object) -> Sequence[Object]:
-    """Of the containers, without those that only prepare them."""
+    """Return the statuses of the containers, without init containers."""
     return status_of(pod).get("containerStatuses") or ()
 
 
 def all_container_statuses(pod: Object) -> Sequence[Object]:
-    """Of the containers, those first that prepare the others."""
+    """Return the statuses of all containers, init containers first."""
     return (*init_container_statuses(pod), *container_statuses(pod))
 
 
@@ -142,43 +145,46 @@ def is_crash_looping(status: Object) -> bool:
 
 
 def last_termination(status: Object) -> Object:
-    """How the run before this one ended; empty when there was none."""
+    """Return how the previous run of the container ended; empty if there was none."""
     return (status.get("lastState") or {}).get("terminated") or {}
 
 
 def failed_termination(status: Object) -> Object:
-    """How a container has failed that does not run now; empty when it has not."""
+    """Return how a container that does not run now has failed; empty if it has not."""
     end = last_termination(status) if is_crash_looping(status) else state_of(status, "terminated")
     return end if end.get("exitCode") else {}
 
 
 def deletion_requested_at(obj: Object) -> datetime | None:
-    """The deletionTimestamp is when the grace period ends."""
+    """Return when the deletion was requested. ``deletionTimestamp`` is the end of the grace period."""
     metadata = obj["metadata"]
     due = parse_timestamp(metadata.get("deletionTimestamp"))
     return due - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0) if due else None
 
 
 def state_of(status: Object, name: str) -> Object:
-    """Of a container: ``waiting``, ``running`` or ``terminated``; empty when it is in another state."""
+    """Return the ``waiting``, ``running`` or ``terminated`` state; empty if the container is in another state."""
     return (status.get("state") or {}).get(name) or {}
 
 
 def sidecar_names(pod: Object) -> set[str]:
-    """Names of the init containers that run beside the others to the end."""
+    """Return the names of the init containers with ``restartPolicy: Always``."""
     inits = spec_of(pod).get("initContainers") or ()
     return {container["name"] for container in inits if container.get("restartPolicy") == "Always"}
 
 
 def running_init_statuses(pod: Object) -> list[Object]:
-    """Init containers that run now and that the others wait for; for a sidecar until it has started."""
+    """Return the statuses of running init containers that block the next container: a sidecar only until it has started."""
     sidecars = sidecar_names(pod)
     running = (status for status in init_container_statuses(pod) if state_of(status, "running"))
     return [status for status in running if status["name"] not in sidecars or not status.get("started")]
 
 
 def replaced_pod_uids(pods: Sequence[Object]) -> set[str]:
-    """UIDs of pods that have failed and have a successor: a batch Job, such as an MPIJob's launcher, makes one under another name."""
+    """Return the UIDs of failed pods that have a successor.
+
+    A batch Job, such as an MPIJob's launcher, creates the successor under another name.
+    """
     alive = {owner for pod in pods if status_of(pod).get("phase") != "Failed" for owner in _batch_jobs(pod)}
     return {
         pod["metadata"]["uid"]

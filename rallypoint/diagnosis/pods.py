@@ -1,4 +1,7 @@
-"""What holds single pods up. Of each pod the first rule that knows something speaks; earlier rules are nearer to the root."""
+"""Causes in single pods.
+
+The rules run in order, from the root cause outwards. The first rule that returns a cause decides for a pod.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -32,15 +35,15 @@ from rallypoint.diagnosis.terminations import describe_repeated_termination, pod
 
 _STARTING = {"ContainerCreating", "PodInitializing"}
 _EVENT_CLOCK_SKEW = timedelta(seconds=2)
-"""How far the times of an event and of what it is of may lie apart."""
+"""The largest difference between the time of an event and the time of what it reports."""
 _GANG_MESSAGES = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
-"""What the coscheduling of scheduler-plugins, and Volcano, say of pods that wait for others."""
+"""Messages of scheduler-plugins' coscheduling and of Volcano for a pod that waits for the rest of its gang."""
 
 Rule = Callable[[JobSnapshot, Object], Cause | None]
 
 
 def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
-    """The nearest to the root first; pods of which the same is to be said are named together."""
+    """Yield the causes, root causes first. Pods with the same cause share one entry."""
     found: list[list[Cause]] = [[] for _ in _RULES]
     for pod in snapshot.pods:
         for index, rule in enumerate(_RULES):
@@ -53,29 +56,29 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 
 def is_unschedulable(pod: Object) -> bool:
-    """Whether no node takes it, and not only because others of its gang find none."""
+    """Return whether no node fits the pod itself, as opposed to other pods of its gang."""
     scheduled = condition(pod, "PodScheduled")
     return scheduled.get("status") == "False" and not _GANG_MESSAGES.search(str(scheduled.get("message")))
 
 
 def _terminating(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """Told to go, and still there: its name is not free before it has gone."""
+    """The pod is being deleted and still exists. Its name stays in use until it is gone."""
     deleted_at = deletion_requested_at(pod)
     if deleted_at is None:
         return None
     due = parse_timestamp(pod["metadata"]["deletionTimestamp"]) or deleted_at
     if snapshot.now <= due:
         why = condition(pod, "DisruptionTarget").get("message")
-        text = "told to go, within its grace period"
+        text = "being deleted, within its grace period"
         return _cause(pod, f"{text}: {why}" if why else text, deleted_at)
     finalizers = ", ".join(pod["metadata"].get("finalizers") or ())
     silent = (
-        "it has ended, and is to be removed"
+        "it has terminated, its removal is pending"
         if is_pod_terminal(pod)
-        else "its node has not said that it has ended"
+        else "its node has not reported its termination"
     )
-    held = f"its finalizers hold it: {finalizers}" if finalizers else _lost_node(snapshot, pod) or silent
-    return _cause(pod, f"told to go, and still there: {held}", deleted_at)
+    held = f"it has finalizers: {finalizers}" if finalizers else _lost_node(snapshot, pod) or silent
+    return _cause(pod, f"still exists after its grace period: {held}", deleted_at)
 
 
 def _on_lost_node(snapshot: JobSnapshot, pod: Object) -> Cause | None:
@@ -86,31 +89,31 @@ def _on_lost_node(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 
 def _lost_node(snapshot: JobSnapshot, pod: Object) -> str:
-    """What is wrong with the node that the pod is on; nothing when that is Ready or not known."""
+    """Describe the pod's node if it is not Ready; empty if it is Ready or unknown."""
     node = snapshot.nodes.get(spec_of(pod).get("nodeName") or "")
     if node is None or is_condition_true(node, "Ready"):
         return ""
     ready = condition(node, "Ready")
-    return f"node {name_of(node)} is not Ready: {ready.get('message') or ready.get('reason') or 'it has said nothing'}"
+    return f"node {name_of(node)} is not Ready: {ready.get('message') or ready.get('reason') or 'no message'}"
 
 
 def _unscheduled(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """No node takes it, or nobody looks for one."""
+    """No node fits the pod, or no scheduler has considered it."""
     spec = spec_of(pod)
     if not _has_no_node(pod):
         return None
     made = parse_timestamp(pod["metadata"]["creationTimestamp"])
     if gates := ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ()):
-        return _cause(pod, f"not to be scheduled while it has scheduling gates: {gates}", made)
+        return _cause(pod, f"has scheduling gates: {gates}", made)
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") != "False":
         scheduler = spec.get("schedulerName") or "default-scheduler"
-        return _cause(pod, f"waiting for the scheduler {scheduler}, which has not said anything of it", made)
+        return _cause(pod, f"waiting for the scheduler {scheduler}, which has not reported on it", made)
     return _scheduling_cause(pod) if is_unschedulable(pod) else None
 
 
 def _unscheduled_gang(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """It waits for others of its gang."""
+    """The pod waits for the rest of its gang."""
     is_refused = condition(pod, "PodScheduled").get("status") == "False"
     return _scheduling_cause(pod) if is_refused and _has_no_node(pod) else None
 
@@ -129,7 +132,7 @@ def _scheduling_cause(pod: Object) -> Cause:
 
 
 def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """A container that cannot be started as it is asked for, or one that something is missing for, such as a volume."""
+    """A container cannot start: its spec cannot be run, or something that it needs, such as a volume, is missing."""
     for status in all_container_statuses(pod):
         waiting = state_of(status, "waiting")
         if waiting.get("reason") not in {None, CRASH_LOOP, *_STARTING}:
@@ -141,7 +144,7 @@ def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 
 def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Object) -> str:
-    """Why an image cannot be pulled, when the kubelet writes only that it waits before it tries again."""
+    """Return the pull error from the events when the status reports only the back-off."""
     if waiting.get("reason") != "ImagePullBackOff" or "rror" in str(waiting.get("message")):
         return ""
     messages = (str(event.get("message")) for event in snapshot.events_of(pod))
@@ -149,7 +152,7 @@ def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Object) -> str:
 
 
 def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """A container that has failed, and is to be started again."""
+    """A container has failed and the kubelet will restart it."""
     for status in all_container_statuses(pod):
         end = failed_termination(status)
         if end and not is_pod_terminal(pod):
@@ -161,7 +164,10 @@ def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 
 def _probe_failure(snapshot: JobSnapshot, pod: Object, container: str, at: datetime | None) -> str:
-    """Why the kubelet has ended it, if it has: a probe that failed. It says so before the container has its grace period."""
+    """Return the failed probe for which the kubelet killed the container.
+
+    The kubelet records the event before the grace period of the container.
+    """
     grace = timedelta(seconds=spec_of(pod).get("terminationGracePeriodSeconds") or 30)
     for event in snapshot.events_of(pod):
         message, when = str(event.get("message") or ""), parse_timestamp(event_time(event))
@@ -171,7 +177,7 @@ def _probe_failure(snapshot: JobSnapshot, pod: Object, container: str, at: datet
 
 
 def _failed(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """Over, in a job that is not."""
+    """The pod has failed in a job that has not finished."""
     failure = pod_failure(pod) if status_of(pod).get("phase") == "Failed" else None
     if failure is None:
         return None
@@ -180,25 +186,23 @@ def _failed(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 
 def _starting(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """On a node, and nothing is known to be wrong."""
+    """The pod has a node and no known problem."""
     if not _is_starting(pod):
         return None
     scheduled_at = transition_time(pod, "PodScheduled")
     if not container_statuses(pod):
-        return _cause(pod, f"waiting for node {spec_of(pod).get('nodeName')} to take it up", scheduled_at)
+        return _cause(pod, f"waiting for node {spec_of(pod).get('nodeName')} to start it", scheduled_at)
     images = (
         event.get("reason")
         for event in snapshot.events_of(pod)
         if event.get("reason") in {"Pulling", "Pulled"}
     )
     pulls = next(images, "") == "Pulling"
-    return _cause(
-        pod, "its image is being pulled" if pulls else "its containers are being made", scheduled_at
-    )
+    return _cause(pod, "pulling its image" if pulls else "creating its containers", scheduled_at)
 
 
 def _is_starting(pod: Object) -> bool:
-    """Whether no container of it has been started, and no preparation runs."""
+    """Return whether no container of the pod has started and no init container runs."""
     found = container_statuses(pod)
     if is_pod_terminal(pod) or running_init_statuses(pod) or not spec_of(pod).get("nodeName"):
         return False
@@ -209,7 +213,7 @@ def _preparing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     for status in running_init_statuses(pod):
         started_at = parse_timestamp(state_of(status, "running").get("startedAt"))
         return _cause(
-            pod, f"in init container {status['name']}", started_at, _quote(snapshot, pod, status["name"])
+            pod, f"running init container {status['name']}", started_at, _quote(snapshot, pod, status["name"])
         )
     return None
 
@@ -221,24 +225,24 @@ def _unready(snapshot: JobSnapshot, pod: Object) -> Cause | None:
         return None
     running = [status["name"] for status in container_statuses(pod) if state_of(status, "running")]
     if completed := [status["name"] for status in container_statuses(pod) if state_of(status, "terminated")]:
-        text = f"container {', '.join(completed)} is done, and {', '.join(running)} still runs, which keeps the pod from ending"
+        text = f"container {', '.join(completed)} has completed, {', '.join(running)} still runs and keeps the pod running"
         return _cause(pod, text, transition_time(pod, "Ready"))
     message = _newest_warning(snapshot, pod) or condition(pod, "Ready").get("message")
     return _cause(
         pod,
-        f"running, and not ready: {message}" if message else "running, and not ready",
+        f"running, not ready: {message}" if message else "running, not ready",
         transition_time(pod, "Ready"),
     )
 
 
 def _was_restarted(snapshot: JobSnapshot, pod: Object) -> Cause | None:
-    """It goes on, which is worth knowing."""
+    """The kubelet has restarted a container that runs now. This blocks nothing."""
     for status in all_container_statuses(pod):
         last = last_termination(status)
         if last and status.get("restartCount"):
             at = parse_timestamp(last.get("finishedAt"))
             ended = describe_repeated_termination(status, status["restartCount"], last)
-            text = f"{ended}{_probe_failure(snapshot, pod, status['name'], at)}, and was started again"
+            text = f"{ended}{_probe_failure(snapshot, pod, status['name'], at)}; the kubelet restarted it"
             return replace(_cause(pod, text, at), blocks=False)
     return None
 
@@ -248,7 +252,7 @@ def _cause(pod: Object, text: str, at: datetime | None, quote: str = "") -> Caus
 
 
 def _newest_warning(snapshot: JobSnapshot, pod: Object) -> str:
-    """What was said last of the pod on its node, if that is a warning."""
+    """Return the newest event since the pod was scheduled, if it is a warning."""
     scheduled_at = transition_time(pod, "PodScheduled")
     newest = next(iter(snapshot.events_of(pod)), None)
     if newest is None or newest.get("type") != "Warning" or newest.get("reason") == "FailedScheduling":
@@ -258,7 +262,7 @@ def _newest_warning(snapshot: JobSnapshot, pod: Object) -> str:
 
 
 def _quote(snapshot: JobSnapshot, pod: Object, container: str, text: str = "") -> str:
-    """The last thing that the container wrote, unless that has been text."""
+    """Return the last log line of the container, unless ``text`` already ends with it."""
     line = snapshot.last_line(name_of(pod), container)
     return "" if text.endswith(line) else line
 

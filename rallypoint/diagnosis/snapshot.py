@@ -1,4 +1,4 @@
-"""What is known of a job when somebody asks why it does not go on, and what is answered. Nothing here asks anybody."""
+"""The input and the output of the diagnosis, as plain values."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from rallypoint.diagnosis.objects import Object, event_time, parse_timestamp, re
 
 @dataclass(frozen=True, slots=True)
 class LastLines:
-    """The last lines that a container wrote, oldest first, and when it wrote the last of them."""
+    """The last log lines of a container, oldest first, and the time of the last one."""
 
     at: datetime | None
     lines: tuple[str, ...]
@@ -18,35 +18,35 @@ class LastLines:
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """A job with all that belongs to it, as the API server told it at ``now``. What may not be read is empty."""
+    """A job and its related objects, as read from the API server at ``now``. What the user may not read is empty."""
 
     job: Object
     now: datetime
     pods: Sequence[Object] = ()
     pods_known: bool = True
-    """Whether these are all, so that others do not exist."""
+    """Whether ``pods`` is complete."""
     events: Sequence[Object] = ()
-    """Of the job, of all its children, and of pods that are gone; those of other jobs do no harm."""
+    """Of the job, its children and its deleted pods. Events of other jobs are ignored."""
     nodes: Mapping[str, Object] = field(default_factory=dict)
-    """By name, as far as ``nodes_to_read`` has asked for them."""
+    """By name; those that ``nodes_to_read`` returned."""
     gangs: Sequence[Object] = ()
     """PodGroups of the job."""
     workloads: Sequence[Object] = ()
-    """What Kueue has made for the job."""
+    """Kueue's Workloads of the job."""
     workloads_known: bool = True
     last_lines: Mapping[tuple[str, str], LastLines] = field(default_factory=dict)
-    """By pod and container, as far as ``log_requests`` has asked for them."""
+    """By pod and container; those that ``log_requests`` returned."""
 
     @property
     def created(self) -> datetime:
         return parse_timestamp(self.job["metadata"]["creationTimestamp"]) or self.now
 
     def events_of(self, obj: Object) -> Sequence[Object]:
-        """The newest first."""
+        """Return the events of the object, the newest first."""
         return self._events_by_uid.get(obj["metadata"]["uid"], ())
 
     def last_line(self, pod: str, container: str) -> str:
-        """The last line that it wrote; empty when it is not known."""
+        """Return the last log line of the container; empty if unknown."""
         lines = self.last_lines.get((pod, container))
         return lines.lines[-1] if lines and lines.lines else ""
 
@@ -57,7 +57,7 @@ class JobSnapshot:
 
     @cached_property
     def newest_events(self) -> Sequence[Object]:
-        """All of them, the newest first."""
+        """All events, the newest first."""
         return sorted(self.events, key=event_time, reverse=True)
 
     @cached_property
@@ -70,21 +70,24 @@ class JobSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that holds a job up, or is worth knowing of it."""
+    """One thing that blocks a job, or a note about it."""
 
     about: tuple[str, ...]
-    """Names of pods and other objects; empty is the job itself."""
+    """Names of pods and other objects; empty for the job itself."""
     text: str
     since: datetime | None = None
-    """Since when it is so, or when it happened last."""
+    """Since when it holds, or when it last happened."""
     blocks: bool = True
-    """Whether the job waits for it, or has failed by it."""
+    """Whether the job waits for it or failed because of it."""
     quote: str = ""
-    """The last thing that a container of it wrote."""
+    """The last log line of a container of it."""
 
 
 def group_by_text(found: Iterable[Cause]) -> Iterator[Cause]:
-    """Things of which the same is to be said as one, from when it was so of the first of them; with a quote if all said the same."""
+    """Merge causes with the same text.
+
+    The merged cause has the earliest time, and the quote if all quotes are equal.
+    """
     same: dict[tuple[str, bool], list[Cause]] = {}
     for cause in found:
         same.setdefault((cause.text, cause.blocks), []).append(cause)

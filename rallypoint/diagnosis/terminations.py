@@ -1,4 +1,4 @@
-"""How containers and pods ended, in words."""
+"""Descriptions of how containers and pods ended."""
 
 import re
 import signal
@@ -25,25 +25,28 @@ from rallypoint.diagnosis.snapshot import Cause, JobSnapshot
 
 _MESSAGE_LINES = 3
 _STATUS_UNKNOWN = "ContainerStatusUnknown"
-"""The kubelet has not found the container, and writes 137."""
+"""The kubelet reports exit code 137 with this reason when it cannot find the container."""
 EXITED = re.compile(r"Pod: [^.\s]+\.(\S+) exited with code (\d+)")
-"""What the operator, as training-operator did, says of a pod before it deletes it."""
+"""The message of the event that the operator, like training-operator, records before it deletes a failed pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a pod failed, by the first of its containers that did; ``container`` is empty when none did, as when it was evicted before."""
+    """How a pod failed, by its first container that failed.
+
+    ``container`` is empty if no container failed, as in a pod that was evicted before it started.
+    """
 
     pod: Object
     container: str
     at: datetime | None
     text: str
     starts_again: bool = False
-    """Whether the kubelet is to start the container again."""
+    """Whether the kubelet will restart the container."""
 
     @property
     def is_own(self) -> bool:
-        """Whether it failed by itself, and not because it had been told to go."""
+        """Whether the pod failed before its deletion was requested."""
         deleted_at = deletion_requested_at(self.pod)
         return deleted_at is None or (self.at is not None and self.at < deleted_at)
 
@@ -53,7 +56,10 @@ class Failure:
 
 
 def failures(pods: Iterable[Object]) -> list[Failure]:
-    """The earliest first; those that were told to go after all others, since that they end is no cause, as are those without a time."""
+    """Return the failures, the earliest first, those without a time last.
+
+    Pods that failed after their deletion was requested come after all others: their failure is no cause.
+    """
     found = [failure for pod in pods if (failure := pod_failure(pod))]
     return sorted(
         found, key=lambda failure: (not failure.is_own, str(failure.at or "~"), name_of(failure.pod))
@@ -61,7 +67,10 @@ def failures(pods: Iterable[Object]) -> list[Failure]:
 
 
 def pod_failure(pod: Object) -> Failure | None:
-    """None of a pod that has not failed. Sidecars end by a signal when the others have ended, and are looked at last."""
+    """Return how the pod failed, or None.
+
+    Sidecars count last: the kubelet ends them by a signal after the other containers.
+    """
     phase, sidecars = status_of(pod).get("phase"), sidecar_names(pod)
     if phase == "Succeeded":
         return None
@@ -78,11 +87,11 @@ def pod_failure(pod: Object) -> Failure | None:
         )
     if phase != "Failed":
         return None
-    return Failure(pod, "", transition_time(pod, "DisruptionTarget"), reason or "nothing says why")
+    return Failure(pod, "", transition_time(pod, "DisruptionTarget"), reason or "no reason reported")
 
 
 def describe_termination(end: Object) -> str:
-    """``exit code 137, killed by SIGKILL (OOMKilled)``, and the end of what the program left as its last message."""
+    """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
     code, reason = end.get("exitCode") or 0, end.get("reason") or "Error"
     text = f"exit code {code}" if reason == _STATUS_UNKNOWN else _code(code)
     if reason not in {"Error", "Completed"}:
@@ -93,14 +102,15 @@ def describe_termination(end: Object) -> str:
 
 
 def describe_repeated_termination(status: Object, count: int, end: Object) -> str:
-    """``container pytorch ended 3 times, last with exit code 1``."""
+    """Return text such as ``container pytorch ended 3 times, last with exit code 1``."""
     return f"container {status['name']} ended {spell_count(count)}{', last' if count > 1 else ''} with {describe_termination(end)}"
 
 
 def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
-    """Pods that have failed and are gone, as the operator has told of them; one for each name and exit code, the earliest first.
+    """Return a cause per pod name and exit code for deleted pods, from the events of the operator, the earliest first.
 
-    What it told of a pod that is there is seen in that. The Go operators tell it in each pass, so how often says little of theirs.
+    Existing pods are left out: their own status is read. The Go operators repeat the event in every reconcile, so their count says
+    little.
     """
     made = {name_of(pod): parse_timestamp(pod["metadata"].get("creationTimestamp")) for pod in snapshot.pods}
     found: dict[tuple[str, int], list[Object]] = {}
@@ -112,7 +122,7 @@ def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:
     causes = []
     for (name, code), events in found.items():
         count = sum(event.get("count") or 1 for event in events)
-        text = f"ended with {_code(code)}, told {spell_count(count)}{'; that pod is gone' if snapshot.pods_known else ''}"
+        text = f"ended with {_code(code)}, reported {spell_count(count)}{'; that pod no longer exists' if snapshot.pods_known else ''}"
         causes.append(Cause((name,), text, parse_timestamp(event_time(events[0])), blocks=False))
     return sorted(causes, key=lambda cause: str(cause.since))
 

@@ -1,4 +1,4 @@
-"""When a job reached which phase, as far as its objects that are still there tell; Kubernetes writes whole seconds."""
+"""The time at which a job reached each phase, from the objects that still exist. Kubernetes records whole seconds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _STATES = (ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPEN
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``done`` of ``total`` pods have reached it, the last of them ``at``; of a phase of the job itself both are 0."""
+    """``done`` of ``total`` pods have reached the phase, the last of them ``at``. In a phase of the job itself both are 0."""
 
     name: str
     at: datetime | None
@@ -34,7 +34,7 @@ class Phase:
 
 
 def timeline(snapshot: JobSnapshot) -> list[Phase]:
-    """In the order in which jobs go through them. Of a job that is over, pods may have been cleaned up; they are not counted."""
+    """Return the phases in order. Deleted pods of a finished job do not count."""
     return list(_phases(snapshot))
 
 
@@ -42,7 +42,7 @@ def _phases(snapshot: JobSnapshot) -> Iterator[Phase]:
     yield Phase("created", snapshot.created)
     started_at = parse_timestamp(status_of(snapshot.job).get("startTime"))
     if started_at and started_at > snapshot.created:
-        yield Phase("begun", started_at)
+        yield Phase("started", started_at)
     yield from _of_pods(snapshot)
     for type_ in _STATES:
         if is_condition_true(snapshot.job, type_):
@@ -58,10 +58,10 @@ def _of_pods(snapshot: JobSnapshot) -> Iterator[Phase]:
     if not pods:
         return
     total = len(pods) if is_finished(snapshot.job) else max(desired_pods(snapshot.job), len(pods))
-    yield _reached("made", pods, _made, total)
-    yield _reached("on a node", pods, _scheduled, total)
+    yield _reached("created", pods, _created, total)
+    yield _reached("scheduled", pods, _scheduled, total)
     if any(spec_of(pod).get("initContainers") for pod in pods):
-        yield _reached("through their init containers", pods, _initialized, total)
+        yield _reached("initialized", pods, _initialized, total)
     yield _reached("started", pods, _started, total)
 
 
@@ -72,17 +72,17 @@ def _reached(
     return Phase(name, max(found, default=None), len(found), total)
 
 
-def _made(pod: Object) -> datetime | None:
+def _created(pod: Object) -> datetime | None:
     return parse_timestamp(pod["metadata"].get("creationTimestamp"))
 
 
 def _scheduled(pod: Object) -> datetime | None:
-    """One that was made for a node has nobody to say so."""
+    """Without a condition PodScheduled, a pod that was created for a node counts as scheduled from its creation."""
     if not spec_of(pod).get("nodeName"):
         return None
     return (
         transition_time(pod, "PodScheduled") if is_condition_true(pod, "PodScheduled") else None
-    ) or _made(pod)
+    ) or _created(pod)
 
 
 def _initialized(pod: Object) -> datetime | None:
@@ -90,12 +90,14 @@ def _initialized(pod: Object) -> datetime | None:
 
 
 def _started(pod: Object) -> datetime | None:
-    """When the last of its containers was started, this time or before."""
+    """Return when the last of its containers started, in this run or the previous one."""
     found: list[datetime] = []
     for status in container_statuses(pod):
         state = state_of(status, "running") or state_of(status, "terminated")
-        at, made = parse_timestamp(state.get("startedAt")), _made(pod)
-        if at is None or (made and at < made):  # of one that could not be started, 1970 is written
+        at, made = parse_timestamp(state.get("startedAt")), _created(pod)
+        if at is None or (
+            made and at < made
+        ):  # The kubelet writes 1970 for a container that could not start.
             return None
         found.append(at)
     return max(found, default=None)

@@ -71,7 +71,7 @@ def test_who_waits_for_whom(workloads: Workloads) -> None:
 
     about, text = causes(workloads)[1]
     assert about == ("stuck-worker-0", "stuck-worker-1")
-    assert text == "in init container init-pytorch; waiting for master"
+    assert text == "running init container init-pytorch; waiting for master"
 
 
 def test_who_failed_and_what_it_said(workloads: Workloads) -> None:
@@ -86,4 +86,4 @@ def test_who_failed_and_what_it_said(workloads: Workloads) -> None:
     assert (told["state"], told["causes"][1]["about"]) == ("Failed", ["stuck-worker-0"])
     assert "was the first to fail, on node-" in told["causes"][1]["text"]
     assert told["causes"][1]["text"].endswith("exit code 137, killed by SIGKILL (OOMKilled)")
-    assert [phase["what"] for phase in told["phases"]][-1] == "Failed"
+    assert [phase["name"] for phase in told["phases"]][-1] == "Failed"

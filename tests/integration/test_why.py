@@ -86,7 +86,7 @@ def test_what_may_not_be_read_is_named(viewer: tuple[str, Path], capsys: pytest.
 
     assert (told["namespace"], told["notRead"]) == (namespace, ["jobs", "pods"])
     assert told["causes"][0]["text"] == "suspended by its run policy (suspend: true)"
-    assert text.endswith("You may not read jobs, pods; what they would tell is missing here.\n")
+    assert text.endswith("You have no permission to read jobs, pods; this report omits them.\n")
 
 
 def test_jobs_that_may_not_be_read_are_not_taken_for_none(
@@ -98,5 +98,5 @@ def test_jobs_that_may_not_be_read_are_not_taken_for_none(
 
     assert capsys.readouterr() == (
         "",
-        "You may not read jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs.\n",
+        "You have no permission to read jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs.\n",
     )

@@ -264,7 +264,7 @@ async def test_why_by_events_of_pods_that_are_gone(here: LocalCluster, run: Run)
     (told,) = json.loads((await run("why", "pytorchjob/j", "-o", "json")).out)
 
     assert [(cause["about"], cause["text"]) for cause in told["causes"][1:]] == [
-        (["j-worker-7"], "gone: Killing: Stopping")
+        (["j-worker-7"], "no longer exists: Killing: Stopping")
     ]
 
 
@@ -273,12 +273,12 @@ async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) ->
     await owned(here.client, "echo step 1; exec sleep 100")
     await tell(here.client, "Running")
     async with asyncio.timeout(20):
-        while not (told := json.loads((await run("why", "-A", "-o", "json")).out))[0]["lastWords"]:
+        while not (told := json.loads((await run("why", "-A", "-o", "json")).out))[0]["lastLines"]:
             pass
     await tell(here.client, "Succeeded")
     finished = await run("why")
 
-    assert nothing.out == finished.out == "No job waits or runs.\n"
+    assert nothing.out == finished.out == "No job is unfinished.\n"
     (found,) = told
     assert (found["kind"], found["name"], found["state"], found["blocked"]) == (
         "PyTorchJob",
@@ -286,8 +286,8 @@ async def test_why_of_all_that_are_not_finished(here: LocalCluster, run: Run) ->
         "Running",
         False,
     )
-    assert found["lastWords"][0]["lines"] == ["step 1"]
-    assert {phase["what"]: phase["done"] for phase in found["phases"]}["started"] == 1
+    assert found["lastLines"][0]["lines"] == ["step 1"]
+    assert {phase["name"]: phase["done"] for phase in found["phases"]}["started"] == 1
 
 
 @pytest.mark.parametrize(

@@ -72,19 +72,19 @@ def test_many_names_are_counted() -> None:
 def test_messages_are_kept_from_the_terminal() -> None:
     found = shown(Cause((), "several\nlines\x1b[2J", quote="\x07word"))
 
-    assert "several lines[2J; it last said: word\n" in found
+    assert "several lines[2J; last log line: word\n" in found
 
 
 def test_a_job_is_not_called_well_when_not_all_of_it_may_be_seen() -> None:
-    assert "Nothing that the cluster knows of" in shown()
-    assert "Nothing that the cluster knows of" not in shown(forbidden=["pods"])
-    assert "Nothing that the cluster knows of" not in shown(state="Succeeded")
+    assert "The cluster's objects name no cause" in shown()
+    assert "The cluster's objects name no cause" not in shown(forbidden=["pods"])
+    assert "The cluster's objects name no cause" not in shown(state="Succeeded")
 
 
 def test_phases_are_told_to_the_second() -> None:
     phases = (
-        Phase("made", NOW, 2, 2),
-        Phase("on a node", NOW + timedelta(seconds=492), 2, 2),
+        Phase("created", NOW, 2, 2),
+        Phase("scheduled", NOW + timedelta(seconds=492), 2, 2),
         Phase("started", None, 0, 2),
         Phase("Running", NOW + timedelta(hours=2, seconds=5)),
     )
@@ -92,8 +92,8 @@ def test_phases_are_told_to_the_second() -> None:
     rows = [line.split(None, 1) for line in shown(phases=phases).splitlines()[-4:]]
 
     assert rows == [
-        ["+0s", "2 of 2 pods made"],
-        ["+8m12s", "2 of 2 pods on a node"],
+        ["+0s", "2 of 2 pods created"],
+        ["+8m12s", "2 of 2 pods scheduled"],
         ["-", "0 of 2 pods started"],
         ["+2h0m5s", "Running"],
     ]

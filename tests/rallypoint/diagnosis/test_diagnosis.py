@@ -113,7 +113,7 @@ WORKER = ("j-worker-0",)
         ),
         pytest.param(
             pod(node="", conditions=[]),
-            "waiting for the scheduler default-scheduler, which has not said anything of it",
+            "waiting for the scheduler default-scheduler, which has not reported on it",
             id="no scheduler",
         ),
         pytest.param(
@@ -161,13 +161,13 @@ WORKER = ("j-worker-0",)
                 initContainerStatuses=[{"name": "init-pytorch", "state": {"running": {"startedAt": at(40)}}}],
                 containerStatuses=[container(waiting={"reason": "PodInitializing"})],
             ),
-            "in init container init-pytorch",
+            "running init container init-pytorch",
             id="waits for its master",
         ),
-        pytest.param(pod(), "waiting for node a to take it up", id="the kubelet has said nothing"),
+        pytest.param(pod(), "waiting for node a to start it", id="the kubelet has said nothing"),
         pytest.param(
             pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})]),
-            "its containers are being made",
+            "creating its containers",
             id="is being started",
         ),
         pytest.param(
@@ -177,7 +177,7 @@ WORKER = ("j-worker-0",)
                 conditions=[false("Ready", message="containers with unready status")],
                 containerStatuses=[container(running={"startedAt": at(40)})],
             ),
-            "running, and not ready: containers with unready status",
+            "running, not ready: containers with unready status",
             id="not ready",
         ),
     ],
@@ -200,9 +200,7 @@ def test_gates_of_a_pod() -> None:
     gated = pod(node="", conditions=[false("PodScheduled", reason="SchedulingGated")])
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
 
-    assert blocking_causes(gated) == [
-        (WORKER, "not to be scheduled while it has scheduling gates: kueue.x-k8s.io/topology")
-    ]
+    assert blocking_causes(gated) == [(WORKER, "has scheduling gates: kueue.x-k8s.io/topology")]
 
 
 def test_a_warning_says_why_containers_are_not_made() -> None:
@@ -217,7 +215,7 @@ def test_an_image_that_is_being_pulled() -> None:
     starting = pod(containerStatuses=[container(waiting={"reason": "ContainerCreating"})])
     pulling = event(starting, "Pulling", "Pulling image", "Normal")
 
-    assert blocking_causes(starting, events=[pulling]) == [(WORKER, "its image is being pulled")]
+    assert blocking_causes(starting, events=[pulling]) == [(WORKER, "pulling its image")]
 
 
 def test_what_a_container_said_is_quoted() -> None:
@@ -226,7 +224,7 @@ def test_what_a_container_said_is_quoted() -> None:
 
     (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[waits, master()], last_lines=last_lines)).causes
 
-    assert (cause.text, cause.quote) == ("in init container init-pytorch", "waiting for master")
+    assert (cause.text, cause.quote) == ("running init container init-pytorch", "waiting for master")
 
 
 def test_a_sidecar_that_runs_is_no_preparation() -> None:
@@ -259,15 +257,15 @@ def test_a_pod_on_a_lost_node() -> None:
 @pytest.mark.parametrize(
     ("seconds", "finalizers", "text"),
     [
-        pytest.param(-10, [], "told to go, within its grace period", id="in its grace period"),
+        pytest.param(-10, [], "being deleted, within its grace period", id="in its grace period"),
         pytest.param(
             30,
             [],
-            "told to go, and still there: its node has not said that it has ended",
+            "still exists after its grace period: its node has not reported its termination",
             id="no kubelet",
         ),
         pytest.param(
-            30, ["x/y"], "told to go, and still there: its finalizers hold it: x/y", id="finalizers"
+            30, ["x/y"], "still exists after its grace period: it has finalizers: x/y", id="finalizers"
         ),
     ],
 )
@@ -285,7 +283,7 @@ def test_a_pod_that_cannot_go_because_its_node_is_lost() -> None:
 
     assert blocking_causes(found, nodes=lost)[0] == (
         WORKER,
-        "told to go, and still there: node a is not Ready: NodeStatusUnknown",
+        "still exists after its grace period: node a is not Ready: NodeStatusUnknown",
     )
 
 
@@ -303,7 +301,7 @@ def test_the_root_comes_first_and_the_same_is_said_once() -> None:
 
     assert blocking_causes(*pods, of=job(CREATED, workers=3)) == [
         (("j-worker-2",), "Unschedulable: no room"),
-        (("j-worker-0", "j-worker-1"), "in init container init-pytorch"),
+        (("j-worker-0", "j-worker-1"), "running init container init-pytorch"),
     ]
 
 
@@ -342,7 +340,7 @@ def test_a_restart_is_told_and_holds_nothing_up() -> None:
 
     assert not diagnosis.blocked
     assert [cause.text for cause in diagnosis.causes] == [
-        "container pytorch ended once with exit code 139, killed by SIGSEGV, and was started again"
+        "container pytorch ended once with exit code 139, killed by SIGSEGV; the kubelet restarted it"
     ]
 
 
@@ -360,7 +358,7 @@ def causes_of(of: Object, **known: Any) -> list[tuple[tuple[str, ...], str]]:
 
 
 def test_a_job_that_nobody_takes_up() -> None:
-    text = "taken up by no operator: does one run that serves this kind here?"
+    text = "no operator has reconciled it: does one that serves this kind run here?"
 
     assert causes_of(job()) == [((), text)]
     assert causes_of(job(age=1)) == []
@@ -371,7 +369,7 @@ def test_a_job_that_is_left_to_somebody_else() -> None:
 
     assert causes_of(job(CREATED, managedBy=owner))[0] == (
         (),
-        f"left to {owner} by its run policy (managedBy); no operator touches it here",
+        f"left to {owner} by its run policy (managedBy); operators here ignore it",
     )
 
 
@@ -379,7 +377,7 @@ def test_a_job_that_is_deleted_and_held() -> None:
     held = job(CREATED)
     held["metadata"] |= {"deletionTimestamp": at(5), "finalizers": ["a/b"]}
 
-    assert causes_of(held)[0] == ((), "deleted, and there until its finalizers are gone: a/b")
+    assert causes_of(held)[0] == ((), "being deleted; waits for its finalizers: a/b")
 
 
 SUSPENDED = true("Suspended", since=30)
@@ -397,7 +395,10 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
         pytest.param(
             {"kueue.x-k8s.io/queue-name": "q"},
             [],
-            ((), "suspended by its run policy (suspend: true); Kueue has made no Workload for its queue q"),
+            (
+                (),
+                "suspended by its run policy (suspend: true); Kueue has created no Workload for its queue q",
+            ),
             id="no Kueue",
         ),
         pytest.param(
@@ -431,7 +432,7 @@ def workload(*conditions: Object, checks: Sequence[Object] = ()) -> Object:
         pytest.param(
             {},
             [workload(true("QuotaReserved"), true("Admitted"))],
-            (("pytorchjob-j-1",), "Kueue has admitted it, and not resumed it yet"),
+            (("pytorchjob-j-1",), "Kueue has admitted it and not resumed it yet"),
             id="admitted",
         ),
         pytest.param({}, [workload()], (("pytorchjob-j-1",), "Kueue has not decided on it"), id="undecided"),
@@ -448,7 +449,7 @@ def test_a_suspended_job(labels: dict[str, str], workloads: list[Object], cause:
 @pytest.mark.parametrize(
     ("status", "text"),
     [
-        pytest.param({}, "PodGroup not seen by its scheduler", id="no scheduler"),
+        pytest.param({}, "PodGroup has no status from its scheduler", id="no scheduler"),
         pytest.param(
             {"phase": "Inqueue", "conditions": [{"type": "Unschedulable", "message": "3/4 tasks"}]},
             "PodGroup Inqueue: 3/4 tasks",
@@ -466,19 +467,19 @@ def test_a_gang_that_does_not_gather(status: Object, text: str) -> None:
     ("least", "workers", "pods", "text"),
     [
         pytest.param(
-            3, 2, ["j-worker-0", "j-worker-1"], "; it is of 3 pods, and 2 exist, without j-launcher",
+            3, 2, ["j-worker-0", "j-worker-1"], "; 2 of its 3 pods exist, missing: j-launcher",
             id="a launcher that waits for its workers",
         ),
         pytest.param(
-            3, 2, ["j-worker-1", "j-launcher-x7k2p"], "; it is of 3 pods, and 2 exist, without j-worker-0",
+            3, 2, ["j-worker-1", "j-launcher-x7k2p"], "; 2 of its 3 pods exist, missing: j-worker-0",
             id="a worker",
         ),
         pytest.param(
-            6, 5, ["j-worker-4"], "; it is of 6 pods, and 1 exist, without j-launcher, j-worker-0, j-worker-1 and 2 more",
+            6, 5, ["j-worker-4"], "; 1 of its 6 pods exist, missing: j-launcher, j-worker-0, j-worker-1 and 2 more",
             id="most of them",
         ),
         pytest.param(
-            10, 1, ["j-launcher", "j-worker-0"], "; it is of 10 pods, and 2 exist",
+            10, 1, ["j-launcher", "j-worker-0"], "; 2 of its 10 pods exist",
             id="more than the job has",
         ),
         pytest.param(2, 1, [], "", id="nobody, as while Volcano has not let it in"),
@@ -535,7 +536,7 @@ def test_missing_pods_follow_from_what_holds_the_others_up() -> None:
     lacks = pod(node="", conditions=[false("PodScheduled", reason="Unschedulable", message="no room")])
 
     assert causes_of(job(CREATED), pods=[lacks]) == [(WORKER, "Unschedulable: no room")]
-    assert causes_of(job(CREATED)) == [((), "2 of 2 pods do not exist, and nobody says why")]
+    assert causes_of(job(CREATED)) == [((), "2 of 2 pods do not exist, and no condition or event says why")]
     assert causes_of(job(CREATED), pods_known=False) == []
 
 
@@ -593,7 +594,7 @@ def test_pods_that_are_gone_are_told_from_their_events() -> None:
 
     assert causes_of(job(CREATED, FAILED), events=events) == [
         SAID,
-        (("j-worker-7",), "gone: TaintManagerEviction: Marking"),
+        (("j-worker-7",), "no longer exists: TaintManagerEviction: Marking"),
     ]
 
 
@@ -608,7 +609,7 @@ def test_pods_that_have_been_cleaned_up_are_told_by_the_operators_events() -> No
 
     assert causes_of(failed_job, events=events) == [
         SAID,
-        (("j-worker-1",), "ended with exit code 1, told once; that pod is gone"),
+        (("j-worker-1",), "ended with exit code 1, reported once; that pod no longer exists"),
     ]
 
 
@@ -632,7 +633,7 @@ def test_restarts_by_the_operator_are_worth_knowing() -> None:
         ((), "R: is restarting", True),
         (
             WORKER,
-            "ended with exit code 137, killed by SIGKILL, told 3 times; that pod is gone",
+            "ended with exit code 137, killed by SIGKILL, reported 3 times; that pod no longer exists",
             False,
         ),
     ]
@@ -648,7 +649,7 @@ def test_a_restart_comes_after_what_it_is_for() -> None:
     found = causes_of(restarting, pods=[going, master()], nodes=lost)
 
     assert found == [
-        (WORKER, "told to go, and still there: node b is not Ready: NodeStatusUnknown"),
+        (WORKER, "still exists after its grace period: node b is not Ready: NodeStatusUnknown"),
         ((), "R: is restarting"),
     ]
 
@@ -713,8 +714,8 @@ def test_a_launcher_that_has_been_retried() -> None:
         (("j-master-aaaaa",), False),
         ((), True),
     ]
-    assert found.causes[1].text == "1 of 2 pods do not exist, and nobody says why"
-    assert {phase.name: (phase.done, phase.total) for phase in found.timeline}["made"] == (1, 2)
+    assert found.causes[1].text == "1 of 2 pods do not exist, and no condition or event says why"
+    assert {phase.name: (phase.done, phase.total) for phase in found.timeline}["created"] == (1, 2)
 
 
 def test_a_launcher_that_has_no_successor_yet() -> None:
@@ -729,9 +730,9 @@ def test_a_warning_that_is_over() -> None:
     early = event(starting, "FailedScheduling", "no room", ago=60)
     before = event(starting, "FailedMount", "no volume", ago=30)
 
-    assert blocking_causes(starting, events=[early]) == [(WORKER, "its containers are being made")]
+    assert blocking_causes(starting, events=[early]) == [(WORKER, "creating its containers")]
     assert blocking_causes(starting, events=[early, before, event(starting, "Pulling", "x", "Normal")]) == [
-        (WORKER, "its image is being pulled")
+        (WORKER, "pulling its image")
     ]
 
 
@@ -795,7 +796,7 @@ def test_what_a_program_left_as_its_message_is_not_quoted_again() -> None:
 
 def test_a_job_left_to_somebody_else_is_not_called_forgotten() -> None:
     assert [text for _, text in causes_of(job(managedBy="kueue.x-k8s.io/multikueue"), pods_known=False)] == [
-        "left to kueue.x-k8s.io/multikueue by its run policy (managedBy); no operator touches it here"
+        "left to kueue.x-k8s.io/multikueue by its run policy (managedBy); operators here ignore it"
     ]
 
 
@@ -842,7 +843,7 @@ def test_pods_that_may_not_be_read_are_not_called_gone() -> None:
     events = [exited(of, "j-worker-0", 1), event(pod("j-worker-1"), "BackOff", "x", ago=20)]
 
     assert causes_of(of, events=events, pods_known=False)[1:] == [
-        (WORKER, "ended with exit code 1, told once")
+        (WORKER, "ended with exit code 1, reported once")
     ]
 
 
@@ -876,7 +877,7 @@ def test_a_probe_that_killed_another_run(ago: float) -> None:
 
     (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[found, master()], events=[killing])).causes
 
-    assert cause.text == "container pytorch ended once with exit code 1, and was started again"
+    assert cause.text == "container pytorch ended once with exit code 1; the kubelet restarted it"
 
 
 def test_a_container_that_the_kubelet_has_not_found_was_not_killed_by_a_signal() -> None:
@@ -935,7 +936,7 @@ def test_a_pod_that_was_taken_away_before_others_failed() -> None:
     assert causes_of(job(CREATED, FAILED), pods=[failed("j-master-0", 1, ago=20), again], events=events)[
         1:
     ] == [
-        (WORKER, "gone: Preempted: by another"),
+        (WORKER, "no longer exists: Preempted: by another"),
         (("j-master-0",), "was the first to fail, on a: container pytorch ended with exit code 1"),
     ]
 
@@ -948,21 +949,21 @@ def test_those_that_the_operator_has_told_of_come_in_their_order() -> None:
 
     assert [(about[0], text.partition(",")[0]) for about, text in found[1:]] == [
         ("j-worker-2", "ended with exit code 137"),
-        ("j-master-0", "was the first to fail of which that is known"),
+        ("j-master-0", "was the first known to fail"),
         ("j-worker-1", "ended with exit code 1"),
     ]
 
 
 def test_who_had_failed_before_it_was_told_to_go() -> None:
     early, late = failed("j-worker-0", 1, ago=20), failed("j-worker-1", 143, ago=15)
-    for one in (early, late):
-        one["metadata"] |= {"deletionTimestamp": at(-12), "deletionGracePeriodSeconds": 30}
+    for evicted in (early, late):
+        evicted["metadata"] |= {"deletionTimestamp": at(-12), "deletionGracePeriodSeconds": 30}
 
     assert causes_of(job(CREATED, FAILED), pods=[early, late])[1:] == [
         (WORKER, "was the first to fail, on a: container pytorch ended with exit code 1"),
         (
             ("j-worker-1",),
-            "ended after it was told to go: container pytorch ended with exit code 143, killed by SIGTERM",
+            "ended after its deletion was requested: container pytorch ended with exit code 143, killed by SIGTERM",
         ),
     ]
 
@@ -975,7 +976,7 @@ def test_who_takes_a_pod_away() -> None:
 
     (cause,) = diagnose(JobSnapshot(job(CREATED), NOW, pods=[going, master()])).causes
 
-    assert cause.text == "told to go, within its grace period: preempted by a pod of high priority"
+    assert cause.text == "being deleted, within its grace period: preempted by a pod of high priority"
     assert cause.since == NOW - timedelta(seconds=20)
 
 
@@ -1033,7 +1034,7 @@ def test_a_container_that_keeps_a_pod_from_ending() -> None:
     )
 
     assert blocking_causes(found) == [
-        (WORKER, "container pytorch is done, and istio-proxy still runs, which keeps the pod from ending")
+        (WORKER, "container pytorch has completed, istio-proxy still runs and keeps the pod running")
     ]
 
 
@@ -1044,7 +1045,7 @@ def test_a_sidecar_that_does_not_come_up() -> None:
     )
     found["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always"}]
 
-    assert blocking_causes(found) == [(WORKER, "in init container side")]
+    assert blocking_causes(found) == [(WORKER, "running init container side")]
     assert log_requests(job(CREATED), [found]) == [LogRequest("j-worker-0", "side")]
 
 
@@ -1068,10 +1069,10 @@ def test_phases() -> None:
 
     assert list(found) == [
         Phase("created", NOW - timedelta(seconds=60)),
-        Phase("begun", NOW - timedelta(seconds=58)),
-        Phase("made", NOW - timedelta(seconds=55), 2, 2),
-        Phase("on a node", NOW - timedelta(seconds=54), 1, 2),
-        Phase("through their init containers", None, 0, 2),
+        Phase("started", NOW - timedelta(seconds=58)),
+        Phase("created", NOW - timedelta(seconds=55), 2, 2),
+        Phase("scheduled", NOW - timedelta(seconds=54), 1, 2),
+        Phase("initialized", None, 0, 2),
         Phase("started", NOW - timedelta(seconds=50), 1, 2),
         Phase("Running", NOW - timedelta(seconds=50)),
     ]
