@@ -14,7 +14,7 @@ def test_pauses_of_a_key_double_up_to_the_longest() -> None:
     assert pauses[14:] == [81.92, 120, 120, 120, 120, 120]
 
 
-def test_keys_fail_each_for_itself() -> None:
+def test_failures_are_counted_per_key() -> None:
     backoff = PerKey[str]()
     backoff.failed("a")
     backoff.failed("a")
@@ -32,7 +32,7 @@ def test_a_success_ends_the_series() -> None:
     assert (backoff.failures("a"), backoff.failed("a")) == (0, 0.005)
 
 
-def test_a_key_that_fails_for_ever_is_no_overflow() -> None:
+def test_many_failures_cause_no_overflow() -> None:
     backoff = PerKey[str]()
 
     assert [backoff.failed("a") for _ in range(3000)][-1] == 120
@@ -45,31 +45,31 @@ class Time:
         return self.now
 
 
-def test_a_stream_waits_longer_each_time_it_breaks() -> None:
+def test_each_broken_stream_doubles_the_pause() -> None:
     reconnect = Reconnect(Time(), chance=lambda: 0.0)
 
     assert [reconnect.pause_seconds() for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
-def test_chance_spreads_the_pauses(chance: float) -> None:
+def test_jitter_spreads_the_pauses(chance: float) -> None:
     reconnect = Reconnect(Time(), chance=lambda: chance)
 
     assert reconnect.pause_seconds() == pytest.approx(0.8 * (1 + chance))
 
 
 @pytest.mark.parametrize(
-    ("quiet_seconds", "calm", "expected"),
+    ("calm_seconds", "calm", "expected"),
     [
         pytest.param(120, False, 1.6, id="two minutes are not yet calm"),
         pytest.param(121, True, 0.8, id="after that it starts anew"),
     ],
 )
-def test_calm_ends_the_series(quiet_seconds: float, calm: bool, expected: float) -> None:
+def test_calm_ends_the_series(calm_seconds: float, calm: bool, expected: float) -> None:
     time = Time()
     reconnect = Reconnect(time, chance=lambda: 0.0)
     assert reconnect.is_calm
     reconnect.pause_seconds()
-    time.now += quiet_seconds
+    time.now += calm_seconds
 
     assert (reconnect.is_calm, reconnect.pause_seconds()) == (calm, expected)

@@ -3,7 +3,7 @@
 from controller.runtime.bounded_dict import BoundedDict
 
 
-def test_what_was_set_longest_ago_is_forgotten() -> None:
+def test_the_oldest_entry_is_evicted() -> None:
     memory = BoundedDict[str, int](2)
     for number, key in enumerate("abac"):
         memory[key] = number

@@ -72,7 +72,7 @@ class Script:
         if "watch" in seen.query:
             if self.watches:
                 return await self.watches.pop(0)(request)
-            return await quiet(request)
+            return await silent(request)
         page = self.pages.pop(0) if len(self.pages) > 1 else self.pages[0]
         if callable(page):
             answer: Answer = page
@@ -84,7 +84,7 @@ def saying(*lines: Any, **end: Any) -> Answer:
     return lambda request: answer_lines(request, lines, **end)
 
 
-async def quiet(request: web.Request) -> web.StreamResponse:
+async def silent(request: web.Request) -> web.StreamResponse:
     """A living watch without news."""
     response = await answer_lines(request, [])
     while True:
@@ -113,15 +113,17 @@ class Running:
 
     @property
     def lists(self) -> list[Seen]:
-        return [one for one in self.server.seen if "watch" not in one.query]
+        return [request for request in self.server.seen if "watch" not in request.query]
 
     @property
     def watches(self) -> list[Seen]:
-        return [one for one in self.server.seen if "watch" in one.query and one not in self.wholes]
+        return [
+            request for request in self.server.seen if "watch" in request.query and request not in self.wholes
+        ]
 
     @property
     def wholes(self) -> list[Seen]:
-        return [one for one in self.server.seen if "sendInitialEvents" in one.query]
+        return [request for request in self.server.seen if "sendInitialEvents" in request.query]
 
 
 @asynccontextmanager
@@ -145,7 +147,7 @@ async def minutes(count: float) -> None:
     await asyncio.sleep(60 * count)
 
 
-async def test_everything_is_there_when_it_says_that_it_is_synced() -> None:
+async def test_synced_is_set_once_the_store_is_complete() -> None:
     script = Script([{"metadata": {"resourceVersion": "10"}, "items": [pod("a", 3), pod("b", 7)]}])
 
     async with informing(script) as running:
@@ -156,14 +158,14 @@ async def test_everything_is_there_when_it_says_that_it_is_synced() -> None:
         assert running.changes == [(None, "a"), (None, "b")]
 
 
-async def test_an_empty_list_may_be_null() -> None:
+async def test_the_items_of_an_empty_list_may_be_null() -> None:
     async with informing(Script([{"metadata": {"resourceVersion": "10"}, "items": None}])) as running:
         await running.informer.synced.wait()
 
         assert running.names == set()
 
 
-async def test_long_lists_come_in_pages() -> None:
+async def test_long_lists_are_read_in_pages() -> None:
     script = Script(
         [
             {"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [pod("a", 3)]},
@@ -176,8 +178,8 @@ async def test_long_lists_come_in_pages() -> None:
         await running.informer.synced.wait()
 
         assert running.names == {"a", "b", "c"}
-        assert [one.query.get("continue") for one in running.lists] == [None, "more", "yet more"]
-        assert {one.query["limit"] for one in running.lists} == {"500"}
+        assert [request.query.get("continue") for request in running.lists] == [None, "more", "yet more"]
+        assert {request.query["limit"] for request in running.lists} == {"500"}
 
 
 async def test_a_list_whose_pages_have_expired_starts_again() -> None:
@@ -195,8 +197,8 @@ async def test_a_list_whose_pages_have_expired_starts_again() -> None:
         assert running.names == {"b"}
 
 
-async def test_what_is_asked_for() -> None:
-    """Selectors and forms go with both questions; a watch asks for bookmarks and for its own end."""
+async def test_requests_carry_selectors_and_media_types() -> None:
+    """List and watch send selectors and media types; a watch requests bookmarks and a timeout."""
     options = {
         "namespace": "team",
         "label_selector": "app",
@@ -208,15 +210,15 @@ async def test_what_is_asked_for() -> None:
 
         (listed,), (watched,) = running.lists, running.watches
         assert listed.path == watched.path == "/api/v1/namespaces/team/pods"
-        assert {one.query["labelSelector"] for one in (listed, watched)} == {"app"}
-        assert {one.query["fieldSelector"] for one in (listed, watched)} == {"spec.nodeName=n"}
+        assert {request.query["labelSelector"] for request in (listed, watched)} == {"app"}
+        assert {request.query["fieldSelector"] for request in (listed, watched)} == {"spec.nodeName=n"}
         assert (listed.headers["Accept"], watched.headers["Accept"]) == (METADATA_ONLY_LIST, METADATA_ONLY)
         assert (watched.query["allowWatchBookmarks"], watched.query["resourceVersion"]) == ("true", "10")
         assert 300 <= int(watched.query["timeoutSeconds"]) <= 600
 
 
-async def test_what_is_there_comes_as_the_begin_of_the_watch() -> None:
-    """One request for both, and the place to resume from is never that of one of the objects: they come in any order."""
+async def test_a_watch_begins_with_the_existing_objects() -> None:
+    """One request serves both. Objects arrive in any order, so their versions are no place to resume from."""
     begin = [event("ADDED", "b", 12), event("ADDED", "a", 3), end_of_all(10), event("ADDED", "c", 13)]
     script = Script(wholes=[saying(*begin, silence_seconds=60)])
 
@@ -228,20 +230,20 @@ async def test_what_is_there_comes_as_the_begin_of_the_watch() -> None:
         assert running.names == {"a", "b", "c"}
         assert running.changes == [(None, "b"), (None, "a"), (None, "c")]
         (whole,) = running.wholes
-        asked = {
+        expected = {
             "labelSelector": "app",
             "watch": "1",
             "allowWatchBookmarks": "true",
             "sendInitialEvents": "true",
             "resourceVersionMatch": "NotOlderThan",
         }
-        assert {key: text for key, text in whole.query.items() if key != "timeoutSeconds"} == asked
-        assert [one.query["resourceVersion"] for one in running.watches] == ["13"]
+        assert {key: text for key, text in whole.query.items() if key != "timeoutSeconds"} == expected
+        assert [request.query["resourceVersion"] for request in running.watches] == ["13"]
         assert running.lists == []
 
 
-async def test_nobody_sees_half_of_what_is_there() -> None:
-    """What is there may change while it is told; it is taken in at once, at the bookmark that says that this was all."""
+async def test_the_store_never_shows_a_partial_list() -> None:
+    """Objects may change while the initial events arrive; the bookmark at their end replaces the store at once."""
     begin = [
         event("ADDED", "a", 3),
         event("ADDED", "b", 4),
@@ -282,9 +284,9 @@ async def test_nobody_sees_half_of_what_is_there() -> None:
         pytest.param(saying(b"<html>"), id="garbage"),
     ],
 )
-async def test_a_server_that_does_not_stream_is_asked_once(whole: Answer) -> None:
+async def test_a_server_without_streaming_lists_gets_a_single_streaming_request(whole: Answer) -> None:
     pages = [{"metadata": {"resourceVersion": str(n)}, "items": [pod(f"pod-{n}", n)]} for n in (10, 20)]
-    script = Script(pages, [refusing(410, "Expired"), quiet], [whole])
+    script = Script(pages, [refusing(410, "Expired"), silent], [whole])
 
     async with informing(script) as running:
         await minutes(5)
@@ -301,7 +303,7 @@ async def test_a_server_that_does_not_stream_is_asked_once(whole: Answer) -> Non
         pytest.param(refusing(401, "Unauthorized"), id="401"),
     ],
 )
-async def test_a_server_that_is_busy_is_asked_again(whole: Answer) -> None:
+async def test_a_failed_streaming_list_is_retried(whole: Answer) -> None:
     script = Script(
         wholes=[whole, whole, saying(event("ADDED", "a", 3), end_of_all(10), silence_seconds=1e9)]
     )
@@ -313,19 +315,19 @@ async def test_a_server_that_is_busy_is_asked_again(whole: Answer) -> None:
         assert (len(running.wholes), len(running.lists)) == (3, 0)
 
 
-async def test_the_server_says_when_to_come_back() -> None:
+async def test_retry_after_delays_the_next_request() -> None:
     async def later(request: web.Request) -> web.StreamResponse:
         return answer_json(refusal(429, "TooManyRequests"), 429, Retry_After="20")
 
     async with informing(Script(wholes=[later, saying(end_of_all(10), silence_seconds=1e9)])) as running:
         await minutes(1)
 
-        first, second = (one.at for one in running.wholes)
+        first, second = (request.at for request in running.wholes)
         assert 20 <= second - first <= 21
 
 
-async def test_after_a_refusal_of_both_the_stream_is_asked_for_again() -> None:
-    """As when the definition is installed later than we are."""
+async def test_after_errors_of_both_the_streaming_list_is_tried_again() -> None:
+    """This happens when the CRD is installed later than the controller."""
     missing = answer_json(refusal(404, "NotFound"), 404)
     script = Script(
         [missing], wholes=[refusing(404, "NotFound"), saying(end_of_all(10), silence_seconds=1e9)]
@@ -338,7 +340,7 @@ async def test_after_a_refusal_of_both_the_stream_is_asked_for_again() -> None:
         assert (len(running.wholes), len(running.lists)) == (2, 1)
 
 
-async def test_changes_are_told_as_they_come() -> None:
+async def test_changes_are_reported_in_order() -> None:
     script = Script(
         watches=[
             saying(
@@ -360,23 +362,23 @@ async def test_changes_are_told_as_they_come() -> None:
         assert running.names == {"b"}
 
 
-async def test_a_watch_that_has_ended_goes_on_where_it_was() -> None:
-    script = Script(watches=[saying(event("ADDED", "a", 11), silence_seconds=60), quiet])
+async def test_an_ended_watch_resumes_at_its_resource_version() -> None:
+    script = Script(watches=[saying(event("ADDED", "a", 11), silence_seconds=60), silent])
 
     async with informing(script) as running:
         await minutes(1.01)
 
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "11"]
+        assert [request.query["resourceVersion"] for request in running.watches] == ["10", "11"]
         assert len(running.lists) == 1
 
 
-async def test_bookmarks_move_the_place_on() -> None:
-    script = Script(watches=[saying(bookmark(400), silence_seconds=60), quiet])
+async def test_bookmarks_advance_the_resource_version() -> None:
+    script = Script(watches=[saying(bookmark(400), silence_seconds=60), silent])
 
     async with informing(script) as running:
         await minutes(1.01)
 
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "400"]
+        assert [request.query["resourceVersion"] for request in running.watches] == ["10", "400"]
         assert (running.changes, running.names) == ([], set())
 
 
@@ -388,14 +390,14 @@ async def test_bookmarks_move_the_place_on() -> None:
         pytest.param(saying(event("ADDED", "lost", 11), expired()), id="as an event"),
     ],
 )
-async def test_a_place_that_the_server_has_forgotten(gone: Any) -> None:
-    """One new list at once; what went meanwhile is told."""
+async def test_an_expired_resource_version_causes_a_new_list(gone: Any) -> None:
+    """The informer lists once more at once and reports objects that were deleted meanwhile."""
     script = Script(
         [
             {"metadata": {"resourceVersion": "10"}, "items": [pod("a", 3), pod("b", 4)]},
             {"metadata": {"resourceVersion": "20"}, "items": [pod("b", 4), pod("c", 15)]},
         ],
-        [gone, quiet],
+        [gone, silent],
     )
 
     async with informing(script) as running:
@@ -403,7 +405,7 @@ async def test_a_place_that_the_server_has_forgotten(gone: Any) -> None:
 
         assert running.names == {"b", "c"}
         assert ("a", None) in running.changes
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "20"]
+        assert [request.query["resourceVersion"] for request in running.watches] == ["10", "20"]
         assert len(running.lists) == 2
 
 
@@ -421,7 +423,7 @@ async def test_a_place_that_the_server_has_forgotten(gone: Any) -> None:
         pytest.param(refusing(403, "Forbidden"), 10, id="is forbidden"),
     ],
 )
-async def test_no_hot_loop(watch: Any, most: int) -> None:
+async def test_failing_watches_cause_no_hot_loop(watch: Any, most: int) -> None:
     """A watch that breaks the same way for ever is asked for ever more rarely."""
     async with informing(Script(watches=[watch] * 10_000)) as running:
         await running.informer.synced.wait()
@@ -453,7 +455,7 @@ async def test_a_broken_watch_is_resumed_without_a_new_list(watch: Any) -> None:
 
         assert running.names == {"a"}
         assert len(running.lists) == 1
-        assert {one.query["resourceVersion"] for one in running.watches} == {"10"}
+        assert {request.query["resourceVersion"] for request in running.watches} == {"10"}
 
 
 @pytest.mark.parametrize(
@@ -465,17 +467,17 @@ async def test_a_broken_watch_is_resumed_without_a_new_list(watch: Any) -> None:
         pytest.param(saying(b'{"type":7}\n'), id="garbage"),
     ],
 )
-async def test_a_place_where_the_watch_always_fails_is_left(failing: Answer) -> None:
+async def test_a_resource_version_at_which_the_watch_always_fails_is_given_up(failing: Answer) -> None:
     script = Script(
         [{"metadata": {"resourceVersion": str(n)}, "items": [pod(f"pod-{n}", n)]} for n in (10, 20)],
-        [failing] * TRIES + [quiet],
+        [failing] * TRIES + [silent],
     )
 
     async with informing(script) as running:
         await minutes(1)
 
         assert running.names == {"pod-20"}
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10"] * TRIES + ["20"]
+        assert [request.query["resourceVersion"] for request in running.watches] == ["10"] * TRIES + ["20"]
 
 
 @pytest.mark.parametrize(
@@ -485,8 +487,8 @@ async def test_a_place_where_the_watch_always_fails_is_left(failing: Answer) -> 
         pytest.param(saying(bookmark(7), silence_seconds=1e9), id="by a bookmark"),
     ],
 )
-async def test_a_server_that_was_set_back(answer: Answer) -> None:
-    """Restored from a backup, it knows nothing of the place, nor of what it told later than the backup."""
+async def test_a_restored_server_causes_a_new_list(answer: Answer) -> None:
+    """A server restored from a backup knows neither the resource version nor any later object."""
     script = Script(
         wholes=[
             saying(event("ADDED", "a", 3), event("ADDED", "b", 9), end_of_all(10)),
@@ -501,8 +503,8 @@ async def test_a_server_that_was_set_back(answer: Answer) -> None:
 
             assert running.names == {"a", "b", "c"}
             assert ("b", None) in running.changes
-            assert [one.query["resourceVersion"] for one in running.watches[:2]] == ["10", "8"]
-    assert "the server has been set back" in [one["event"] for one in logs]
+            assert [request.query["resourceVersion"] for request in running.watches[:2]] == ["10", "8"]
+    assert "the server has been set back" in [line["event"] for line in logs]
 
 
 async def unanswered(request: web.Request) -> web.StreamResponse:
@@ -521,8 +523,8 @@ async def unanswered(request: web.Request) -> web.StreamResponse:
         pytest.param(refusing(504, "GatewayTimeout"), id="504"),
     ],
 )
-async def test_after_a_server_was_away_everything_is_asked_for(away: Answer) -> None:
-    """It may have been restored from a backup and have passed the place since: then nothing it says shows that."""
+async def test_after_an_outage_of_the_server_everything_is_listed_again(away: Answer) -> None:
+    """The server may have been restored and have passed the resource version since; no response would show that."""
     script = Script(
         [
             {"metadata": {"resourceVersion": "10"}, "items": [pod("lost", 9)]},
@@ -541,8 +543,8 @@ async def test_after_a_server_was_away_everything_is_asked_for(away: Answer) -> 
         assert ("lost", None) in running.changes
 
 
-async def test_a_blip_of_the_connection_asks_for_nothing_anew() -> None:
-    """As when one of several API servers is restarted, and the next one answers."""
+async def test_a_short_connection_failure_causes_no_new_list() -> None:
+    """This happens when one of several API servers restarts and another answers."""
     script = Script(watches=[saying(cut=True), unanswered, saying(event("ADDED", "a", 11))])
 
     async with informing(script) as running:
@@ -552,16 +554,16 @@ async def test_a_blip_of_the_connection_asks_for_nothing_anew() -> None:
         assert len(running.lists) == 1
 
 
-async def test_pauses_start_small() -> None:
-    async with informing(Script(watches=[saying(), quiet])) as running:
+async def test_the_first_pause_is_short() -> None:
+    async with informing(Script(watches=[saying(), silent])) as running:
         await minutes(1)
 
-        first, second = (one.at for one in running.watches)
+        first, second = (request.at for request in running.watches)
         assert Reconnect.FIRST_SECONDS <= second - first <= 2 * Reconnect.FIRST_SECONDS
 
 
-async def test_silence_is_a_broken_watch() -> None:
-    """A half-open connection says nothing for ever; a living one sends bookmarks. The server was out of reach, then."""
+async def test_a_silent_watch_is_broken() -> None:
+    """A half-open connection stays silent; a live one sends bookmarks. The server counts as unreachable."""
     script = Script(
         [
             {"metadata": {"resourceVersion": "10"}, "items": []},
@@ -576,7 +578,7 @@ async def test_silence_is_a_broken_watch() -> None:
         await asyncio.sleep(1 + 2 * Reconnect.FIRST_SECONDS)
 
         assert running.names == {"b"}
-        assert [one.query["resourceVersion"] for one in running.watches] == ["10", "20"]
+        assert [request.query["resourceVersion"] for request in running.watches] == ["10", "20"]
 
 
 @pytest.mark.parametrize(
@@ -597,7 +599,7 @@ async def test_silence_is_a_broken_watch() -> None:
         pytest.param(b"x" * (17 * 1024 * 1024), id="a line without an end"),
     ],
 )
-async def test_garbage_breaks_the_watch_and_nothing_else(garbage: bytes) -> None:
+async def test_invalid_data_breaks_only_the_watch(garbage: bytes) -> None:
     script = Script(
         watches=[
             saying(event("ADDED", "a", 11), garbage),
@@ -620,7 +622,7 @@ async def test_garbage_breaks_the_watch_and_nothing_else(garbage: bytes) -> None
         pytest.param({"name": 7}, id="a name that is a number"),
     ],
 )
-async def test_an_object_that_is_not_understood_is_passed_over(metadata: dict[str, Any]) -> None:
+async def test_an_object_that_cannot_be_parsed_is_skipped(metadata: dict[str, Any]) -> None:
     """It is logged, and stands in nobody's way: neither in a list nor in a watch."""
     odd = pod("odd", 5)
     odd["metadata"].update(metadata)
@@ -634,7 +636,7 @@ async def test_an_object_that_is_not_understood_is_passed_over(metadata: dict[st
             await minutes(1)
 
             assert running.names == {"a", "b"}
-    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["object not understood"] * 2
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["object not understood"] * 2
 
 
 @pytest.mark.parametrize(
@@ -650,7 +652,7 @@ async def test_an_object_that_is_not_understood_is_passed_over(metadata: dict[st
         ),
     ],
 )
-async def test_a_list_that_fails_is_tried_again(answer: web.Response) -> None:
+async def test_a_failed_list_is_retried(answer: web.Response) -> None:
     """Until it works, nothing is said to be synced."""
     script = Script([answer, {"metadata": {"resourceVersion": "10"}, "items": [pod("a", 3)]}])
 
@@ -663,46 +665,46 @@ async def test_a_list_that_fails_is_tried_again(answer: web.Response) -> None:
         assert running.names == {"a"}
 
 
-async def test_a_long_stream_leaves_others_their_turn() -> None:
+async def test_a_long_stream_yields_to_other_tasks() -> None:
     count = 20 * PER_SLICE
     lines = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
-    turns = 0
+    iterations = 0
 
     async with informing(Script(watches=[saying(*lines, silence_seconds=1e9)])) as running:
         while len(running.informer.store) < count:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
-    assert turns >= 20
+    assert iterations >= 20
 
 
-async def test_what_is_there_is_told_in_slices() -> None:
-    """All of it is in the store at once; to tell of it takes longer, and others have their turn meanwhile."""
+async def test_existing_objects_are_reported_in_slices() -> None:
+    """The store has all objects at once; reporting them takes longer and yields to other tasks."""
     count = 20 * PER_SLICE
     begin = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
-    told = set[int]()
+    counts = set[int]()
 
     async with informing(Script(wholes=[saying(*begin, end_of_all(5000), silence_seconds=1e9)])) as running:
         while not running.informer.synced.is_set():
             if running.informer.store:
                 assert len(running.informer.store) == count
-                told.add(len(running.changes))
+                counts.add(len(running.changes))
             await asyncio.sleep(0)
 
-    assert len(told) >= 20
+    assert len(counts) >= 20
 
 
-async def test_no_change_is_lost_when_everything_is_asked_for_while_changes_are_told() -> None:
-    """The store has them all already, so that neither what comes then nor a relist would show a difference."""
+async def test_a_new_list_while_changes_are_reported_loses_no_change() -> None:
+    """The store has them all already, so neither later events nor a relist would show a difference."""
     count = 20 * PER_SLICE
     begin = [event("ADDED", f"pod-{number}", 11 + number) for number in range(count)]
     whole = saying(*begin, end_of_all(5000), silence_seconds=1e9)
 
-    turns = 0
+    iterations = 0
 
     async with informing(Script(wholes=[whole, whole])) as running:
         while not running.changes:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
         assert len(running.changes) < count
         running.informer.ask_anew("a list does not fit")
@@ -713,10 +715,10 @@ async def test_no_change_is_lost_when_everything_is_asked_for_while_changes_are_
         assert running.informer.synced.is_set()
 
 
-async def test_a_page_is_taken_in_slices() -> None:
+async def test_a_page_is_stored_in_slices() -> None:
     count = 20 * PER_SLICE
     items = [pod(f"pod-{number}", 3) for number in range(count)]
-    rows, turns = 0, 0
+    rows, iterations = 0, 0
 
     def decode(raw: Any) -> Pod:
         nonlocal rows
@@ -728,15 +730,15 @@ async def test_a_page_is_taken_in_slices() -> None:
         informer = Informer[Pod](client, PODS, decode, lambda before, after: None)
         task = asyncio.create_task(informer.run())
         while rows < count:
-            turns += rows > 0
+            iterations += rows > 0
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    assert turns >= 19
+    assert iterations >= 19
 
 
-async def test_what_has_happened_is_counted() -> None:
+async def test_lists_watches_and_failures_are_counted() -> None:
     script = Script(
         watches=[
             saying(event("ADDED", "a", 11), silence_seconds=60),
@@ -757,7 +759,7 @@ async def test_what_has_happened_is_counted() -> None:
         }
 
 
-async def test_what_is_not_served_is_named() -> None:
+async def test_a_missing_resource_is_logged() -> None:
     answer = answer_json(refusal(404, "NotFound", "404 page not found"), 404)
     with capture_logs() as logs:
         async with informing(Script([answer])):
@@ -775,7 +777,7 @@ async def test_what_is_not_served_is_named() -> None:
     ]
 
 
-async def test_a_resource_that_is_not_served_for_long_is_named_once_and_again_when_it_is_there() -> None:
+async def test_a_missing_resource_is_logged_once_and_again_when_it_is_served() -> None:
     with capture_logs() as logs:
         script = Script([refusing(404, "NotFound")])
         async with informing(script) as running:
@@ -785,8 +787,8 @@ async def test_a_resource_that_is_not_served_for_long_is_named_once_and_again_wh
             await minutes(1)
 
             assert (running.informer.unserved.is_set(), running.informer.synced.is_set()) == (False, True)
-    told = [one["event"] for one in logs if one["event"].startswith("resource")]
-    assert told == ["resource not served", "resource served"]
+    events = [line["event"] for line in logs if line["event"].startswith("resource")]
+    assert events == ["resource not served", "resource served"]
 
 
 @pytest.mark.parametrize(
@@ -805,7 +807,7 @@ async def test_a_store_that_cannot_be_filled_counts_as_unserved(code: int, secon
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])
-async def test_a_store_that_is_filled_is_kept_when_the_server_refuses(code: int) -> None:
+async def test_a_filled_store_is_kept_when_the_server_returns_errors(code: int) -> None:
     whole = saying(event("ADDED", "a", 5), end_of_all(10))
     script = Script([refusing(code, "Refused")], wholes=[whole])
     script.watches = [refusing(code, "Refused") for _ in range(100)]
@@ -816,7 +818,7 @@ async def test_a_store_that_is_filled_is_kept_when_the_server_refuses(code: int)
         assert len(running.informer.store) == 1
 
 
-async def test_silence_is_counted_from_the_last_word() -> None:
+async def test_silence_is_measured_from_the_last_data() -> None:
     script = Script(watches=[saying(bookmark(11), silence_seconds=1e9)])
     async with informing(script) as running:
         assert running.informer.silent_seconds() == 0
@@ -825,14 +827,14 @@ async def test_silence_is_counted_from_the_last_word() -> None:
         assert running.informer.silent_seconds() == pytest.approx(60, abs=1)
 
 
-async def test_silence_is_counted_from_the_start_when_there_was_no_word_yet() -> None:
+async def test_silence_is_measured_from_the_start_without_any_data() -> None:
     async with informing(Script([answer_json(refusal(403, "Forbidden"), 403)])) as running:
         await minutes(5)
 
         assert running.informer.silent_seconds() == 300
 
 
-async def test_a_refused_watch_is_silent_however_often_it_is_asked_for() -> None:
+async def test_a_rejected_watch_counts_as_silent_however_often_it_is_retried() -> None:
     script = Script(watches=[refusing(403, "Forbidden")] * 1000)
     async with informing(script) as running:
         await minutes(5)
@@ -869,7 +871,7 @@ POD = b'{"metadata":{"name":"%s"},"spec":{"containers":[{"name":"c","image":"i"}
         pytest.param(Rule(Say(b""), verb="watch", times=3), id="watches end at once"),
     ],
 )
-async def test_after_the_faults_the_store_is_like_the_server(rule: Rule) -> None:
+async def test_after_faults_the_store_equals_the_server(rule: Rule) -> None:
     async with against_server(Faults([rule, Rule(Cut(), verb="watch", containing=b"pod-7", times=1)])) as (
         client,
         informer,
@@ -884,7 +886,7 @@ async def test_after_the_faults_the_store_is_like_the_server(rule: Rule) -> None
         assert {row.name for row in informer.store} == {f"pod-{n}" for n in range(20) if n % 3}
 
 
-async def test_a_lost_removal_is_noticed_with_the_next_list() -> None:
+async def test_the_next_list_reports_a_lost_deletion() -> None:
     faults = Faults([Rule(Drop(), verb="watch", containing=b'"DELETED"', times=1)])
     async with against_server(faults) as (client, informer):
         await client.create(PODS, "default", POD % b"a")
@@ -898,7 +900,7 @@ async def test_a_lost_removal_is_noticed_with_the_next_list() -> None:
         assert informer.store.get("default", "a") is None
 
 
-async def test_a_server_that_is_restored_from_a_backup() -> None:
+async def test_a_restored_server_replaces_the_store() -> None:
     """Another server at the same address that knows less and counts from further back."""
     first, second = ApiServer(token="t"), ApiServer(token="t")
     await first.start()
@@ -918,7 +920,7 @@ async def test_a_server_that_is_restored_from_a_backup() -> None:
 
         rows = {row.name: row.resource_version for row in informer.store}
         live = orjson.loads(await client.list(PODS, "default"))["items"]
-        assert rows == {one["metadata"]["name"]: int(one["metadata"]["resourceVersion"]) for one in live}
+        assert rows == {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in live}
         assert rows.keys() == {"pod-3", "pod-21"}
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

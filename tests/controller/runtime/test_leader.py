@@ -22,8 +22,8 @@ AT_ONCE = 0.1
 LEASE_SECONDS, DEADLINE_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 
 
-class Told:
-    """What an observer was told."""
+class RecordingObserver:
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.leading_now: dict[str, bool] = {}
@@ -40,7 +40,7 @@ class Told:
 class Candidate:
     election: Election
     task: "asyncio.Task[None]"
-    told: Told
+    observer: RecordingObserver
 
     @property
     def leads(self) -> bool:
@@ -57,23 +57,23 @@ class Candidate:
 
 @asynccontextmanager
 async def candidate(on: Stage, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
-    """One that stands for election until the block ends, and dies then."""
+    """Run a candidate until the block ends, then kill it."""
     loop = asyncio.get_running_loop()
     async with Client(on.connection, user_agent=identity) as client:
-        told = Told()
+        observer = RecordingObserver()
         election = Election(
             client,
             leases or (FIRST,),
             identity,
             time=loop.time,
             chance=lambda: 0.5,
-            observer=told,
+            observer=observer,
         )
-        one = Candidate(election, asyncio.create_task(election.run()), told)
+        running = Candidate(election, asyncio.create_task(election.run()), observer)
         try:
-            yield one
+            yield running
         finally:
-            await one.dies()
+            await running.dies()
 
 
 async def spec(on: Stage, name: str = "first") -> dict[str, Any]:
@@ -82,7 +82,7 @@ async def spec(on: Stage, name: str = "first") -> dict[str, Any]:
 
 
 def calls(on: Stage, identity: str, *verbs: str) -> list[str]:
-    return [one.verb for one in on.calls if one.user_agent == identity and one.verb in verbs]
+    return [call.verb for call in on.calls if call.user_agent == identity and call.verb in verbs]
 
 
 async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
@@ -94,14 +94,14 @@ async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
     return loop.time() - started
 
 
-async def test_a_candidate_alone_leads_at_once() -> None:
+async def test_a_single_candidate_leads_at_once() -> None:
     async with stage() as on, candidate(on, "a") as a:
         assert not a.leads
-        assert a.told.leading_now == {"first": False}
+        assert a.observer.leading_now == {"first": False}
         await on.settled(AT_ONCE)
 
         assert a.leads
-        assert a.told.leading_now == {"first": True}
+        assert a.observer.leading_now == {"first": True}
         assert a.election.permit() == pytest.approx(DEADLINE_SECONDS, abs=AT_ONCE)
         held = await spec(on)
         assert (held["holderIdentity"], held["leaseDurationSeconds"], held["leaseTransitions"]) == (
@@ -111,7 +111,7 @@ async def test_a_candidate_alone_leads_at_once() -> None:
         )
 
 
-async def test_a_renewal_is_one_call() -> None:
+async def test_a_renewal_is_a_single_call() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(AT_ONCE)
         on.faults.calls.clear()
@@ -119,11 +119,11 @@ async def test_a_renewal_is_one_call() -> None:
 
         assert 19 <= len(calls(on, "a", "update")) <= 20
         assert calls(on, "a", "get", "list", "create", "watch") == []
-        assert a.told.slow == []
+        assert a.observer.slow == []
         assert a.election.permit() > DEADLINE_SECONDS - RETRY_SECONDS - AT_ONCE
 
 
-async def test_who_waits_makes_no_calls_while_it_hears_of_renewals() -> None:
+async def test_a_waiting_candidate_makes_no_calls_while_it_observes_renewals() -> None:
     async with stage() as on, candidate(on, "a"):
         await on.settled(AT_ONCE)
         async with candidate(on, "b") as b:
@@ -136,21 +136,21 @@ async def test_who_waits_makes_no_calls_while_it_hears_of_renewals() -> None:
             assert calls(on, "b", "get", "list", "create", "update") == []
 
 
-async def test_what_is_given_back_is_taken_at_once() -> None:
+async def test_a_released_lease_is_acquired_at_once() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(AT_ONCE)
         async with candidate(on, "b") as b:
             await on.settled(30)
             await a.stops()
 
-            assert a.told.leading_now == {"first": False}
+            assert a.observer.leading_now == {"first": False}
             assert a.election.permit() <= 0
             assert await seconds_until(lambda: b.leads) < AT_ONCE
             held = await spec(on)
             assert (held["holderIdentity"], held["leaseTransitions"]) == ("b", 1)
 
 
-async def test_what_is_given_back_is_nobodys() -> None:
+async def test_a_released_lease_has_no_holder() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(AT_ONCE)
         await a.stops()
@@ -159,7 +159,7 @@ async def test_what_is_given_back_is_nobodys() -> None:
         assert (held["holderIdentity"], held["leaseDurationSeconds"]) == ("", 1)
 
 
-async def test_whoever_dies_is_waited_for() -> None:
+async def test_the_lease_of_a_dead_holder_is_waited_for() -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(30)
         assert [a.leads, b.leads] == [True, False]
@@ -169,7 +169,7 @@ async def test_whoever_dies_is_waited_for() -> None:
         assert LEASE_SECONDS - RETRY_SECONDS - AT_ONCE <= waited <= LEASE_SECONDS + AT_ONCE
 
 
-async def test_times_in_the_lease_are_not_believed() -> None:
+async def test_times_in_the_lease_are_ignored() -> None:
     """One that is long over by its own account may have been written by a clock that is slow."""
     long_ago = "2001-01-01T00:00:00.000000Z"
     async with stage() as on:
@@ -184,7 +184,7 @@ async def test_times_in_the_lease_are_not_believed() -> None:
             assert waited == pytest.approx(LEASE_SECONDS, abs=AT_ONCE)
 
 
-async def test_a_holder_says_for_how_long() -> None:
+async def test_the_duration_of_the_holder_counts() -> None:
     async with stage() as on:
         body = {"metadata": {"name": "first"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 40}}
         await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
@@ -194,7 +194,7 @@ async def test_a_holder_says_for_how_long() -> None:
             assert waited == pytest.approx(40, abs=AT_ONCE)
 
 
-async def test_without_a_watch_it_is_read_now_and_then() -> None:
+async def test_without_a_watch_the_lease_is_read_periodically() -> None:
     async with (
         stage(Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")) as on,
         candidate(on, "a") as a,
@@ -208,7 +208,7 @@ async def test_without_a_watch_it_is_read_now_and_then() -> None:
             assert await seconds_until(lambda: b.leads) < 2.2 * RETRY_SECONDS
 
 
-async def test_a_watch_that_has_fallen_silent_is_not_relied_on() -> None:
+async def test_a_silent_watch_is_not_trusted() -> None:
     """A connection that is gone without a word: no event comes any more, and no error either."""
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(1)
@@ -221,7 +221,7 @@ async def test_a_watch_that_has_fallen_silent_is_not_relied_on() -> None:
         assert await seconds_until(lambda: b.leads) < 2.2 * RETRY_SECONDS
 
 
-async def test_who_cannot_renew_ends_before_anybody_else_begins() -> None:
+async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(10 * RETRY_SECONDS + 0.5)
         last = asyncio.get_running_loop().time() - 0.5
@@ -237,7 +237,7 @@ async def test_who_cannot_renew_ends_before_anybody_else_begins() -> None:
         assert raised.group_contains(NotLeading, match="Lease first: not renewed in time")
 
 
-async def test_a_call_without_an_answer_does_not_outlast_the_deadline() -> None:
+async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(AT_ONCE)
         on.faults.rules.append(Rule(Delay(1000), verb="update"))
@@ -246,7 +246,7 @@ async def test_a_call_without_an_answer_does_not_outlast_the_deadline() -> None:
         assert a.election.permit() <= 0
 
 
-async def test_a_deadline_that_was_slept_through_is_noticed_before_anything_is_sent() -> None:
+async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anything() -> None:
     """As when a process is stopped and goes on later: its clock has gone on."""
     async with stage() as on:
         loop = asyncio.get_running_loop()
@@ -275,7 +275,7 @@ async def test_a_deadline_that_was_slept_through_is_noticed_before_anything_is_s
         pytest.param(Refuse(429, retry_after_seconds=1), 0, id="the server is busy"),
     ],
 )
-async def test_one_renewal_that_goes_wrong_changes_nothing(fault: Any, slow: int) -> None:
+async def test_a_single_failed_renewal_changes_nothing(fault: Any, slow: int) -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(5)
         # aiohttp itself repeats a PUT once when the connection breaks
@@ -284,10 +284,10 @@ async def test_one_renewal_that_goes_wrong_changes_nothing(fault: Any, slow: int
             await on.settled(AT_ONCE)
             assert [a.leads, b.leads] == [True, False]
 
-        assert len(a.told.slow) == slow
+        assert len(a.observer.slow) == slow
 
 
-async def test_a_lease_that_is_deleted_is_made_again_by_its_holder() -> None:
+async def test_a_deleted_lease_is_created_again_by_its_holder() -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(5)
         await on.delete(LEASES, "first")
@@ -299,7 +299,7 @@ async def test_a_lease_that_is_deleted_is_made_again_by_its_holder() -> None:
             assert [a.leads, b.leads] == [True, False]
 
 
-async def test_a_lease_that_is_deleted_is_left_alone_until_it_would_have_ended() -> None:
+async def test_a_deleted_lease_is_not_acquired_before_it_would_have_expired() -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(5)
         await a.dies()
@@ -309,7 +309,7 @@ async def test_a_lease_that_is_deleted_is_left_alone_until_it_would_have_ended()
         assert waited > LEASE_SECONDS - RETRY_SECONDS - AT_ONCE
 
 
-async def test_a_lease_that_somebody_takes_by_force() -> None:
+async def test_a_leader_stops_when_another_process_takes_its_lease() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(5)
         await on.change(LEASES, "first", {"spec": {"holderIdentity": "x"}})
@@ -318,7 +318,7 @@ async def test_a_lease_that_somebody_takes_by_force() -> None:
         assert not a.leads
 
 
-async def test_a_stop_in_the_middle_of_taking_gives_back_what_was_taken() -> None:
+async def test_a_stop_during_acquisition_releases_the_acquired_lease() -> None:
     async with (
         stage(Rule(Delay(3, committed=True), verb="create", plural="leases")) as on,
         candidate(on, "a") as a,
@@ -330,7 +330,7 @@ async def test_a_stop_in_the_middle_of_taking_gives_back_what_was_taken() -> Non
         assert (await spec(on))["holderIdentity"] == ""
 
 
-async def test_who_never_held_it_gives_nothing_back() -> None:
+async def test_a_candidate_that_never_led_releases_nothing() -> None:
     async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
         await on.settled(5)
         on.faults.calls.clear()
@@ -340,7 +340,7 @@ async def test_who_never_held_it_gives_nothing_back() -> None:
         assert a.leads
 
 
-async def test_giving_back_does_not_wait_long() -> None:
+async def test_a_release_does_not_wait_long() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(1)
         on.faults.rules.append(Rule(Delay(1000), verb="update"))
@@ -351,7 +351,7 @@ async def test_giving_back_does_not_wait_long() -> None:
         assert loop.time() - started == pytest.approx(5, abs=AT_ONCE)
 
 
-async def test_giving_back_after_a_renewal_whose_answer_was_lost() -> None:
+async def test_a_lease_is_released_after_a_renewal_with_a_lost_response() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(RETRY_SECONDS - AT_ONCE)
         on.faults.rules.append(Rule(Delay(3, committed=True), verb="update", times=1))
@@ -361,7 +361,7 @@ async def test_giving_back_after_a_renewal_whose_answer_was_lost() -> None:
         assert (await spec(on))["holderIdentity"] == ""
 
 
-async def test_all_leases_are_needed_to_lead() -> None:
+async def test_leading_needs_all_leases() -> None:
     """Neither of two others may work beside who serves the kinds of both."""
     async with stage() as on, candidate(on, "x", SECOND) as x:
         await on.settled(1)
@@ -369,18 +369,18 @@ async def test_all_leases_are_needed_to_lead() -> None:
             await on.settled(30)
             assert not a.leads
             assert (await spec(on))["holderIdentity"] == "a"
-            assert a.told.leading_now == {"first": False, "second": False}
+            assert a.observer.leading_now == {"first": False, "second": False}
             await x.stops()
 
             assert await seconds_until(lambda: a.leads) < AT_ONCE
             await on.settled(100)
             assert a.leads
-            assert a.told.leading_now == {"first": True, "second": True}
+            assert a.observer.leading_now == {"first": True, "second": True}
             await a.stops()
             assert [(await spec(on, name))["holderIdentity"] for name in ("first", "second")] == ["", ""]
 
 
-async def test_one_lease_that_is_lost_ends_it() -> None:
+async def test_a_single_lost_lease_ends_leadership() -> None:
     async with stage() as on, candidate(on, "a", FIRST, SECOND) as a:
         await on.settled(1)
         on.faults.rules.append(Rule(Reset(), verb="update", name="second"))
@@ -391,7 +391,7 @@ async def test_one_lease_that_is_lost_ends_it() -> None:
         assert raised.group_contains(NotLeading, match="^Lease second: ")
 
 
-async def test_two_that_want_the_same_leases_do_not_block_each_other() -> None:
+async def test_candidates_for_the_same_leases_do_not_block_each_other() -> None:
     async with (
         stage() as on,
         candidate(on, "a", FIRST, SECOND) as a,
@@ -400,14 +400,14 @@ async def test_two_that_want_the_same_leases_do_not_block_each_other() -> None:
     ):
         await on.settled(5)
         for _ in range(2):
-            (leader,) = [one for one in (a, b, c) if one.leads]
+            (leader,) = [contender for contender in (a, b, c) if contender.leads]
             await leader.stops()
             await on.settled(1)
 
-        assert sum(one.leads for one in (a, b, c)) == 1
+        assert sum(contender.leads for contender in (a, b, c)) == 1
 
 
-async def test_a_server_that_is_not_there_is_not_asked_without_end() -> None:
+async def test_calls_to_an_unreachable_server_are_limited() -> None:
     async with stage(Rule(Reset(), plural="leases")) as on, candidate(on, "a") as a:
         await on.settled(100)
 
@@ -416,7 +416,7 @@ async def test_a_server_that_is_not_there_is_not_asked_without_end() -> None:
         assert await seconds_until(lambda: a.leads) <= 3 * RETRY_SECONDS
 
 
-async def test_whoever_is_quicker() -> None:
+async def test_exactly_one_of_several_candidates_wins() -> None:
     async with stage() as on, candidate(on, "a") as a:
         await on.settled(1)
         async with candidate(on, "b") as b, candidate(on, "c") as c, candidate(on, "d") as d:
@@ -424,13 +424,13 @@ async def test_whoever_is_quicker() -> None:
             await a.stops()
             for _ in range(300):
                 await on.settled(AT_ONCE)
-                assert sum(one.leads for one in (b, c, d)) == 1
-                assert not any(one.task.done() for one in (b, c, d))
+                assert sum(contender.leads for contender in (b, c, d)) == 1
+                assert not any(contender.task.done() for contender in (b, c, d))
 
 
 def test_identities_differ() -> None:
-    one, other = new_identity(), new_identity()
+    identity, other = new_identity(), new_identity()
 
-    assert one != other
-    assert one.split("_")[0] == other.split("_")[0] != ""
-    assert orjson.dumps(one)
+    assert identity != other
+    assert identity.split("_")[0] == other.split("_")[0] != ""
+    assert orjson.dumps(identity)

@@ -19,25 +19,30 @@ def lease(metadata: dict[str, Any] | None = None, **spec: Any) -> Lease:
     return lease_from_json(orjson.dumps({"kind": "Lease", "metadata": meta, "spec": spec}))
 
 
-def test_it_is_read() -> None:
-    one = lease(holderIdentity="a", leaseDurationSeconds=15)
+def test_a_lease_is_parsed() -> None:
+    parsed = lease(holderIdentity="a", leaseDurationSeconds=15)
 
-    assert (one.namespace, one.name, one.uid, one.resource_version) == ("kubeflow", "lock", "u", 7)
-    assert (one.holder, one.duration_seconds) == ("a", 15)
+    assert (parsed.namespace, parsed.name, parsed.uid, parsed.resource_version) == (
+        "kubeflow",
+        "lock",
+        "u",
+        7,
+    )
+    assert (parsed.holder, parsed.duration_seconds) == ("a", 15)
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": None}, {"holderIdentity": ""}])
-def test_nobody_holds_it(spec: dict[str, Any]) -> None:
+def test_a_lease_without_a_holder(spec: dict[str, Any]) -> None:
     assert (lease(**spec).holder, lease(**spec).duration_seconds) == ("", 0)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"metadata": {"name": "lock"}}', b"[]"])
-def test_what_is_no_lease(raw: bytes) -> None:
+def test_json_that_is_no_lease_is_an_error(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         lease_from_json(raw)
 
 
-def test_a_new_one() -> None:
+def test_a_claim_creates_a_new_lease() -> None:
     made = orjson.loads(CLAIM.made(NOW))
 
     assert made == {
@@ -54,7 +59,7 @@ def test_a_new_one() -> None:
     }
 
 
-def test_one_that_is_renewed_keeps_when_it_was_taken() -> None:
+def test_a_renewal_keeps_the_acquire_time() -> None:
     old = lease(holderIdentity="b", acquireTime="then", leaseTransitions=3)
 
     spec = orjson.loads(CLAIM.held(old, NOW))["spec"]
@@ -63,13 +68,13 @@ def test_one_that_is_renewed_keeps_when_it_was_taken() -> None:
 
 
 @pytest.mark.parametrize(("old", "transitions"), [({"leaseTransitions": 3}, 4), ({}, 1)])
-def test_one_that_is_taken_counts_it(old: dict[str, Any], transitions: int) -> None:
+def test_an_acquisition_counts_a_transition(old: dict[str, Any], transitions: int) -> None:
     spec = orjson.loads(CLAIM.held(lease(holderIdentity="a", **old), NOW))["spec"]
 
     assert (spec["acquireTime"], spec["holderIdentity"], spec["leaseTransitions"]) == (SOON, "b", transitions)
 
 
-def test_one_that_is_given_back() -> None:
+def test_a_release_clears_the_holder() -> None:
     spec = orjson.loads(CLAIM.released(lease(holderIdentity="b", leaseTransitions=3), NOW))["spec"]
 
     assert spec == {
@@ -82,7 +87,7 @@ def test_one_that_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("write", [CLAIM.held, CLAIM.released])
-def test_what_others_have_put_there_stays(write: Any) -> None:
+def test_unknown_fields_are_preserved(write: Any) -> None:
     """And the version goes along, so that nothing is written over what nobody has seen."""
     metadata = {"labels": {"team": "a"}, "managedFields": [{"manager": "x"}]}
 

@@ -43,12 +43,12 @@ async def asking(answer: Any) -> AsyncGenerator[tuple[Source, ScriptedServer]]:
         )
 
 
-async def test_a_page() -> None:
+async def test_a_page_of_a_list() -> None:
     listed = {"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [{"a": 1}, {"b": 2}]}
     async with asking(listed) as (source, server):
         page = await source.page("that")
 
-    assert ([bytes(one) for one in page.items], page.resource_version) == ([b'{"a":1}', b'{"b":2}'], 10)
+    assert ([bytes(item) for item in page.items], page.resource_version) == ([b'{"a":1}', b'{"b":2}'], 10)
     assert page.rest == "more"
     (seen,) = server.seen
     assert seen.path == "/api/v1/namespaces/team/pods"
@@ -63,24 +63,24 @@ async def test_versions_are_numbers(version: str) -> None:
             await source.page()
 
 
-async def test_a_watch() -> None:
+async def test_a_watch_yields_events() -> None:
     lines = [{"type": "ADDED", "object": {"a": 1}}, {"type": "DELETED", "object": {"b": 2}}]
     async with asking(lines) as (source, server), source.watch(WHOLE, nothing) as events:
-        told = [await events.next() for _ in range(3)]
+        received = [await events.next() for _ in range(3)]
 
-    assert [(one.type, bytes(one.object)) for one in told if one] == [
+    assert [(event.type, bytes(event.object)) for event in received if event] == [
         ("ADDED", b'{"a":1}'),
         ("DELETED", b'{"b":2}'),
     ]
-    assert (told[2], events.count) == (None, 2)
+    assert (received[2], events.count) == (None, 2)
     (seen,) = server.seen
     assert seen.headers["Accept"] == METADATA_ONLY
     assert 300 <= int(seen.query["timeoutSeconds"]) <= 600
     assert WHOLE.items() <= seen.query.items()
 
 
-async def test_each_line_is_heard_before_it_is_read() -> None:
-    """What is no event is a sign of life all the same."""
+async def test_each_line_is_reported_before_it_is_parsed() -> None:
+    """A line that is no event is still a sign of life."""
     heard: list[int] = []
     said = [{"type": "ADDED", "object": {}}, b"garbage\n"]
     async with asking(said) as (source, _), source.watch({}, lambda: heard.append(1)) as events:
@@ -91,14 +91,14 @@ async def test_each_line_is_heard_before_it_is_read() -> None:
     assert len(heard) == 2
 
 
-async def test_an_error_is_raised() -> None:
+async def test_an_error_event_is_raised() -> None:
     async with asking([{"type": "ERROR", "object": refusal(410, "Expired", "too old")}]) as (source, _):
         with pytest.raises(errors.Gone, match="too old"):
             async with source.watch({}, nothing) as events:
                 await events.next()
 
 
-async def test_an_end_without_a_word_is_a_failure() -> None:
+async def test_a_stream_that_ends_without_data_is_an_error() -> None:
     async with asking([]) as (source, _):
         with pytest.raises(aiohttp.ClientPayloadError):
             async with source.watch({}, nothing) as events:

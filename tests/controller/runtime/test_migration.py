@@ -37,7 +37,8 @@ def definition(*versions: str, storage: str, longest: int = 9) -> dict[str, Any]
 
     names = {"kind": BOATS.kind, "plural": BOATS.plural}
     served = [
-        {"name": one, "served": True, "storage": one == storage, "schema": schema(one)} for one in versions
+        {"name": version, "served": True, "storage": version == storage, "schema": schema(version)}
+        for version in versions
     ]
     spec = {"group": BOATS.group, "scope": "Namespaced", "names": names, "versions": served}
     return {
@@ -75,7 +76,7 @@ class Sea:
 
     async def made(self) -> dict[str, str]:
         boats = orjson.loads(await self.client.list(BOATS))["items"]
-        return {one["metadata"]["name"]: one["spec"]["made"] for one in boats}
+        return {boat["metadata"]["name"]: boat["spec"]["made"] for boat in boats}
 
     def written(self) -> list[str]:
         return [
@@ -100,7 +101,9 @@ async def taken_over(*names: str) -> AsyncGenerator[Sea]:
         await server.stop()
 
 
-async def test_all_are_stored_anew_and_the_old_version_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_objects_are_rewritten_and_the_old_version_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(migration, "PAGE", 4)
     names = [f"b{number:02}" for number in range(10)]
     async with taken_over(*names) as sea:
@@ -129,7 +132,7 @@ async def test_nothing_is_done_twice() -> None:
         pytest.param(None, id="there is no definition"),
     ],
 )
-async def test_nothing_is_done_where_there_is_nothing_to_do(others: dict[str, Any] | None) -> None:
+async def test_a_migrated_definition_is_left_alone(others: dict[str, Any] | None) -> None:
     async with taken_over("a") as sea:
         if others is None:
             await sea.client.delete(DEFINITIONS, "", NAME)
@@ -140,7 +143,7 @@ async def test_nothing_is_done_where_there_is_nothing_to_do(others: dict[str, An
         assert sea.written() == []
 
 
-async def test_an_object_that_is_refused_keeps_its_version_known() -> None:
+async def test_a_rejected_object_keeps_its_stored_version() -> None:
     async with taken_over("good", "poor") as sea:
         sea.faults.rules.append(Rule(Refuse(422, "Invalid"), verb="patch", name="poor"))
 
@@ -151,7 +154,7 @@ async def test_an_object_that_is_refused_keeps_its_version_known() -> None:
         assert [line.get("name") for line in lines] == ["poor", None]
 
 
-async def test_an_object_that_goes_meanwhile_is_none_to_wait_for() -> None:
+async def test_an_object_that_is_deleted_meanwhile_is_skipped() -> None:
     async with taken_over("a", "b") as sea:
         sea.faults.rules.append(Rule(Refuse(404, "NotFound"), verb="patch", name="a"))
         await migrate(sea.client, BOATS)
@@ -160,7 +163,7 @@ async def test_an_object_that_goes_meanwhile_is_none_to_wait_for() -> None:
 
 
 @pytest.mark.parametrize("seconds", [30.0, 61.0], ids=["before", "among the patches"])
-async def test_a_definition_that_changes_meanwhile_is_asked_again(seconds: float) -> None:
+async def test_a_definition_that_changes_meanwhile_is_a_conflict(seconds: float) -> None:
     async with taken_over("a") as sea:
         sea.faults.rules.append(Rule(Delay(5.0), verb="patch", name="a"))
         migrating = asyncio.create_task(migrate(sea.client, BOATS))
@@ -173,7 +176,7 @@ async def test_a_definition_that_changes_meanwhile_is_asked_again(seconds: float
 
 
 @pytest.mark.parametrize("fault", [Refuse(500, "InternalError"), Reset(), Reset(committed=True)])
-async def test_interruptions_are_slept_over(fault: Refuse | Reset) -> None:
+async def test_the_migration_continues_after_interruptions(fault: Refuse | Reset) -> None:
     async with taken_over("a", "b") as sea:
         sea.faults.rules.append(Rule(fault, verb="patch", plural=BOATS.plural, times=2))
         if isinstance(fault, Refuse):
@@ -185,7 +188,7 @@ async def test_interruptions_are_slept_over(fault: Refuse | Reset) -> None:
         assert await sea.stored_versions() == ["v1"]
 
 
-async def test_without_the_rights_nothing_is_tried_again() -> None:
+async def test_missing_permissions_are_not_retried() -> None:
     async with taken_over("a") as sea:
         sea.faults.rules.append(Rule(Refuse(403, "Forbidden", "may not"), verb="patch"))
         with capture_logs() as lines:

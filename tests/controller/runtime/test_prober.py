@@ -10,7 +10,7 @@ from controller.runtime import prober
 from controller.runtime.prober import ProbeTarget, TCPProber, until_answered
 
 pytestmark = pytest.mark.looptime(False)
-HERE = "127.0.0.1"
+LOCALHOST = "127.0.0.1"
 
 
 @asynccontextmanager
@@ -24,7 +24,7 @@ async def saying(text: bytes, silent: bool = False) -> AsyncIterator[int]:
             await done.wait()
         writer.close()
 
-    server = await asyncio.start_server(greet, HERE, 0)
+    server = await asyncio.start_server(greet, LOCALHOST, 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
         done.set()
@@ -44,86 +44,86 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(prober, name, seconds)
 
 
-def door(*ports: int, name: str = "pod") -> ProbeTarget:
-    return ProbeTarget(name, HERE, ports, b"SSH-")
+def target(*ports: int, name: str = "pod") -> ProbeTarget:
+    return ProbeTarget(name, LOCALHOST, ports, b"SSH-")
 
 
-async def test_a_server_that_greets_is_up() -> None:
+async def test_a_server_that_sends_its_banner_is_up() -> None:
     async with saying(b"SSH-2.0-OpenSSH_9\r\n") as port:
-        assert await until_answered(door(port))
+        assert await until_answered(target(port))
 
 
-async def test_one_of_several_ports_will_do() -> None:
+async def test_a_single_answering_port_is_enough() -> None:
     async with unused() as closed, saying(b"SSH-2.0-x\r\n") as port:
-        assert await until_answered(door(closed, port))
+        assert await until_answered(target(closed, port))
 
 
-async def test_one_that_comes_up_meanwhile() -> None:
+async def test_a_server_that_starts_during_the_probe_is_up() -> None:
     async with unused() as port:
-        asking = asyncio.create_task(until_answered(door(port)))
+        asking = asyncio.create_task(until_answered(target(port)))
         await asyncio.sleep(0.1)
 
         async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"SSH-2.0-x\r\n")
             writer.close()
 
-        async with await asyncio.start_server(greet, HERE, port):
+        async with await asyncio.start_server(greet, LOCALHOST, port):
             assert await asking
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        pytest.param(unused, "refused", id="nobody listens"),
-        pytest.param(lambda: saying(b"HTTP/1.1 400\r\n"), "other", id="somebody else does"),
-        pytest.param(lambda: saying(b"SS"), "short", id="one that hangs up"),
-        pytest.param(lambda: saying(b"", silent=True), "silent", id="one that says nothing"),
+        pytest.param(unused, "refused", id="nothing listens"),
+        pytest.param(lambda: saying(b"HTTP/1.1 400\r\n"), "other", id="another server listens"),
+        pytest.param(lambda: saying(b"SS"), "short", id="the server hangs up"),
+        pytest.param(lambda: saying(b"", silent=True), "silent", id="the server stays silent"),
     ],
 )
-async def test_nobody_is_asked_for_ever(
+async def test_a_probe_ends_without_an_answer(
     make: Callable[[], AbstractAsyncContextManager[int]], why: str
 ) -> None:
     async with make() as port:
-        assert not await until_answered(door(port)), why
+        assert not await until_answered(target(port)), why
 
 
-async def test_an_address_that_leads_nowhere() -> None:
+async def test_an_unreachable_address_is_given_up() -> None:
     """Where no route leads, twice is enough."""
     assert not await until_answered(ProbeTarget("pod", "192.0.2.1", (22,), b"SSH-"))
 
 
-async def test_each_is_asked_once_and_remembered() -> None:
-    told: list[str] = []
+async def test_each_target_is_probed_once_and_remembered() -> None:
+    answers: list[str] = []
     async with saying(b"SSH-2.0-x\r\n") as port:
-        asker = TCPProber()
-        running = asyncio.create_task(asker.run())
+        tcp_prober = TCPProber()
+        running = asyncio.create_task(tcp_prober.run())
         over = asyncio.Event()
 
         def heard() -> None:
-            told.append("pod")
+            answers.append("pod")
             over.set()
 
         for _ in range(3):
-            asker.probe(door(port), heard)
+            tcp_prober.probe(target(port), heard)
         await over.wait()
-        asker.probe(door(port), lambda: told.append("again"))
+        tcp_prober.probe(target(port), lambda: answers.append("again"))
         await asyncio.sleep(0.05)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    assert told == ["pod"]
-    assert "pod" in asker.answered
+    assert answers == ["pod"]
+    assert "pod" in tcp_prober.answered
 
 
-async def test_no_more_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_remembered_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prober, "REMEMBERED", 2)
-    asker, over = TCPProber(), asyncio.Queue[None]()
+    tcp_prober, over = TCPProber(), asyncio.Queue[None]()
     async with saying(b"SSH-2.0-x\r\n") as port:
-        running = asyncio.create_task(asker.run())
+        running = asyncio.create_task(tcp_prober.run())
         for name in ("a", "b", "c"):
-            asker.probe(door(port, name=name), lambda: over.put_nowait(None))
+            tcp_prober.probe(target(port, name=name), lambda: over.put_nowait(None))
             await over.get()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    assert [name for name in ("a", "b", "c") if name in asker.answered] == ["b", "c"]
+    assert [name for name in ("a", "b", "c") if name in tcp_prober.answered] == ["b", "c"]

@@ -27,7 +27,7 @@ def by_first_letter(backoff: PerKey[str] | None = None) -> Queue[str]:
     return Queue(backoff, group=lambda key: key[0])
 
 
-async def test_keys_come_out_in_the_order_they_went_in() -> None:
+async def test_keys_are_returned_in_the_order_they_were_added() -> None:
     queue = Queue[str]()
     for key in ("b", "a", "c", "a"):
         queue.add(key)
@@ -36,7 +36,7 @@ async def test_keys_come_out_in_the_order_they_went_in() -> None:
     assert (len(queue), queue.adds) == (0, 3)
 
 
-async def test_what_happened_goes_first_and_a_restarts_backlog_last() -> None:
+async def test_changes_go_first_and_the_backlog_of_a_restart_last() -> None:
     queue = Queue[str]()
     queue.add("old", priority=Priority.BACKLOG)
     queue.add("new")
@@ -45,7 +45,7 @@ async def test_what_happened_goes_first_and_a_restarts_backlog_last() -> None:
     assert await drained(queue) == ["pods changed", "new", "old"]
 
 
-async def test_of_several_levels_the_highest_counts() -> None:
+async def test_the_highest_of_several_priorities_counts() -> None:
     queue = Queue[str]()
     for key in ("a", "b", "c"):
         queue.add(key, priority=Priority.BACKLOG)
@@ -56,7 +56,7 @@ async def test_of_several_levels_the_highest_counts() -> None:
     assert await drained(queue) == ["c", "b", "a"]
 
 
-async def test_a_key_added_while_it_is_worked_on_keeps_the_highest_level() -> None:
+async def test_a_key_added_during_its_reconcile_keeps_the_highest_priority() -> None:
     queue = Queue[str]()
     queue.add("a")
     await queue.get()
@@ -68,7 +68,7 @@ async def test_a_key_added_while_it_is_worked_on_keeps_the_highest_level() -> No
     assert await drained(queue) == ["a", "b"]
 
 
-async def test_a_level_does_not_outlive_its_pass() -> None:
+async def test_a_priority_does_not_outlive_its_reconcile() -> None:
     queue = Queue[str]()
     queue.add("a", priority=Priority.HIGH)
     await queue.get()
@@ -79,7 +79,7 @@ async def test_a_level_does_not_outlive_its_pass() -> None:
     assert await drained(queue) == ["b", "a"]
 
 
-async def test_groups_take_turns() -> None:
+async def test_groups_alternate() -> None:
     queue = by_first_letter()
     for key in ("a1", "a2", "a3", "b1", "c1", "b2"):
         queue.add(key)
@@ -88,7 +88,7 @@ async def test_groups_take_turns() -> None:
 
 
 @pytest.mark.parametrize("priority", [Priority.NORMAL, Priority.HIGH])
-async def test_nothing_waits_for_ever_however_much_comes_at_a_higher_level(priority: Priority) -> None:
+async def test_higher_priorities_do_not_starve_a_key(priority: Priority) -> None:
     queue, order = Queue[str](), list[str]()
     for key in ("old 1", "old 2"):
         queue.add(key, priority=Priority.BACKLOG)
@@ -99,7 +99,7 @@ async def test_nothing_waits_for_ever_however_much_comes_at_a_higher_level(prior
     assert [order.index(key) for key in ("old 1", "old 2")] == [OLDEST_EVERY - 1, 2 * OLDEST_EVERY - 1]
 
 
-async def test_what_comes_back_is_as_good_as_new() -> None:
+async def test_a_key_that_is_added_again_has_no_history() -> None:
     queue = Queue[str](PerKey(first_seconds=1))
     queue.add_after("delayed", 1)
     queue.add_failed("failed")
@@ -110,7 +110,7 @@ async def test_what_comes_back_is_as_good_as_new() -> None:
     assert await drained(queue) == ["news", "delayed", "failed", "backlog"]
 
 
-async def test_a_delay_that_is_over_raises_what_waits_in_the_backlog() -> None:
+async def test_an_expired_delay_raises_a_key_of_the_backlog() -> None:
     queue = Queue[str]()
     queue.add_after("b", 1)
     for key in ("a", "b"):
@@ -120,7 +120,7 @@ async def test_a_delay_that_is_over_raises_what_waits_in_the_backlog() -> None:
     assert await drained(queue) == ["b", "a"]
 
 
-async def test_being_handed_out_settles_a_delay() -> None:
+async def test_a_returned_key_has_no_pending_delay() -> None:
     queue = Queue[str]()
     queue.add_after("a", 1)
     queue.add("a", priority=Priority.BACKLOG)
@@ -131,7 +131,7 @@ async def test_being_handed_out_settles_a_delay() -> None:
     assert len(queue) == 0
 
 
-async def test_a_key_added_while_it_is_worked_on_is_handed_out_again_afterwards() -> None:
+async def test_a_key_added_during_its_reconcile_is_returned_again_afterwards() -> None:
     queue = Queue[str]()
     queue.add("a")
     await queue.get()
@@ -143,7 +143,7 @@ async def test_a_key_added_while_it_is_worked_on_is_handed_out_again_afterwards(
     assert len(queue) == 1
 
 
-async def test_the_wait_of_a_key_is_told() -> None:
+async def test_get_returns_the_waiting_time_of_a_key() -> None:
     queue = Queue[str]()
     queue.add("a")
     await asyncio.sleep(3)
@@ -152,7 +152,7 @@ async def test_the_wait_of_a_key_is_told() -> None:
     assert await queue.get() == ("a", 3)
 
 
-async def test_work_under_way_is_timed() -> None:
+async def test_running_reconciles_are_timed() -> None:
     queue = Queue[str]()
     for key in ("a", "b"):
         queue.add(key)
@@ -187,7 +187,7 @@ async def test_the_earliest_delay_wins(delays: tuple[float, ...], at: float) -> 
     assert len(queue) == 0
 
 
-async def test_a_plain_add_overtakes_a_delay() -> None:
+async def test_an_add_without_delay_replaces_a_delay() -> None:
     queue, started = Queue[str](), now()
     queue.add_after("a", 100)
     queue.add("a")
@@ -223,7 +223,7 @@ async def test_failures_of_a_key_double_its_pause_until_it_succeeds() -> None:
         pytest.param("meanwhile", True, 0, id="an urgent add during the failing pass is not held up"),
     ],
 )
-async def test_back_off(moment: str, urgent: bool, expected: float) -> None:
+async def test_failures_back_off_until_urgent_adds(moment: str, urgent: bool, expected: float) -> None:
     queue, started = Queue[str](PerKey(first_seconds=8)), now()
     queue.add("a")
     await queue.get()
@@ -239,7 +239,7 @@ async def test_back_off(moment: str, urgent: bool, expected: float) -> None:
     assert now() - started == expected
 
 
-async def test_urgency_does_not_outlive_its_pass() -> None:
+async def test_urgency_does_not_outlive_its_reconcile() -> None:
     queue, started = Queue[str](PerKey(first_seconds=8)), now()
     queue.add("a")
     for urgent in (True, False):
@@ -252,7 +252,7 @@ async def test_urgency_does_not_outlive_its_pass() -> None:
     assert now() - started == 16
 
 
-async def test_a_cancelled_taker_passes_its_wake_up_on() -> None:
+async def test_a_canceled_get_hands_its_wake_up_to_the_next() -> None:
     queue = Queue[str]()
     takers = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(0)
@@ -263,7 +263,7 @@ async def test_a_cancelled_taker_passes_its_wake_up_on() -> None:
     assert takers[0].cancelled()
 
 
-async def test_a_closed_queue_gives_out_nothing() -> None:
+async def test_a_closed_queue_returns_nothing() -> None:
     queue = Queue[str](PerKey(first_seconds=1))
     waiting = asyncio.create_task(Queue[str]().get())
     for key in ("worked on", "ready"):
@@ -284,7 +284,7 @@ async def test_a_closed_queue_gives_out_nothing() -> None:
     waiting.cancel()
 
 
-async def test_a_back_off_does_not_outlive_the_closing() -> None:
+async def test_closing_ends_backoffs() -> None:
     queue = Queue[str](PerKey(first_seconds=1))
     queue.add("a")
     await queue.get()
@@ -297,13 +297,13 @@ async def test_a_back_off_does_not_outlive_the_closing() -> None:
     assert len(queue) == 1
 
 
-async def test_closing_wakes_all_takers() -> None:
+async def test_closing_wakes_all_waiting_gets() -> None:
     queue = Queue[str]()
     takers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(0)
     queue.close()
 
-    assert [type(one) for one in await asyncio.gather(*takers, return_exceptions=True)] == [Closed] * 3
+    assert [type(result) for result in await asyncio.gather(*takers, return_exceptions=True)] == [Closed] * 3
 
 
 KEYS = st.sampled_from(["a1", "a2", "b1"])
@@ -452,8 +452,8 @@ TestQueueMachine = QueueMachine.TestCase
 TestQueueMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-async def test_what_happens_soon_after_a_pass_is_seen_together() -> None:
-    """The first thing at once, then one pass in each span; what is asked for by name does not wait."""
+async def test_changes_soon_after_a_reconcile_are_batched() -> None:
+    """The first reconcile starts at once, then one starts in each interval; an explicit request does not wait."""
     queue, loop = Queue[str](spacing_seconds=1.0), asyncio.get_running_loop()
     started: list[float] = []
 
@@ -480,7 +480,7 @@ async def test_what_happens_soon_after_a_pass_is_seen_together() -> None:
     task.cancel()
 
 
-async def test_news_that_come_during_a_pass_wait_for_the_span_to_end() -> None:
+async def test_changes_during_a_reconcile_wait_for_the_interval_to_end() -> None:
     queue, loop = Queue[str](spacing_seconds=1.0), asyncio.get_running_loop()
     queue.add("a")
     key, _ = await queue.get()
@@ -494,10 +494,10 @@ async def test_news_that_come_during_a_pass_wait_for_the_span_to_end() -> None:
     await asyncio.sleep(3)
     queue.done(key)
     await asyncio.sleep(0)
-    assert len(queue) == 1, "a pass that took longer has waited enough"
+    assert len(queue) == 1, "a longer reconcile has waited enough"
 
 
-async def test_starts_are_forgotten_when_nobody_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_start_times_without_a_waiting_key_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STARTS_REMEMBERED", 10)
     queue = Queue[str](spacing_seconds=1.0)
     for number in range(25):

@@ -33,13 +33,13 @@ from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule
 JOB = subject()
 
 
-class Stage:
+class RecorderHarness:
     def __init__(self, client: Client, recorder: Recorder, faults: Faults) -> None:
         self.recorder = recorder
         self.faults = faults
         self._client = client
 
-    def tell(self, message: str = "something", uid: str = "uid-1") -> None:
+    def record(self, message: str = "something", uid: str = "uid-1") -> None:
         self.recorder.record(subject(uid=uid), "Normal", "Reason", message)
 
     def report(
@@ -55,38 +55,38 @@ class Stage:
         return items
 
     async def counts(self) -> dict[str, int]:
-        return {one["message"]: one["count"] for one in await self.events()}
+        return {event["message"]: event["count"] for event in await self.events()}
 
     def made(self) -> list[dict[str, Any]]:
-        """The bodies of all that was asked to be created, in order."""
-        return [orjson.loads(one.body) for one in self.faults.calls if one.verb == "create"]
+        """The bodies of all create calls, in order."""
+        return [orjson.loads(call.body) for call in self.faults.calls if call.verb == "create"]
 
     async def remove_all(self) -> None:
-        for one in await self.events():
-            await self._client.delete(EVENTS, "default", one["metadata"]["name"])
+        for event in await self.events():
+            await self._client.delete(EVENTS, "default", event["metadata"]["name"])
 
 
 @asynccontextmanager
 async def recording(
     *rules: Rule, permit: Callable[[], float] = always, **options: Any
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[RecorderHarness]:
     server = ApiServer(interceptor=(faults := Faults(rules)))
     await server.start()
     async with Client(Connection(server.url, token=lambda: server.token), permit=permit) as client:
         recorder = Recorder(client, **options)
         task = asyncio.create_task(recorder.run())
         try:
-            yield Stage(client, recorder, faults)
+            yield RecorderHarness(client, recorder, faults)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await server.stop()
 
 
-async def test_what_an_event_says() -> None:
-    async with recording() as stage:
-        stage.recorder.record(JOB, "Warning", "FailedCreatePod", "Error creating: no")
-        (event,) = await stage.events()
+async def test_an_event_has_its_fields() -> None:
+    async with recording() as harness:
+        harness.recorder.record(JOB, "Warning", "FailedCreatePod", "Error creating: no")
+        (event,) = await harness.events()
 
     assert event["involvedObject"] == {
         "apiVersion": "kubeflow.org/v1",
@@ -106,54 +106,54 @@ async def test_what_an_event_says() -> None:
     assert event["metadata"]["name"].startswith("train.")
 
 
-async def test_a_repeat_is_counted_up() -> None:
-    async with recording() as stage:
+async def test_a_repeated_event_increments_its_count() -> None:
+    async with recording() as harness:
         for message in ("a", "b", "a", "a"):
-            stage.tell(message)
+            harness.record(message)
 
-        assert await stage.counts() == {"a": 3, "b": 1}
-        assert stage.faults.count("create", "events") == 2
-
-
-async def test_jobs_of_one_name_are_told_apart() -> None:
-    async with recording() as stage:
-        stage.tell(uid="1")
-        stage.tell(uid="2")
-
-        assert [one["count"] for one in await stage.events()] == [1, 1]
+        assert await harness.counts() == {"a": 3, "b": 1}
+        assert harness.faults.count("create", "events") == 2
 
 
-async def test_a_repeat_of_an_expired_event_is_made_anew() -> None:
-    async with recording() as stage:
-        stage.tell()
-        await stage.remove_all()
-        stage.tell()
+async def test_events_of_jobs_with_the_same_name_are_separate() -> None:
+    async with recording() as harness:
+        harness.record(uid="1")
+        harness.record(uid="2")
 
-        assert await stage.counts() == {"something": 2}
+        assert [event["count"] for event in await harness.events()] == [1, 1]
+
+
+async def test_a_repeat_of_an_expired_event_is_created_again() -> None:
+    async with recording() as harness:
+        harness.record()
+        await harness.remove_all()
+        harness.record()
+
+        assert await harness.counts() == {"something": 2}
 
 
 @pytest.mark.parametrize(
-    ("length", "told"),
+    ("length", "kept_length"),
     [
         pytest.param(LONGEST_MESSAGE, LONGEST_MESSAGE, id="as long as may be"),
         pytest.param(LONGEST_MESSAGE + 1, LONGEST_MESSAGE, id="longer"),
     ],
 )
-async def test_long_messages_are_cut(length: int, told: int) -> None:
-    async with recording() as stage:
-        stage.tell("x" * length)
-        (message,) = await stage.counts()
+async def test_long_messages_are_truncated(length: int, kept_length: int) -> None:
+    async with recording() as harness:
+        harness.record("x" * length)
+        (message,) = await harness.counts()
 
-    assert len(message) == told
-    assert message.endswith("…") == (length > told)
+    assert len(message) == kept_length
+    assert message.endswith("…") == (length > kept_length)
 
 
-async def test_nothing_is_told_when_events_are_off() -> None:
-    async with recording(enabled=False) as stage:
-        stage.tell()
+async def test_disabled_events_are_not_sent() -> None:
+    async with recording(enabled=False) as harness:
+        harness.record()
 
-        assert await stage.events() == []
-        assert stage.faults.count("create") == 0
+        assert await harness.events() == []
+        assert harness.faults.count("create") == 0
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ async def test_nothing_is_told_when_events_are_off() -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["create", "patch"])
-async def test_a_failing_try_is_repeated(fault: Fault, verb: str) -> None:
+async def test_a_failed_write_is_retried(fault: Fault, verb: str) -> None:
     """Neither is the event lost, nor counted twice."""
-    async with recording(Rule(fault, verb=verb, plural="events", times=2)) as stage:
-        stage.tell()
+    async with recording(Rule(fault, verb=verb, plural="events", times=2)) as harness:
+        harness.record()
         await asyncio.sleep(0)
-        stage.tell()
+        harness.record()
 
-        assert await stage.counts() == {"something": 2}
+        assert await harness.counts() == {"something": 2}
 
 
 @pytest.mark.parametrize(
@@ -186,175 +186,177 @@ async def test_a_failing_try_is_repeated(fault: Fault, verb: str) -> None:
         pytest.param(422, "Invalid", id="the server does not like it"),
     ],
 )
-async def test_a_refused_event_is_let_go(code: int, reason: str) -> None:
-    async with recording(Rule(Refuse(code, reason), verb="create", plural="events", times=1)) as stage:
+async def test_a_rejected_event_is_dropped(code: int, reason: str) -> None:
+    async with recording(Rule(Refuse(code, reason), verb="create", plural="events", times=1)) as harness:
         with capture_logs() as logs:
-            stage.tell("refused")
-            stage.tell("next")
+            harness.record("refused")
+            harness.record("next")
 
-            assert await stage.counts() == {"next": 1}
-    assert [(one["event"], one["code"]) for one in logs] == [("event refused", code)]
+            assert await harness.counts() == {"next": 1}
+    assert [(line["event"], line["code"]) for line in logs] == [("event refused", code)]
 
 
-async def test_an_event_is_given_up_in_the_end() -> None:
+async def test_an_event_is_dropped_after_its_last_try() -> None:
     loop = asyncio.get_running_loop()
-    async with recording(Rule(Refuse(500), verb="create", plural="events")) as stage:
+    async with recording(Rule(Refuse(500), verb="create", plural="events")) as harness:
         started = loop.time()
         with capture_logs() as logs:
-            stage.tell()
-            await stage.recorder.flushed()
+            harness.record()
+            await harness.recorder.flushed()
 
-    assert stage.faults.count("create", "events") == TRIES
+    assert harness.faults.count("create", "events") == TRIES
     assert loop.time() - started == (TRIES - 1) * PAUSE_SECONDS
-    assert [one["event"] for one in logs] == ["event given up"]
-    assert stage.recorder.dropped == 1
+    assert [line["event"] for line in logs] == ["event given up"]
+    assert harness.recorder.dropped == 1
 
 
-async def test_one_that_hangs_does_not_hold_up_the_others() -> None:
-    async with recording(Rule(Delay(20), verb="create", plural="events", times=3)) as stage:
+async def test_a_hanging_event_does_not_delay_the_others() -> None:
+    async with recording(Rule(Delay(20), verb="create", plural="events", times=3)) as harness:
         for number in range(40):
-            stage.tell(f"event {number}")
+            harness.record(f"event {number}")
         await asyncio.sleep(10)
 
-        assert stage.faults.count("create", "events") == 40
-        assert len(await stage.counts()) == 40
+        assert harness.faults.count("create", "events") == 40
+        assert len(await harness.counts()) == 40
 
 
-async def test_when_too_many_wait_the_oldest_of_who_has_most_are_dropped_and_counted(
+async def test_a_full_queue_drops_and_counts_the_oldest_events_of_the_longest_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "WAITING", 10)
-    async with recording() as stage:
-        stage.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
+    async with recording() as harness:
+        harness.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
         for number in range(12):
-            stage.recorder.record(subject(namespace="flood"), "Normal", "Reason", str(number))
-        await stage.recorder.flushed()
+            harness.recorder.record(subject(namespace="flood"), "Normal", "Reason", str(number))
+        await harness.recorder.flushed()
 
-        assert stage.recorder.dropped == 3
-        assert {one["message"] for one in stage.made()} == {"quiet", *map(str, range(3, 12))}
+        assert harness.recorder.dropped == 3
+        assert {body["message"] for body in harness.made()} == {"quiet", *map(str, range(3, 12))}
 
 
-async def test_what_tells_of_children_is_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_of_children_are_dropped_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WAITING", 2)
-    async with recording() as stage:
-        stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", "child", priority=EventPriority.CHILD)
+    async with recording() as harness:
+        harness.recorder.record(JOB, "Normal", "SuccessfulCreatePod", "child", priority=EventPriority.CHILD)
         for message in ("failed", "ended"):
-            stage.recorder.record(JOB, "Normal", "Reason", message)
-        await stage.recorder.flushed()
+            harness.recorder.record(JOB, "Normal", "Reason", message)
+        await harness.recorder.flushed()
 
-        assert [one["message"] for one in stage.made()] == ["failed", "ended"]
+        assert [body["message"] for body in harness.made()] == ["failed", "ended"]
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that is forgotten is made anew, where one that is remembered is counted up."""
     monkeypatch.setattr(module, "REMEMBERED", 2)
-    async with recording() as stage:
+    async with recording() as harness:
         for message in ("first", "second", "third", "first", "third"):
-            stage.tell(message)
-            await stage.recorder.flushed()
+            harness.record(message)
+            await harness.recorder.flushed()
 
-        told = sorted((one["message"], one["count"]) for one in await stage.events())
-        assert told == [("first", 1), ("first", 1), ("second", 1), ("third", 2)]
+        counts = sorted((event["message"], event["count"]) for event in await harness.events())
+        assert counts == [("first", 1), ("first", 1), ("second", 1), ("third", 2)]
 
 
-async def test_flushing_nothing_takes_no_time() -> None:
-    async with recording() as stage:
+async def test_flushing_an_empty_queue_returns_at_once() -> None:
+    async with recording() as harness:
         async with asyncio.timeout(0.001):
-            await stage.recorder.flushed()
+            await harness.recorder.flushed()
 
-        assert await stage.events() == []
+        assert await harness.events() == []
 
 
-async def test_who_may_not_write_any_more_tells_nothing() -> None:
+async def test_without_a_permit_events_are_dropped() -> None:
     seconds = [0.0]
-    async with recording(permit=lambda: seconds[0], senders=1) as stage:
+    async with recording(permit=lambda: seconds[0], senders=1) as harness:
         for message, permitted in (("led", 5.0), ("led no more", 0.0), ("led again", 5.0)):
             seconds[0] = permitted
-            stage.tell(message)
-            await stage.recorder.flushed()
+            harness.record(message)
+            await harness.recorder.flushed()
 
-        assert sorted(await stage.counts()) == ["led", "led again"]
-        assert stage.recorder.dropped == 1
+        assert sorted(await harness.counts()) == ["led", "led again"]
+        assert harness.recorder.dropped == 1
 
 
-async def test_what_is_not_pressing_goes_out_one_at_a_time_and_holds_up_nothing() -> None:
-    async with recording(Rule(Delay(0.3), verb="create", plural="events")) as stage:
+async def test_events_of_children_are_sent_one_at_a_time_and_delay_nothing() -> None:
+    async with recording(Rule(Delay(0.3), verb="create", plural="events")) as harness:
         loop = asyncio.get_running_loop()
         for number in range(10):
-            stage.recorder.record(
+            harness.recorder.record(
                 JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
             )
         await asyncio.sleep(0.15)
-        stage.recorder.record(JOB, "Warning", "Failed", "it has failed")
+        harness.recorder.record(JOB, "Warning", "Failed", "it has failed")
         await asyncio.sleep(0.6)
 
-        told = [one["message"] for one in stage.made()]
-        assert told == ["pod 0", "it has failed", "pod 1", "pod 2"]
+        messages = [body["message"] for body in harness.made()]
+        assert messages == ["pod 0", "it has failed", "pod 1", "pod 2"]
 
         before = loop.time()
-        await stage.recorder.flushed()
+        await harness.recorder.flushed()
         assert loop.time() - before < 1, "who stops waits for all at once"
-        assert len(stage.made()) == 11
+        assert len(harness.made()) == 11
 
 
-async def test_what_has_waited_for_long_waits_for_no_turn() -> None:
-    async with recording(Rule(Delay(0.3), verb="create", plural="events"), senders=4) as stage:
+async def test_an_event_that_has_waited_long_is_sent_without_a_pause() -> None:
+    async with recording(Rule(Delay(0.3), verb="create", plural="events"), senders=4) as harness:
         for number in range(12):
-            stage.recorder.record(
+            harness.recorder.record(
                 JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
             )
         await asyncio.sleep(1.1)
-        assert len(stage.made()) == 4, "one after the other"
+        assert len(harness.made()) == 4, "one after the other"
         await asyncio.sleep(0.2)
-        assert len(stage.made()) == 8, "all senders together"
+        assert len(harness.made()) == 8, "all senders together"
 
 
-async def test_the_more_wait_the_longer_each_waits_for_its_turn() -> None:
+async def test_more_waiting_events_lengthen_each_wait() -> None:
     """Those of many jobs at once are not behind time when they take as long as so many do."""
     slow = Rule(Delay(0.5), verb="create", plural="events")
-    async with recording(slow, senders=4) as stage:
+    async with recording(slow, senders=4) as harness:
         for number in range(IN_TURN_PER_SECOND * 2):
-            stage.recorder.record(
+            harness.recorder.record(
                 JOB, "Normal", "SuccessfulCreatePod", f"pod {number}", priority=EventPriority.CHILD
             )
         await asyncio.sleep(2.9)
-        assert len(stage.made()) == 6, "one after the other"
+        assert len(harness.made()) == 6, "one after the other"
         await asyncio.sleep(0.2)
-        assert len(stage.made()) == 10, "all senders together"
+        assert len(harness.made()) == 10, "all senders together"
 
 
-async def test_an_event_that_has_to_be_tried_again_gives_its_place_to_others() -> None:
+async def test_a_retried_event_does_not_block_others() -> None:
     refuse = Rule(Refuse(500, "InternalError"), verb="create", containing=b"first", times=1)
-    async with recording(refuse) as stage:
+    async with recording(refuse) as harness:
         for message in ("first", "second"):
-            stage.recorder.record(JOB, "Normal", "SuccessfulCreatePod", message, priority=EventPriority.CHILD)
+            harness.recorder.record(
+                JOB, "Normal", "SuccessfulCreatePod", message, priority=EventPriority.CHILD
+            )
         await asyncio.sleep(PAUSE_SECONDS / 2)
-        assert [one["message"] for one in stage.made()] == ["first", "second"]
-        await stage.recorder.flushed()
-        assert len(await stage.events()) == 2
+        assert [body["message"] for body in harness.made()] == ["first", "second"]
+        await harness.recorder.flushed()
+        assert len(await harness.events()) == 2
 
 
-async def test_similar_reports_beyond_the_first_share_an_event() -> None:
-    async with recording() as stage:
+async def test_similar_reports_beyond_the_first_are_combined() -> None:
+    async with recording() as harness:
         for number in range(5000):
-            stage.report(f"pod-{number}: no image")
-        counts = await stage.counts()
+            harness.report(f"pod-{number}: no image")
+        counts = await harness.counts()
 
     assert set(counts) == {
         *(f"pod-{number}: no image" for number in range(REPORTED_SINGLY)),
         f"{COMBINED}pod-4999: no image",
     }
     assert counts[f"{COMBINED}pod-4999: no image"] == 5000 - REPORTED_SINGLY
-    assert stage.faults.count("create") + stage.faults.count("patch") == REPORTED_SINGLY + 1
+    assert harness.faults.count("create") + harness.faults.count("patch") == REPORTED_SINGLY + 1
 
 
-async def test_a_shared_event_goes_on_counting_and_has_the_newest_message() -> None:
-    async with recording() as stage:
+async def test_a_combined_event_keeps_counting_and_has_the_newest_message() -> None:
+    async with recording() as harness:
         for number in range(REPORTED_SINGLY + 1):
-            stage.report(f"pod-{number}")
-        await stage.recorder.flushed()
-        stage.report("pod-99")
-        counts = await stage.counts()
+            harness.report(f"pod-{number}")
+        await harness.recorder.flushed()
+        harness.report("pod-99")
+        counts = await harness.counts()
 
     assert counts[f"{COMBINED}pod-99"] == 2
     assert f"{COMBINED}pod-{REPORTED_SINGLY}" not in counts
@@ -368,94 +370,94 @@ async def test_a_shared_event_goes_on_counting_and_has_the_newest_message() -> N
         pytest.param({"uid": "uid-2"}, id="another job"),
     ],
 )
-async def test_other_reports_are_not_combined_with_them(other: dict[str, str]) -> None:
-    async with recording() as stage:
+async def test_different_reports_are_not_combined(other: dict[str, str]) -> None:
+    async with recording() as harness:
         for number in range(20):
-            stage.report(f"pod-{number}")
-        stage.report("pod-99", **other)
+            harness.report(f"pod-{number}")
+        harness.report("pod-99", **other)
 
-        assert "pod-99" in await stage.counts()
+        assert "pod-99" in await harness.counts()
 
 
-async def test_reports_after_a_long_silence_begin_anew() -> None:
-    async with recording() as stage:
+async def test_reports_after_a_long_silence_start_again() -> None:
+    async with recording() as harness:
         for number in range(20):
-            stage.report(f"pod-{number}")
+            harness.report(f"pod-{number}")
         await asyncio.sleep(SIMILAR_SECONDS + 1)
-        stage.report("pod-99")
+        harness.report("pod-99")
 
-        assert "pod-99" in await stage.counts()
+        assert "pod-99" in await harness.counts()
 
 
-async def test_the_reports_of_a_job_are_limited_and_its_state_is_not() -> None:
-    async with recording() as stage:
+async def test_reports_of_a_job_are_limited_and_its_state_events_are_not() -> None:
+    async with recording() as harness:
         for number in range(200):
-            stage.report(f"pod-{number}", similar=f"trouble {number}")
+            harness.report(f"pod-{number}", similar=f"trouble {number}")
             await asyncio.sleep(0.1)
-        stage.report("of another job", uid="uid-2")
-        stage.tell("the job has failed")
-        counts = await stage.counts()
+        harness.report("of another job", uid="uid-2")
+        harness.record("the job has failed")
+        counts = await harness.counts()
 
-    assert len([one for one in counts if one.startswith("pod-")]) == REPORTS_AT_ONCE
+    assert len([message for message in counts if message.startswith("pod-")]) == REPORTS_AT_ONCE
     assert {"of another job", "the job has failed"} <= counts.keys()
-    assert stage.recorder.limited == 200 - REPORTS_AT_ONCE
-    assert stage.recorder.dropped == 0
+    assert harness.recorder.limited == 200 - REPORTS_AT_ONCE
+    assert harness.recorder.dropped == 0
 
 
-async def test_a_limited_job_reports_again_after_a_while_and_counts_what_it_left_out() -> None:
-    async with recording() as stage:
+async def test_a_limited_job_reports_again_later_and_counts_the_omitted_reports() -> None:
+    async with recording() as harness:
         for _ in range(100):
-            stage.report("pod-1")
-            await stage.recorder.flushed()
-        assert stage.faults.count("create") + stage.faults.count("patch") == REPORTS_AT_ONCE
-        assert await stage.counts() == {"pod-1": REPORTS_AT_ONCE}
+            harness.report("pod-1")
+            await harness.recorder.flushed()
+        assert harness.faults.count("create") + harness.faults.count("patch") == REPORTS_AT_ONCE
+        assert await harness.counts() == {"pod-1": REPORTS_AT_ONCE}
         await asyncio.sleep(1 / REPORTS_PER_SECOND + 1)
-        stage.report("pod-1")
+        harness.report("pod-1")
 
-        assert await stage.counts() == {"pod-1": 101}
+        assert await harness.counts() == {"pod-1": 101}
 
 
-async def test_a_flood_in_one_namespace_delays_another_by_its_turns_only() -> None:
-    async with recording() as stage:
+async def test_a_flood_in_a_namespace_delays_another_namespace_only_by_alternation() -> None:
+    async with recording() as harness:
         for number in range(1000):
-            stage.recorder.record(
+            harness.recorder.record(
                 subject(uid=str(number), namespace="flood"), "Normal", "Reason", str(number)
             )
-        stage.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
-        await stage.recorder.flushed()
+        harness.recorder.record(subject(namespace="quiet"), "Normal", "Reason", "quiet")
+        await harness.recorder.flushed()
 
-        assert "quiet" in [one["message"] for one in stage.made()][:10]
+        assert "quiet" in [body["message"] for body in harness.made()][:10]
 
 
-async def test_the_state_of_jobs_goes_before_reports() -> None:
-    async with recording(senders=1) as stage:
+async def test_state_events_are_sent_before_reports() -> None:
+    async with recording(senders=1) as harness:
         for number in range(10):
-            stage.report(f"pod-{number}", uid=str(number))
-        stage.tell("the job has failed")
-        await stage.recorder.flushed()
+            harness.report(f"pod-{number}", uid=str(number))
+        harness.record("the job has failed")
+        await harness.recorder.flushed()
 
-        assert stage.made()[0]["message"] == "the job has failed"
+        assert harness.made()[0]["message"] == "the job has failed"
 
 
-async def test_a_namespace_that_takes_no_events_for_now_holds_up_no_other() -> None:
+async def test_a_namespace_that_rejects_events_delays_no_other() -> None:
     refuse = Rule(Refuse(500, "InternalError"), verb="create", plural="events", namespace="broken")
-    async with recording(refuse) as stage:
+    async with recording(refuse) as harness:
         for number in range(100):
-            stage.recorder.record(
+            harness.recorder.record(
                 subject(uid=str(number), namespace="broken"), "Normal", "Reason", str(number)
             )
-        stage.tell("quiet")
+        harness.record("quiet")
         await asyncio.sleep(PAUSE_SECONDS / 2)
 
-        assert "quiet" in [one["message"] for one in stage.made()]
+        assert "quiet" in [body["message"] for body in harness.made()]
 
 
-async def test_repeats_while_an_event_is_being_sent_are_counted_in_one_more_write() -> None:
-    async with recording(Rule(Delay(1), verb="create", plural="events")) as stage:
-        stage.tell()
+async def test_repeats_during_a_write_are_counted_in_one_more_write() -> None:
+    async with recording(Rule(Delay(1), verb="create", plural="events")) as harness:
+        harness.record()
         await asyncio.sleep(0.5)
         for _ in range(50):
-            stage.tell()
+            harness.record()
 
-        assert await stage.counts() == {"something": 51}
-        assert (stage.faults.count("create"), stage.faults.count("patch")) == (1, 1)
+        assert await harness.counts() == {"something": 51}
+        assert (harness.faults.count("create"), harness.faults.count("patch")) == (1, 1)

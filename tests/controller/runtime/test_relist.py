@@ -85,7 +85,7 @@ async def test_a_lost_change_is_reported() -> None:
 
         assert to.changes == [("none", "Pending"), ("Pending", "Succeeded")]
         assert to.informer.repaired == 1
-        assert [(one["missed"], one["gone"], one["names"]) for one in logs] == [(1, 0, ["a"])]
+        assert [(line["missed"], line["gone"], line["names"]) for line in logs] == [(1, 0, ["a"])]
 
 
 async def test_a_lost_new_object_is_reported() -> None:
@@ -118,7 +118,7 @@ async def test_a_lost_deletion_is_reported() -> None:
         assert to.changes[-1] == ("Pending", "none")
 
 
-async def test_what_is_as_it_should_be_is_left_alone() -> None:
+async def test_an_up_to_date_store_is_left_alone() -> None:
     async with following() as to:
         for number in range(3):
             await to.make(f"pod-{number}")
@@ -129,10 +129,10 @@ async def test_what_is_as_it_should_be_is_left_alone() -> None:
             assert await to.relist.relist() == 0
 
         assert (to.changes, logs, to.informer.repaired) == ([], [], 0)
-        assert [one.verb for one in to.on.calls] == ["list"]
+        assert [call.verb for call in to.on.calls] == ["list"]
 
 
-async def test_an_event_that_is_under_way_is_waited_for() -> None:
+async def test_a_relist_waits_for_an_event_that_is_under_way() -> None:
     """The list may be quicker than the watch. What the watch reports a little later is no loss."""
     async with following() as to:
         await to.make("a")
@@ -150,8 +150,8 @@ async def test_an_event_that_is_under_way_is_waited_for() -> None:
         assert to.changes == [("none", "Pending"), ("Pending", "Succeeded")]
 
 
-async def test_a_row_that_was_written_during_the_list_stays() -> None:
-    """Its answer may come to the store before the list, which is older, does."""
+async def test_a_row_that_is_written_during_the_list_stays() -> None:
+    """The response of the write may reach the store before the older list does."""
     async with following() as to:
         to.on.faults.rules.append(Rule(Delay(3, committed=True), verb="list", times=1))
         to.lose('"name":"a"')
@@ -164,7 +164,7 @@ async def test_a_row_that_was_written_during_the_list_stays() -> None:
         assert to.names == {"a"}
 
 
-async def test_a_pod_that_lost_its_label_is_gone_for_the_watch_and_read_by_name() -> None:
+async def test_a_pod_without_its_label_is_read_by_name() -> None:
     async with following(runs=True) as to:
         await to.make("a")
         await to.on.settled()
@@ -183,7 +183,7 @@ async def test_a_pod_that_lost_its_label_is_gone_for_the_watch_and_read_by_name(
         assert to.names == set()
 
 
-async def test_a_pod_that_gets_its_label_back_is_followed_again() -> None:
+async def test_a_pod_that_gets_its_label_back_is_watched_again() -> None:
     async with following() as to:
         await to.make("a", other="label")
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
@@ -194,7 +194,7 @@ async def test_a_pod_that_gets_its_label_back_is_followed_again() -> None:
         assert to.names == {"a"}
 
 
-async def test_within_ten_minutes_a_lost_event_is_repaired_without_being_asked() -> None:
+async def test_a_periodic_relist_repairs_a_lost_event_within_ten_minutes() -> None:
     async with following(runs=True) as to:
         await to.make("a")
         await to.on.settled()
@@ -205,7 +205,7 @@ async def test_within_ten_minutes_a_lost_event_is_repaired_without_being_asked()
         assert to.changes[-1] == ("Pending", "Succeeded")
 
 
-async def test_relists_are_rare() -> None:
+async def test_relists_are_infrequent() -> None:
     async with following(runs=True) as to:
         await asyncio.sleep(3600)
 
@@ -219,7 +219,7 @@ async def test_relists_are_rare() -> None:
         pytest.param(Say(b"<html>"), id="it is not understood"),
     ],
 )
-async def test_a_row_that_cannot_be_read_ends_no_relist(answer: Any) -> None:
+async def test_an_unreadable_object_does_not_end_a_relist(answer: Any) -> None:
     """It is named once, not each time."""
     with capture_logs() as logs:
         async with following(runs=True) as to:
@@ -235,12 +235,12 @@ async def test_a_row_that_cannot_be_read_ends_no_relist(answer: Any) -> None:
             await asyncio.sleep(LONGEST_SECONDS)
 
             assert to.changes[-1] == ("Pending", "Succeeded")
-            assert [(one["count"], one["names"]) for one in logs if one["event"] == "objects not read"] == [
-                (1, ["a"])
-            ]
+            assert [
+                (line["count"], line["names"]) for line in logs if line["event"] == "objects not read"
+            ] == [(1, ["a"])]
 
 
-async def test_a_row_that_cannot_be_read_does_not_keep_a_relist_from_the_others() -> None:
+async def test_an_unreadable_object_does_not_hide_the_others() -> None:
     async with following() as to:
         for name in ("a", "b", "c"):
             to.lose(f'"name":"{name}"')
@@ -254,7 +254,7 @@ async def test_a_row_that_cannot_be_read_does_not_keep_a_relist_from_the_others(
         assert to.names == {"b", "c", "d"}
 
 
-async def test_a_relist_that_fails_is_soon_tried_again() -> None:
+async def test_a_failed_relist_is_retried_soon() -> None:
     """A lost event is repaired within 10 minutes all the same."""
     async with following(runs=True) as to:
         await to.make("a")
@@ -267,7 +267,7 @@ async def test_a_relist_that_fails_is_soon_tried_again() -> None:
         assert to.changes[-1] == ("Pending", "Succeeded")
 
 
-async def test_relists_that_always_fail_come_no_more_often_than_others() -> None:
+async def test_failing_relists_are_no_more_frequent_than_others() -> None:
     async with following(runs=True) as to:
         to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="list"))
         await asyncio.sleep(2 * 3600)
@@ -275,7 +275,7 @@ async def test_relists_that_always_fail_come_no_more_often_than_others() -> None
         assert to.on.faults.count("list") <= 7200 / PERIOD_SECONDS[0] + 5
 
 
-async def test_a_relist_that_fails_changes_nothing_and_comes_again() -> None:
+async def test_a_failed_relist_changes_nothing_and_is_retried() -> None:
     async with following(runs=True) as to:
         await to.make("a")
         to.on.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
@@ -309,7 +309,7 @@ class SetBack:
         }
         lines: list[dict[str, Any]] = []
         if "sendInitialEvents" in seen.query:
-            lines = [{"type": "ADDED", "object": one} for one in self.there]
+            lines = [{"type": "ADDED", "object": item} for item in self.there]
             lines.append({"type": "BOOKMARK", "object": {"metadata": end}})
         return await answer_lines(request, lines, silence_seconds=80)
 
@@ -334,9 +334,7 @@ async def against(server: SetBack) -> AsyncGenerator[tuple[Informer[Pod], Relist
         pytest.param([listed("a", 50)], 120, id="an object is older than it was, though the list is newer"),
     ],
 )
-async def test_a_server_that_was_set_back_is_asked_for_everything(
-    items: list[dict[str, Any]], version: int
-) -> None:
+async def test_a_restored_server_causes_a_new_list(items: list[dict[str, Any]], version: int) -> None:
     server = SetBack([listed("a", 90)], 100, items, version)
     async with against(server) as (informer, relist, scripted):
         server.there, server.version = [listed("b", 55)], 130
@@ -344,10 +342,10 @@ async def test_a_server_that_was_set_back_is_asked_for_everything(
         await asyncio.sleep(5)
 
         assert {row.name for row in informer.store} == {"b"}
-        assert len([one for one in scripted.seen if "sendInitialEvents" in one.query]) == 2
+        assert len([request for request in scripted.seen if "sendInitialEvents" in request.query]) == 2
 
 
-async def test_many_differences_are_no_single_reads() -> None:
+async def test_many_differences_cause_no_single_reads() -> None:
     pods = [listed(f"pod-{number}", 90) for number in range(MOST_READS + 1)]
     server = SetBack([], 100, pods, 100)
     async with against(server) as (informer, relist, scripted):
@@ -356,28 +354,28 @@ async def test_many_differences_are_no_single_reads() -> None:
         await asyncio.sleep(5)
 
         assert len(informer.store) == MOST_READS + 1
-        assert len([one for one in scripted.seen if "/pods/" in one.path]) == 0
+        assert len([request for request in scripted.seen if "/pods/" in request.path]) == 0
 
 
-async def test_a_relist_asks_for_pages_of_metadata() -> None:
+async def test_a_relist_requests_pages_of_metadata() -> None:
     server = SetBack([listed("a", 90)], 100, [listed("a", 90)], 100)
     async with against(server) as (_, relist, scripted):
         await relist.relist()
 
-        (asked,) = [one for one in scripted.seen if "watch" not in one.query]
-        assert asked.query == {"limit": "500"}
-        assert asked.headers["Accept"] == METADATA_ONLY_LIST
+        (request,) = [request for request in scripted.seen if "watch" not in request.query]
+        assert request.query == {"limit": "500"}
+        assert request.headers["Accept"] == METADATA_ONLY_LIST
 
 
-async def test_a_relist_leaves_others_their_turn() -> None:
+async def test_a_relist_yields_to_other_tasks() -> None:
     pods = [listed(f"pod-{number}", 90) for number in range(3000)]
     server = SetBack(pods, 100, pods, 100)
     async with against(server) as (_, relist, _scripted):
-        turns = 0
+        iterations = 0
         relisting = asyncio.create_task(relist.relist())
         while not relisting.done():
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
-        assert turns >= len(pods) / 64
+        assert iterations >= len(pods) / 64
         assert orjson.dumps(await relisting) == b"0"

@@ -22,7 +22,7 @@ class Times:
     server: float = 0.0
     uptime: float = 1000.0
 
-    def pass_(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.local += seconds
         self.server += seconds
         self.uptime += seconds
@@ -48,17 +48,17 @@ def seconds(now: datetime) -> float:
     return (now - NOON).total_seconds()
 
 
-def test_until_the_server_answers_the_local_clock_counts(times: Times) -> None:
+def test_the_local_clock_counts_until_the_server_answers(times: Times) -> None:
     times.local = 3600
 
     assert seconds(ServerClock().now()) == 3600
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0, 30.0])
-def test_a_local_clock_that_is_wrong_is_not_believed(times: Times, ahead: float) -> None:
+def test_a_wrong_local_clock_is_corrected(times: Times, ahead: float) -> None:
     times.local, server = ahead, ServerClock()
     for _ in range(5):
-        times.pass_(0.7)
+        times.advance(0.7)
         times.answer(server)
 
     assert seconds(server.now()) == pytest.approx(times.server, abs=1)
@@ -66,7 +66,7 @@ def test_a_local_clock_that_is_wrong_is_not_believed(times: Times, ahead: float)
 
 
 @pytest.mark.parametrize("ahead", [0.0, 1.2, -1.2])
-def test_a_local_clock_that_agrees_is_taken_as_it_is(times: Times, ahead: float) -> None:
+def test_a_correct_local_clock_is_used_unchanged(times: Times, ahead: float) -> None:
     """It is finer than the header."""
     times.local, server = 0.123456 + ahead, ServerClock()
     times.answer(server)
@@ -78,13 +78,13 @@ def test_a_local_clock_that_agrees_is_taken_as_it_is(times: Times, ahead: float)
 def test_a_step_of_the_local_clock_changes_nothing(times: Times, step: float) -> None:
     server = ServerClock()
     times.answer(server)
-    times.pass_(10)
+    times.advance(10)
     times.local += step
 
     assert seconds(server.now()) == pytest.approx(10, abs=1)
 
 
-def test_a_step_of_the_servers_clock_is_followed(times: Times) -> None:
+def test_a_step_of_the_server_clock_is_followed(times: Times) -> None:
     server = ServerClock()
     for _ in range(ANSWERS):
         times.answer(server)
@@ -98,13 +98,13 @@ def test_a_step_of_the_servers_clock_is_followed(times: Times) -> None:
 def test_one_of_three_servers_whose_clock_is_wrong_is_outvoted(times: Times) -> None:
     server = ServerClock()
     for number in range(30):
-        times.pass_(0.3)
+        times.advance(0.3)
         times.answer(server, ahead_seconds=3600 if number % 3 == 0 else 0)
 
     assert seconds(server.now()) == pytest.approx(times.server, abs=1)
 
 
-def test_a_slow_answer_does_not_count(times: Times) -> None:
+def test_a_slow_response_does_not_count(times: Times) -> None:
     times.local, server = 100, ServerClock()
     times.answer(server, took_seconds=20)
 
@@ -112,7 +112,7 @@ def test_a_slow_answer_does_not_count(times: Times) -> None:
 
 
 @pytest.mark.parametrize("date", ["", "soon", "Sun, 99 Nov 2026 12:00:00 GMT", "\n"])
-def test_a_header_that_is_no_date_does_not_count(times: Times, date: str) -> None:
+def test_an_invalid_date_header_does_not_count(times: Times, date: str) -> None:
     server = ServerClock()
     server.observe(date, 0.0)
 
@@ -122,18 +122,18 @@ def test_a_header_that_is_no_date_does_not_count(times: Times, date: str) -> Non
 def test_time_does_not_go_back_for_a_better_estimate(times: Times) -> None:
     times.local, server, last = 3600, ServerClock(), 0.0
     for number in range(100):
-        times.pass_(0.01)
+        times.advance(0.01)
         times.answer(server, ahead_seconds=0.9 if number % 2 else 0)
         now = seconds(server.now())
         assert now >= last
         last = now
 
 
-def test_a_wrong_clock_is_warned_of_once_until_it_is_right_again(times: Times) -> None:
+def test_a_wrong_clock_is_logged_once_until_it_is_correct_again(times: Times) -> None:
     server = ServerClock()
     with capture_logs() as logs:
         for offset in (0, 4, 6, 4, 7, 3, 0, 0, 6):
             times.local = times.server + offset
             times.answer(server)
 
-    assert [one["log_level"] for one in logs] == ["warning", "info", "warning"]
+    assert [line["log_level"] for line in logs] == ["warning", "info", "warning"]

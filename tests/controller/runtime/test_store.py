@@ -44,7 +44,7 @@ def test_put(version: int, taken: bool) -> None:
     assert store.get("default", "a") == (new if taken else old)
 
 
-def test_a_row_that_the_watch_does_not_report_outlives_a_list_and_goes_with_its_removal() -> None:
+def test_an_unselected_row_survives_a_list_and_is_removed_by_its_deletion() -> None:
     store = stored()
     store.advance(10)
     store.put_unselected(thing := Thing("a", 5))
@@ -56,7 +56,7 @@ def test_a_row_that_the_watch_does_not_report_outlives_a_list_and_goes_with_its_
     assert store.unselected == set()
 
 
-def test_a_row_that_the_watch_reports_again_is_its_own() -> None:
+def test_a_row_that_the_watch_reports_again_is_selected() -> None:
     store = stored()
     store.put_unselected(Thing("a", 5))
     store.put(Thing("a", 6))
@@ -65,11 +65,11 @@ def test_a_row_that_the_watch_reports_again_is_its_own() -> None:
     assert store.replace([], 20) != []
 
 
-def test_a_namespace_is_part_of_the_name() -> None:
-    store = stored(here := Thing("a", 5), there := Thing("a", 4, namespace="other"))
+def test_the_namespace_is_part_of_the_key() -> None:
+    store = stored(default := Thing("a", 5), other := Thing("a", 4, namespace="other"))
 
-    assert set(store) == {here, there}
-    assert store.get("other", "a") == there
+    assert set(store) == {default, other}
+    assert store.get("other", "a") == other
     assert store.get("nowhere", "a") is None
 
 
@@ -85,13 +85,13 @@ def test_the_index_follows_every_change() -> None:
     assert (store.indexed("y"), store.indexed("z")) == ((), (amended,))
 
 
-def test_an_amended_row_is_as_a_list_says_even_at_its_old_version() -> None:
+def test_a_list_replaces_an_amended_row_even_at_its_old_version() -> None:
     # The server was restored from a backup of before whatever the row was amended for, and has passed the place of the watch since.
-    store = stored(told := Thing("a", 5))
-    store.amend(amended := replace(told, owner="z"))
+    store = stored(listed := Thing("a", 5))
+    store.amend(amended := replace(listed, owner="z"))
 
-    assert store.replace([told], 9) == [(amended, told)]
-    assert store.replace([told], 10) == []
+    assert store.replace([listed], 9) == [(amended, listed)]
+    assert store.replace([listed], 10) == []
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_remove(gone: Thing, removed: bool) -> None:
     assert len(store) == (0 if removed else 1)
 
 
-def test_an_answer_that_comes_after_the_removal_brings_nothing_back() -> None:
+def test_a_response_after_the_deletion_restores_nothing() -> None:
     """The watch told of the creation (7) and the removal (8) before the answer to the create (7) was read."""
     store = stored()
     store.put(made := Thing("a", 7))
@@ -121,14 +121,14 @@ def test_an_answer_that_comes_after_the_removal_brings_nothing_back() -> None:
     assert store.get("default", "a") is None
 
 
-def test_an_answer_that_overtakes_the_watch_is_known_at_once() -> None:
+def test_a_response_before_the_watch_event_is_stored_at_once() -> None:
     store = stored()
     store.advance(6)
 
     assert store.put(made := Thing("a", 7)) == (None, made)
 
 
-def test_the_horizon_does_not_go_back() -> None:
+def test_the_last_synced_resource_version_does_not_decrease() -> None:
     store = stored()
     store.advance(6)
     store.advance(5)
@@ -136,7 +136,7 @@ def test_the_horizon_does_not_go_back() -> None:
     assert store.last_synced_resource_version == 6
 
 
-def test_a_list_replaces_what_is_known_but_not_newer_own_writes() -> None:
+def test_a_list_replaces_rows_but_not_newer_own_writes() -> None:
     store = stored(
         old := Thing("changed", 3, owner="x"),
         Thing("same", 4),
@@ -166,7 +166,7 @@ def test_a_list_replaces_what_is_known_but_not_newer_own_writes() -> None:
     assert (store.last_synced_resource_version, store.indexed("x"), store.indexed("y")) == (10, (), (new,))
 
 
-def test_a_list_is_right_about_all_that_is_not_newer() -> None:
+def test_a_list_replaces_all_rows_that_are_not_newer() -> None:
     """Its server was set back and has come past our place again: that nothing is known of it, but the list is the truth."""
     store = stored(known := Thing("a", 8))
     store.advance(8)
@@ -175,7 +175,7 @@ def test_a_list_is_right_about_all_that_is_not_newer() -> None:
     assert store.get("default", "a") == older
 
 
-def test_after_the_server_was_set_back_nothing_counts_that_was_known() -> None:
+def test_after_a_restore_of_the_server_all_rows_are_replaced() -> None:
     """Numbers are given out a second time, so that an equal one does not mean the same object."""
     store = stored(gone := Thing("a", 8), again := Thing("b", 4), Thing("made by us", 12))
     store.advance(9)
@@ -187,7 +187,7 @@ def test_after_the_server_was_set_back_nothing_counts_that_was_known() -> None:
     assert store.put(later := Thing("a", 8, uid="3")) == (None, later)
 
 
-def test_a_list_brings_what_the_watch_has_missed() -> None:
+def test_a_list_returns_changes_that_the_watch_missed() -> None:
     """An event was lost on the way: the object is older than what the watch has reached, and still unknown."""
     store = stored()
     store.advance(9)
@@ -199,7 +199,7 @@ NAMES = st.sampled_from("abc")
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A server, its watch and our own writes, whose news arrive in any order that a real one can produce."""
+    """A server, its watch and own writes, whose events and responses arrive in any possible order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,10 +207,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.version = 0
         self.server: dict[str, Thing] = {}
         self.history: list[tuple[str, Thing]] = []
-        self.told = 0
+        self.delivered = 0
         """How many events of the history the watch has delivered."""
         self.answers: list[Thing] = []
-        """Answers to own writes that are still on their way."""
+        """Responses to own writes that are still under way."""
         self.newest: dict[str, int] = {}
         self.uids = 0
 
@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         return thing
 
     @rule(name=NAMES, owner=NAMES)
-    def somebody_writes(self, name: str, owner: str) -> None:
+    def another_client_writes(self, name: str, owner: str) -> None:
         self.write(name, owner)
 
     @rule(name=NAMES, owner=NAMES)
@@ -233,7 +233,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.server)
     @rule(data=st.data())
-    def somebody_deletes(self, data: st.DataObject) -> None:
+    def another_client_deletes(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.server)))
         self.version += 1
         self.history.append(("DELETED", replace(self.server.pop(name), resource_version=self.version)))
@@ -244,16 +244,16 @@ class StoreMachine(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.answers) - 1))
         self.store.put(self.answers.pop(at))
 
-    @precondition(lambda self: self.told < len(self.history))
+    @precondition(lambda self: self.delivered < len(self.history))
     @rule()
     def an_event_arrives(self) -> None:
-        self.deliver(self.told)
-        self.told += 1
+        self.deliver(self.delivered)
+        self.delivered += 1
 
-    @precondition(lambda self: self.told)
+    @precondition(lambda self: self.delivered)
     @rule(data=st.data())
     def an_event_arrives_twice(self, data: st.DataObject) -> None:
-        self.deliver(data.draw(st.integers(0, self.told - 1)))
+        self.deliver(data.draw(st.integers(0, self.delivered - 1)))
 
     def deliver(self, at: int) -> None:
         type_, thing = self.history[at]
@@ -266,7 +266,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def everything_is_listed(self) -> None:
         self.store.replace(list(self.server.values()), self.version)
-        self.told = len(self.history)
+        self.delivered = len(self.history)
 
     @invariant()
     def nothing_gets_older(self) -> None:
@@ -278,23 +278,23 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def the_index_is_complete(self) -> None:
         for owner in "abc":
-            assert set(self.store.indexed(owner)) == {one for one in self.store if one.owner == owner}
+            assert set(self.store.indexed(owner)) == {thing for thing in self.store if thing.owner == owner}
 
     @override
     def teardown(self) -> None:
-        """Once all news have arrived, in whatever order, the store is like the server."""
-        while self.told < len(self.history):
+        """Once all events and responses have arrived, in any order, the store equals the server."""
+        while self.delivered < len(self.history):
             self.an_event_arrives()
         for answer in self.answers:
             self.store.put(answer)
-        assert {one.name: one for one in self.store} == self.server
+        assert {thing.name: thing for thing in self.store} == self.server
 
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 
-def test_a_row_that_was_read_by_its_name_is_selected_once_the_watch_reports_it_in_that_version() -> None:
+def test_a_row_read_by_name_is_selected_once_the_watch_reports_that_version() -> None:
     store = stored()
     store.put_unselected(Thing("a", 5))
 
@@ -302,7 +302,7 @@ def test_a_row_that_was_read_by_its_name_is_selected_once_the_watch_reports_it_i
     assert store.unselected == set()
 
 
-def test_a_row_stays_unselected_while_the_watch_reports_what_it_was() -> None:
+def test_a_row_stays_unselected_while_the_watch_reports_older_versions() -> None:
     store = stored()
     store.put_unselected(Thing("a", 5))
 

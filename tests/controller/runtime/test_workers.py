@@ -75,7 +75,7 @@ def gaps(times: list[float]) -> list[float]:
     return [round(after - before, 6) for before, after in pairwise(times)]
 
 
-async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
+async def test_a_requeued_key_is_reconciled_in_time() -> None:
     work, times = failing(ReconcileResult(30), ReconcileResult(0), ReconcileResult())
     async with working(work) as (queue, observer):
         queue.add("a")
@@ -103,7 +103,7 @@ async def test_a_pass_that_asks_for_another_gets_it_in_time() -> None:
         pytest.param(asyncio.CancelledError(), "error", 1, id="something that it waited for was cancelled"),
     ],
 )
-async def test_a_failed_pass_is_logged_counted_and_tried_again(
+async def test_a_failed_reconcile_is_logged_counted_and_retried(
     error: BaseException, level: str, panics: int
 ) -> None:
     work, times = failing(error, error, ReconcileResult())
@@ -115,7 +115,9 @@ async def test_a_failed_pass_is_logged_counted_and_tried_again(
     assert gaps(times) == [10, 20]
     assert [result for result, _ in observer.ended_with] == ["error", "error", "success"]
     assert observer.panics == 2 * panics
-    assert [(one["log_level"], one["key"], one["controller"]) for one in logs] == [(level, "a", "test")] * 2
+    assert [(line["log_level"], line["key"], line["controller"]) for line in logs] == [
+        (level, "a", "test")
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ async def test_a_failed_pass_is_logged_counted_and_tried_again(
         pytest.param(ReconcileResult(failure=Terminal("no such role")), id="as the outcome"),
     ],
 )
-async def test_what_cannot_get_better_is_counted_and_not_tried_again(
+async def test_a_permanent_failure_is_counted_and_not_retried(
     outcome: Terminal | ReconcileResult,
 ) -> None:
     work, times = failing(OSError(), outcome, OSError())
@@ -139,10 +141,10 @@ async def test_what_cannot_get_better_is_counted_and_not_tried_again(
 
     assert gaps(times) == [10, 990, 10], "a change brings the next pass, and its failure is a first one"
     assert [result for result, _ in observer.ended_with] == ["error", "error", "error", "success"]
-    assert [one["error"] for one in logs] == ["OSError()", "no such role", "OSError()"]
+    assert [line["error"] for line in logs] == ["OSError()", "no such role", "OSError()"]
 
 
-async def test_a_pass_that_may_not_write_is_no_failure() -> None:
+async def test_a_reconcile_without_a_permit_is_no_failure() -> None:
     work, times = failing(OSError(), errors.NotLeading(), errors.NotLeading(), OSError())
     with capture_logs() as logs:
         async with working(work) as (queue, observer):
@@ -152,10 +154,10 @@ async def test_a_pass_that_may_not_write_is_no_failure() -> None:
     assert gaps(times) == [10, NOT_LEADING_SECONDS, NOT_LEADING_SECONDS, 10]
     results = [result for result, _ in observer.ended_with]
     assert results == ["error", "requeue_after", "requeue_after", "error", "success"]
-    assert [one["log_level"] for one in logs] == ["warning", "debug", "debug", "warning"]
+    assert [line["log_level"] for line in logs] == ["warning", "debug", "debug", "warning"]
 
 
-async def test_a_pass_that_hangs_is_cut_off_and_tried_again() -> None:
+async def test_a_hanging_reconcile_is_canceled_and_retried() -> None:
     times = list[float]()
 
     async def work(key: str) -> ReconcileResult:
@@ -172,10 +174,10 @@ async def test_a_pass_that_hangs_is_cut_off_and_tried_again() -> None:
     assert gaps(times) == [70], "the limit and the back-off"
     assert [result for result, _ in observer.ended_with] == ["error", "success"]
     assert (observer.late, observer.panics) == (1, 0)
-    assert [(one["log_level"], one["longest_seconds"]) for one in logs] == [("error", 60)]
+    assert [(line["log_level"], line["longest_seconds"]) for line in logs] == [("error", 60)]
 
 
-async def test_a_time_out_of_a_call_is_not_one_of_the_pass() -> None:
+async def test_a_timeout_of_a_call_is_not_a_timeout_of_the_reconcile() -> None:
     work, _ = failing(TimeoutError())
     async with working(work) as (queue, observer):
         queue.add("a")
@@ -203,7 +205,7 @@ class Broken(Observer):
         raise KeyError("panicked")
 
 
-async def test_an_observer_that_fails_stops_nothing() -> None:
+async def test_a_failing_observer_stops_nothing() -> None:
     work, times = failing(ValueError("defect"), ReconcileResult())
     with capture_logs() as logs:
         async with working(work, observer=Broken()) as (queue, observer):
@@ -212,12 +214,12 @@ async def test_an_observer_that_fails_stops_nothing() -> None:
 
     assert gaps(times) == [10]
     assert [result for result, _ in observer.ended_with] == ["error", "success"]
-    events = [one["event"] for one in logs]
+    events = [line["event"] for line in logs]
     assert events.count("observer broke") == 5
     assert events.count("pass broke") == 1
 
 
-async def test_what_a_pass_binds_to_its_lines_is_not_on_those_of_the_next() -> None:
+async def test_context_variables_of_a_reconcile_do_not_leak_into_the_next() -> None:
     async def work(key: str) -> ReconcileResult:
         if key == "a":
             bind_contextvars(uid="of a")
@@ -229,10 +231,10 @@ async def test_what_a_pass_binds_to_its_lines_is_not_on_those_of_the_next() -> N
             queue.add("b")
             await asyncio.sleep(5)
 
-    assert [(one["key"], one.get("uid")) for one in logs] == [("a", "of a"), ("b", None)]
+    assert [(line["key"], line.get("uid")) for line in logs] == [("a", "of a"), ("b", None)]
 
 
-async def test_a_cancelled_worker_ends() -> None:
+async def test_a_canceled_worker_ends() -> None:
     ended = list[str]()
 
     async def work(key: str) -> ReconcileResult:
@@ -251,7 +253,7 @@ async def test_a_cancelled_worker_ends() -> None:
     assert (len(observer.ended_with), observer.panics, len(queue)) == (1, 0, 1)
 
 
-async def test_a_success_forgets_the_failures() -> None:
+async def test_a_success_resets_the_failures() -> None:
     work, times = failing(OSError(), OSError(), ReconcileResult(1), OSError(), ReconcileResult())
     async with working(work) as (queue, _):
         queue.add("a")
@@ -260,7 +262,7 @@ async def test_a_success_forgets_the_failures() -> None:
     assert gaps(times) == [10, 20, 1, 10]
 
 
-async def test_one_key_is_in_one_worker_and_others_go_on() -> None:
+async def test_a_key_is_in_a_single_worker_and_others_continue() -> None:
     running: list[str] = []
     most: dict[str, int] = {}
 
@@ -283,7 +285,7 @@ async def test_one_key_is_in_one_worker_and_others_go_on() -> None:
     assert all(took == pytest.approx(5) for _, took in observer.ended_with)
 
 
-async def test_a_slow_job_does_not_hold_up_the_others() -> None:
+async def test_a_slow_job_does_not_delay_the_others() -> None:
     done: list[str] = []
 
     async def work(key: str) -> ReconcileResult:
@@ -300,7 +302,7 @@ async def test_a_slow_job_does_not_hold_up_the_others() -> None:
     assert observer.waited == pytest.approx([0, 0, 1, 2])
 
 
-async def test_when_the_queue_closes_the_workers_end_after_their_pass() -> None:
+async def test_workers_end_after_their_reconcile_when_the_queue_closes() -> None:
     done: list[str] = []
 
     async def work(key: str) -> ReconcileResult:

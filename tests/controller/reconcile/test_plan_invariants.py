@@ -1,4 +1,4 @@
-"""What holds for every job, whatever its pods, its nodes and its users do."""
+"""Invariants of every job, whatever its pods, its nodes and its users do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,8 +36,8 @@ GROUP_PHASES = st.sampled_from(["", "Pending", "Inqueue", "Running", "Unknown"])
 WORDS_OF_OTHERS = st.sampled_from([{"minMember": 7}, {"minResources": None}, {"minTaskMember": {"a": 1}}])
 
 
-class AnyLife(RuleBasedStateMachine):
-    """One job under everything that may happen to it; the laws are asked after each pass."""
+class AnyJob(RuleBasedStateMachine):
+    """A job under everything that may happen to it; each reconcile checks the invariants."""
 
     life: Life
     scheduler: str
@@ -253,5 +253,5 @@ class AnyLife(RuleBasedStateMachine):
         self.life.respecify(pytorch_job(**self.spec))
 
 
-AnyLife.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestAnyLife = AnyLife.TestCase
+AnyJob.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyJob = AnyJob.TestCase

@@ -1,4 +1,4 @@
-"""Candidates with clocks of their own, stopped, cut off or killed at any time: never do two write, and one always does at last."""
+"""Simulated leader election: at most one process writes at any time, and one finally leads, whatever stops, dies or loses messages."""
 
 import asyncio
 import contextlib
@@ -94,13 +94,13 @@ class Machine(RuleBasedStateMachine):
         self.world = World()
         self.server = Server()
         self.written: list[str] = []
-        """Who has written, each time that it changed."""
+        """The writers, one entry for each change of writer."""
         self.processes: list[Process] = []
 
     @initialize(rates=st.tuples(RATES, RATES, RATES))
     def begin(self, rates: tuple[float, ...]) -> None:
         names = map(str, itertools.count())
-        self.world.on_turn = self.one_leads_at_most
+        self.world.on_turn = self.at_most_one_leads
         self.processes = [Process(self.world, self.server, self.written, rate, names) for rate in rates]
 
     @rule(seconds=SECONDS)
@@ -109,14 +109,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=WHICH, seconds=SECONDS)
     def is_stopped_and_goes_on(self, which: int, seconds: float) -> None:
-        """As by SIGSTOP and SIGCONT, or a machine that has too much to do."""
+        """SIGSTOP and SIGCONT have this effect, and so has an overloaded machine."""
         self.processes[which].island.stalled_until = self.world.now + seconds
 
     @rule(seconds=SECONDS)
     def the_leader_is_stopped_and_goes_on(self, seconds: float) -> None:
-        for one in self.processes:
-            if one.leads:
-                one.island.stalled_until = self.world.now + seconds
+        for process in self.processes:
+            if process.leads:
+                process.island.stalled_until = self.world.now + seconds
 
     @rule(which=WHICH, line=st.integers(0, 1), hears=st.booleans(), is_heard=st.booleans())
     def the_network_changes(self, which: int, line: int, hears: bool, is_heard: bool) -> None:
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([7.0, 20.0]), hears=st.booleans())
     def the_leader_cannot_renew_for_a_while(self, seconds: float, hears: bool) -> None:
-        line = next((one.lines[0] for one in self.processes if one.leads), None)
+        line = next((process.lines[0] for process in self.processes if process.leads), None)
         if line:
             line.hears, line.is_heard = hears, False
             self.time_passes(seconds)
@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         self.processes[which].kill()
 
     @rule(which=WHICH)
-    def is_told_to_stop(self, which: int) -> None:
+    def a_process_stops(self, which: int) -> None:
         if self.processes[which].is_running:
             self.processes[which].stop()
 
@@ -151,22 +151,22 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def all_is_well_and_the_leader_hands_over(self) -> None:
         self.world.latency = 0.05
-        for one in self.processes:
-            for line in one.lines:
+        for process in self.processes:
+            for line in process.lines:
                 line.hears = line.is_heard = True
-            one.island.stalled_until = 0.0
-            one.start()
+            process.island.stalled_until = 0.0
+            process.start()
         self.time_passes(120)
-        (leader,) = [one for one in self.processes if one.leads]
+        (leader,) = [process for process in self.processes if process.leads]
         before = len(self.written)
         leader.stop()
         self.time_passes(1)
-        assert sum(one.leads for one in self.processes) == 1
+        assert sum(process.leads for process in self.processes) == 1
         assert len(self.written) == before + 1
 
     @invariant()
-    def one_leads_at_most(self) -> None:
-        assert sum(one.leads for one in self.processes) <= 1
+    def at_most_one_leads(self) -> None:
+        assert sum(process.leads for process in self.processes) <= 1
 
     @invariant()
     def who_has_written_is_followed_for_good(self) -> None:

@@ -53,18 +53,18 @@ SETTLED_SECONDS = 1800.0
 
 
 class InformerMachine(RuleBasedStateMachine):
-    """What others do to the server, what we do, and what becomes of the connection between."""
+    """Writes of others, own writes, and faults of the connection between."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = looptime.new_event_loop(start=0)
         self.closing = AsyncExitStack()
         self.answers: dict[str, Callable[[], None]] = {}
-        """What comes of our own writes once their answers arrive. Nothing else is written to that name meanwhile."""
-        self.told: dict[str, int] = {}
-        """Versions as ``on_change`` has told them."""
+        """Effects of own writes whose responses are under way. Nothing else writes to these names meanwhile."""
+        self.reported: dict[str, int] = {}
+        """Versions as ``on_change`` has reported them."""
         self.answered: dict[str, int] = {}
-        """Versions that we know from answers, of which nothing needs to be told."""
+        """Versions that are known from responses; ``on_change`` need not report them."""
         self.newest: dict[str, int] = {}
         self.last_synced_resource_version = 0
         self.steps = 0
@@ -77,7 +77,7 @@ class InformerMachine(RuleBasedStateMachine):
     @initialize(streams=st.booleans(), faults=st.lists(FAULTS, max_size=2))
     def start(self, streams: bool, faults: list[Fault]) -> None:
         old = [] if streams else [Rule(Refuse(422, "Invalid"), verb="watch", times=1)]
-        self.run(self._start([*old, *(Rule(one, times=1) for one in faults)]))
+        self.run(self._start([*old, *(Rule(fault, times=1) for fault in faults)]))
 
     async def _start(self, rules: list[Rule]) -> None:
         self.on = await self.closing.enter_async_context(stage(*rules, crds=(), history=6))
@@ -92,12 +92,12 @@ class InformerMachine(RuleBasedStateMachine):
 
     def on_change(self, before: Service | None, after: Service | None) -> None:
         if after is not None:
-            self.told[after.name] = after.resource_version
+            self.reported[after.name] = after.resource_version
         elif before is not None:
             # A list that begins a watch is made of events, too: what it lacks because one was lost is there again with a relist.
             is_gone = before.uid not in self.on.server.store.owners
-            assert is_gone or self.loses_events, "what is there is not told to be gone"
-            self.told.pop(before.name, None)  # unknown if it came by an answer
+            assert is_gone or self.loses_events, "an existing object is not reported as deleted"
+            self.reported.pop(before.name, None)  # unknown if it came by an answer
 
     async def make(self, name: str) -> bytes:
         return await self.on.client.create(CONFIGMAPS, NAMESPACE, orjson.dumps({"metadata": {"name": name}}))
@@ -168,13 +168,13 @@ class InformerMachine(RuleBasedStateMachine):
         self.on.server.store.close_watchers()
 
     @rule()
-    def the_server_forgets(self) -> None:
-        """All watches but those under way have lost their place."""
+    def the_server_compacts(self) -> None:
+        """The resource versions of all watches but those under way expire."""
         self.on.server.store.collection("/configmaps").compact()
 
     @rule()
-    def everything_is_asked_for_and_answered_late(self) -> None:
-        """In this state: a list that was made, and is still on its way."""
+    def a_new_list_is_delayed(self) -> None:
+        """The server has made the list, and its response is under way."""
         self.on.faults.rules += [
             Rule(Refuse(410, "Expired"), verb="watch", times=1),
             Rule(Delay(3, committed=True), verb="list", times=1),
@@ -197,7 +197,7 @@ class InformerMachine(RuleBasedStateMachine):
             self.newest[row.uid] = row.resource_version
 
     @invariant()
-    def the_server_is_not_pestered(self) -> None:
+    def calls_are_limited(self) -> None:
         if self.steps:
             assert len(self.on.calls) <= 5 + 3 * self.steps + 6 * self.loop.time() / 60
 
@@ -223,9 +223,9 @@ class InformerMachine(RuleBasedStateMachine):
         live = msgspec.json.decode(await self.on.client.list(CONFIGMAPS, NAMESPACE), type=_List).items
         versions = {row.name: row.resource_version for row in map(service_from_json, live)}
         assert {row.name: row.resource_version for row in self.store} == versions
-        assert self.told.keys() <= versions.keys()
+        assert self.reported.keys() <= versions.keys()
         for name, version in versions.items():
-            assert version in {self.told.get(name), self.answered.get(name)}
+            assert version in {self.reported.get(name), self.answered.get(name)}
 
 
 class _List(msgspec.Struct):
