@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     local.add_parser(subparsers)
     relist.add_parser(subparsers)
     show.add_parser(subparsers)
-    for subject in (nccl, scaling, overhead, compare):
-        subject.add_parser(subparsers)
+    for command in (nccl, scaling, overhead, compare):
+        command.add_parser(subparsers)
     args = parser.parse_args(argv)
     status: int = args.execute(args)
     return status

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import power_cut, record
-from bench.controlplane.observer import Observer, Seen
+from bench.controlplane.observer import Observer, Timestamps
 from bench.figures import spread
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
@@ -24,16 +24,16 @@ from rallypoint.testing.cluster.workloads import Workloads, job
 from rallypoint.testing.controlplane import ProcessFailed, Unavailable
 
 SIZES = (2, 8, 16)
-PATIENCE_SECONDS = 120.0
-FIND = 'until getent ahostsv4 "$FIRST" > /dev/null; do sleep 0.05; done; date +%s.%N; sleep infinity'
+TIMEOUT_SECONDS = 120.0
+LOOKUP_SCRIPT = 'until getent ahostsv4 "$FIRST" > /dev/null; do sleep 0.05; done; date +%s.%N; sleep infinity'
 """What all pods run: it says when the name of the first one could be found, by this machine's clock."""
-BURST_JOBS, BURST_PODS, LOOK_SECONDS = 100, 8, 30.0
+BURST_JOBS, BURST_PODS, SAMPLE_SECONDS = 100, 8, 30.0
 LABELS = {
     "pods_ms": "create → last pod is there, ms",
     "services_ms": "create → last Service is there, ms",
     "running_ms": "create → all pods Running, ms",
-    "told_ms": "first pod Running → Running in status, ms",
-    "named_ms": "create → the first one's name is found in all pods, ms",
+    "status_ms": "first pod Running → Running in status, ms",
+    "resolved_ms": "create → the first one's name is found in all pods, ms",
 }
 USAGE = {
     "rest_mib": "working set at rest, MiB",
@@ -54,7 +54,7 @@ class Kind:
     def job(self, name: str, pods: int) -> dict[str, Any]:
         container = {
             "image": BASE,
-            "command": ["sh", "-c", FIND],
+            "command": ["sh", "-c", LOOKUP_SCRIPT],
             "env": [{"name": "FIRST", "value": f"{name}-{self.first}"}],
             "pod": {"terminationGracePeriodSeconds": 1},
         }
@@ -82,12 +82,12 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when it could not be measured."""
-    console, load_before = Console(stderr=True, highlight=False), record.load()
+    console, load_before = Console(stderr=True, highlight=False), record.load_average()
     try:
         with Cluster() as cluster:
             install(cluster)
             version = cluster.plane.request("GET", "/version")["gitVersion"]
-            jobs = asyncio.run(_all(cluster, args.runs, console))
+            jobs = asyncio.run(_measure_all(cluster, args.runs, console))
             usage = operator_usage(cluster)
             cuts = _power_cuts(cluster, args.power_cuts, console)
     except (ProcessFailed, Unavailable, TimeoutError) as error:
@@ -104,7 +104,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _all(cluster: Cluster, runs: int, console: Console) -> dict[str, list[dict[str, float]]]:
+async def _measure_all(cluster: Cluster, runs: int, console: Console) -> dict[str, list[dict[str, float]]]:
     found: dict[str, list[dict[str, float]]] = {
         f"{kind.name}, {pods} pods": [] for kind in KINDS for pods in SIZES
     }
@@ -113,7 +113,7 @@ async def _all(cluster: Cluster, runs: int, console: Console) -> dict[str, list[
             Client(await from_kubeconfig(str(cluster.kubeconfig))) as client,
             Observer(client, workloads.namespace) as observer,
         ):
-            await _life(workloads, observer, KINDS[0], SIZES[0], "warm")  # until all watches are there
+            await _run_job(workloads, observer, KINDS[0], SIZES[0], "warm")  # until all watches are there
             for number in range(runs):
                 for kind in KINDS:
                     for pods in SIZES:
@@ -137,61 +137,62 @@ async def run(workloads: Workloads, observer: Observer, kind: Kind, pods: int, n
     Raises:
         TimeoutError: its pods do not run.
     """
-    since, named_seconds = await _life(workloads, observer, kind, pods, name)
-    return {**figures(observer, f"{name}-{kind.first}", name, since), "named_ms": named_seconds * 1000}
+    since, resolved_seconds = await _run_job(workloads, observer, kind, pods, name)
+    return {**figures(observer, f"{name}-{kind.first}", name, since), "resolved_ms": resolved_seconds * 1000}
 
 
-async def _life(
+async def _run_job(
     workloads: Workloads, observer: Observer, kind: Kind, pods: int, name: str
 ) -> tuple[float, float]:
     """When the job was created, on the monotonic clock, and how long it took until all its pods had found the first one."""
-    observer.forget()
+    observer.reset()
     path = f"/apis/kubeflow.org/v1/namespaces/{workloads.namespace}/{kind.name.lower()}s"
     body = kind.job(name, pods)
     since, clock = time.monotonic(), time.time()
     await asyncio.to_thread(workloads.cluster.plane.request, "POST", path, body)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await observer.until(
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await observer.wait_until(
             lambda: len(observer.pods_running) == pods and name in observer.with_condition("Running")
         )
-        found = [await asyncio.to_thread(_found, workloads, pod) for pod in observer.pods_running]
+        found = [await asyncio.to_thread(_resolved_at, workloads, pod) for pod in observer.pods_running]
     await asyncio.to_thread(workloads.cluster.plane.request, "DELETE", f"{path}/{name}")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await observer.until(observer.is_empty)
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        await observer.wait_until(observer.is_empty)
     return since, max(found) - clock
 
 
-def _found(workloads: Workloads, pod: str) -> float:
+def _resolved_at(workloads: Workloads, pod: str) -> float:
     """When the pod has found the first one's name, in seconds since 1970."""
     workloads.wait(f"a word of {pod}", lambda: workloads.logs(pod) != "")
     return float(workloads.logs(pod))
 
 
-def figures(seen: Observer, first: str, name: str, since: float) -> dict[str, float]:
+def figures(observer: Observer, first: str, name: str, since: float) -> dict[str, float]:
     """All but what the pods themselves tell."""
     return {
-        "pods_ms": _last(seen.pods, since),
-        "services_ms": _last(seen.services, since),
-        "running_ms": _last(seen.pods_running, since),
-        "told_ms": (seen.with_condition("Running")[name] - deciding(seen.pods_running, first)) * 1000,
+        "pods_ms": _last(observer.pods, since),
+        "services_ms": _last(observer.services, since),
+        "running_ms": _last(observer.pods_running, since),
+        "status_ms": (observer.with_condition("Running")[name] - deciding_time(observer.pods_running, first))
+        * 1000,
     }
 
 
-def deciding(running: Mapping[str, float], first: str) -> float:
+def deciding_time(running: Mapping[str, float], first: str) -> float:
     """When the pod ran that makes the job Running: the master, or whichever came first where nobody leads."""
     return running[first] if first.endswith("master-0") else min(running.values())
 
 
 def operator_usage(cluster: Cluster) -> dict[str, list[dict[str, float]]]:
     """What the operator's pods use at rest, and while many jobs come at once whose pods fit on no node; 0 is the one that works."""
-    rest = _used(cluster, lambda: None, lambda: True)
+    rest = _measure_usage(cluster, lambda: None, lambda: True)
     with Workloads(cluster) as workloads:
-        documents = [_unplaced(f"burst-{number}") for number in range(BURST_JOBS)]
+        documents = [_unschedulable_job(f"burst-{number}") for number in range(BURST_JOBS)]
         whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
-        burst = _used(
+        burst = _measure_usage(
             cluster,
             lambda: workloads.kubectl("create", "-f", "-", document=whole),
-            lambda: len(_names(workloads)) == BURST_JOBS * BURST_PODS,
+            lambda: len(_pod_names(workloads)) == BURST_JOBS * BURST_PODS,
         )
     working = sorted(burst, key=lambda pod: -burst[pod].millicores)
     return {
@@ -208,24 +209,26 @@ def operator_usage(cluster: Cluster) -> dict[str, list[dict[str, float]]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class Usage:
     """The largest working set that was seen, and the CPU on average."""
 
     mib: float
     millicores: float
 
 
-def _used(cluster: Cluster, begin: Callable[[], object], done: Callable[[], bool]) -> dict[str, Used]:
+def _measure_usage(
+    cluster: Cluster, begin: Callable[[], object], done: Callable[[], bool]
+) -> dict[str, Usage]:
     """By each pod of the operator, from before ``begin`` until ``done``, and for long enough that kubelets have counted anew."""
-    since, before = time.monotonic(), _counted(cluster)
+    since, before = time.monotonic(), _kubelet_stats(cluster)
     samples = [before]
     begin()
-    while time.monotonic() < since + LOOK_SECONDS or not done():
+    while time.monotonic() < since + SAMPLE_SECONDS or not done():
         time.sleep(1)
-        samples.append(_counted(cluster))
+        samples.append(_kubelet_stats(cluster))
     seconds, after = time.monotonic() - since, samples[-1]
     return {
-        pod: Used(
+        pod: Usage(
             max(sample[pod][0] for sample in samples) / 2**20,
             (after[pod][1] - before[pod][1]) / seconds / 1e6,
         )
@@ -233,7 +236,7 @@ def _used(cluster: Cluster, begin: Callable[[], object], done: Callable[[], bool
     }
 
 
-def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
+def _kubelet_stats(cluster: Cluster) -> dict[str, tuple[int, int]]:
     """Working set in bytes and CPU time in nanoseconds of the operator's pods, as their kubelets count them now."""
     paths = [f"/api/v1/nodes/{name}/proxy/stats/summary?only_cpu_and_memory=true" for name in cluster.nodes]
     pods = [pod for path in paths for pod in cluster.plane.request("GET", path)["pods"]]
@@ -244,13 +247,13 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
     }
 
 
-def _unplaced(name: str) -> dict[str, Any]:
+def _unschedulable_job(name: str) -> dict[str, Any]:
     container = {"image": BASE, "command": ["true"], "resources": {"limits": {"nvidia.com/gpu": 8}}}
     workers = {"replicas": BURST_PODS - 1, **container}
     return job("PyTorchJob", name, {"Master": container, "Worker": workers})
 
 
-def _names(workloads: Workloads) -> list[str]:
+def _pod_names(workloads: Workloads) -> list[str]:
     return workloads.kubectl("get", "pods", "-o", "name").splitlines()
 
 
@@ -267,10 +270,10 @@ def _result(measured: dict[str, Any], version: str, load_before: float) -> dict[
         "definitions": "bench/README.md",
         "commit": record.commit(),
         "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-        "load_average": {"before": load_before, "after": record.load()},
+        "load_average": {"before": load_before, "after": record.load_average()},
         **measured,
     }
 
 
-def _last(seen: Seen, since: float) -> float:
-    return (max(seen.values()) - since) * 1000
+def _last(timestamps: Timestamps, since: float) -> float:
+    return (max(timestamps.values()) - since) * 1000

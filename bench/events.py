@@ -33,7 +33,7 @@ IN_FLIGHT = 32
 """Requests that play the kubelets."""
 SECONDS_APART = 2.0
 """How far apart the jobs of the quiet namespace come."""
-COMES_UP_SECONDS, COMES_TO_REST_SECONDS = 600.0, 180.0
+STARTUP_TIMEOUT_SECONDS, SETTLE_TIMEOUT_SECONDS = 600.0, 180.0
 STATES = (
     (
         "ErrImagePull",
@@ -64,7 +64,7 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when it could not be measured."""
-    console, load_before = Console(stderr=True, highlight=False), record.load()
+    console, load_before = Console(stderr=True, highlight=False), record.load_average()
     results: list[dict[str, float]] = []
     version = ""
     try:
@@ -82,7 +82,7 @@ def execute(args: argparse.Namespace) -> int:
             "definitions": "bench/README.md",
             "commit": record.commit(),
             "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-            "load_average": {"before": load_before, "after": record.load()},
+            "load_average": {"before": load_before, "after": record.load_average()},
             "pods": args.pods,
             "events": results,
         }
@@ -119,24 +119,24 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
         Observer(client, QUIET) as quiet,
     ):
         arrivals: dict[str, float] = {}
-        watching = asyncio.create_task(_record_arrivals(client, arrivals))
+        watch = asyncio.create_task(_record_arrivals(client, arrivals))
         await client.create(RESOURCE, BUSY, job("large", pods, NO_NODE))
-        async with asyncio.timeout(COMES_UP_SECONDS):
+        async with asyncio.timeout(STARTUP_TIMEOUT_SECONDS):
             while await _count(client, PODS.path(BUSY)) < pods:  # noqa: ASYNC110 - it is the server that is asked
                 await asyncio.sleep(0.5)
         began = time.monotonic()
-        troubling = asyncio.create_task(_trouble(client))
+        image_pulls = asyncio.create_task(_fail_image_pulls(client))
         names: list[str] = []
-        while not troubling.done() or not names:
+        while not image_pulls.done() or not names:
             names.append(f"job-{len(names)}")
             await client.create(RESOURCE, QUIET, job(names[-1], 1, NODE, exits=True))
-            await asyncio.wait([troubling], timeout=SECONDS_APART)
-        await troubling
+            await asyncio.wait([image_pulls], timeout=SECONDS_APART)
+        await image_pulls
         seconds = time.monotonic() - began
-        async with asyncio.timeout(COMES_TO_REST_SECONDS):
+        async with asyncio.timeout(SETTLE_TIMEOUT_SECONDS):
             while not arrivals.keys() >= set(names):  # noqa: ASYNC110 - arrivals are timed where they arrive
                 await asyncio.sleep(0.1)
-        await _rest(client)
+        await _wait_until_no_new_events(client)
         ended = quiet.with_condition("Succeeded")
         delays = [(arrivals[name] - ended[name]) * 1000 for name in names]
         figures = {
@@ -146,8 +146,8 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
             "busy_events": await _count(client, EVENTS.path(BUSY)),
             "trouble_seconds": seconds,
         }
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
     await asyncio.sleep(0.1)  # closed TLS connections are gone some turns of the loop later
     return figures
 
@@ -171,15 +171,17 @@ def job(name: str, pods: int, node: str, *, exits: bool = False) -> bytes:
     )
 
 
-async def _trouble(client: Client) -> None:
+async def _fail_image_pulls(client: Client) -> None:
     """Play the kubelets of the large job: each pod waits for its image in one way, then in another."""
-    names = [one["metadata"]["name"] for one in orjson.loads(await client.list(PODS, BUSY))["items"]]
+    names = [pod["metadata"]["name"] for pod in orjson.loads(await client.list(PODS, BUSY))["items"]]
     for reason, text in STATES:
-        left = list(enumerate(names))
+        remaining = list(enumerate(names))
 
-        async def patch(left: list[tuple[int, str]] = left, reason: str = reason, text: str = text) -> None:
-            while left:
-                index, name = left.pop()
+        async def patch(
+            remaining: list[tuple[int, str]] = remaining, reason: str = reason, text: str = text
+        ) -> None:
+            while remaining:
+                index, name = remaining.pop()
                 message = text.format(high=index // 250, low=index % 250)
                 body = orjson.dumps({"status": {"containerStatuses": [_waiting(reason, message)]}})
                 await client.patch(PODS, BUSY, name, body, subresource="status")
@@ -211,9 +213,9 @@ async def _record_arrivals(client: Client, arrivals: dict[str, float]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _rest(client: Client) -> None:
+async def _wait_until_no_new_events(client: Client) -> None:
     """Return when no more events are written about the large job."""
-    async with asyncio.timeout(COMES_TO_REST_SECONDS):
+    async with asyncio.timeout(SETTLE_TIMEOUT_SECONDS):
         before = -1
         while (now := await _count(client, EVENTS.path(BUSY))) != before:
             before = now

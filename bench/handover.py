@@ -25,7 +25,7 @@ from rallypoint.testing.jobs import Jobs, job
 from rallypoint.testing.service import Service, service
 
 USERS = ("first", "second")
-ENDS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
+SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
 LEASE = "leader_election_master_status"
 BEFORE, WORKERS, SECONDS_APART = 10, 7, 0.2
 """Jobs that are submitted before the end of the first, the workers of each, and how far apart they and all later ones come."""
@@ -52,13 +52,13 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when it could not be measured."""
-    console, load_before = Console(stderr=True, highlight=False), record.load()
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in ENDS}
+    console, load_before = Console(stderr=True, highlight=False), record.load_average()
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in SIGNALS}
     try:
         with control_plane() as plane:
             version = plane.request("GET", "/version")["gitVersion"]
             for number in range(args.runs):
-                for name, end in ENDS.items():
+                for name, end in SIGNALS.items():
                     results[name].append(run(plane, f"{name.lower()}-{number}", end))
                     console.print(f"{name} {number}: {results[name][-1]}")
     except ProcessFailed as error:
@@ -94,9 +94,9 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
         jobs.create(names[-1], job(workers=workers))
         time.sleep(pause_seconds)
 
-    with _replica(plane, USERS[0]) as first:
+    with _controller(plane, USERS[0]) as first:
         plane.wait("the first to lead", lambda: first.metric(LEASE) == 1)
-        with _replica(plane, USERS[1]) as second:
+        with _controller(plane, USERS[1]) as second:
             for _ in range(BEFORE):
                 submit()
             submit(LARGE_WORKERS, UNDER_WAY_SECONDS)
@@ -110,22 +110,22 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
             for name in names:
                 jobs.wait_for(name, "Running")
     assert plane.audit_log is not None
-    found = [one for one in calls(plane.audit_log) if one.namespace == namespace and one.is_write]
+    writes = [call for call in calls(plane.audit_log) if call.namespace == namespace and call.is_write]
     _clear(plane, namespace)
-    return figures(found, ended_at)
+    return figures(writes, ended_at)
 
 
-def figures(found: list[Call], ended_at: datetime) -> dict[str, float]:
+def figures(writes: list[Call], ended_at: datetime) -> dict[str, float]:
     """What the writes in a namespace tell."""
-    by_user = {user: [one for one in found if one.user == user] for user in (*USERS, ADMIN)}
-    last = max(one.answered for one in by_user[USERS[0]])
-    begun = min(one.received for one in by_user[USERS[1]])
+    by_user = {user: [call for call in writes if call.user == user] for user in (*USERS, ADMIN)}
+    last = max(call.answered for call in by_user[USERS[0]])
+    begun = min(call.received for call in by_user[USERS[1]])
     pods: dict[str, datetime] = {}
-    for one in (*by_user[USERS[0]], *by_user[USERS[1]]):
-        if (one.verb, one.resource) == ("create", "pods"):
-            owner = one.name.rsplit("-", 2)[0]
-            pods[owner] = min(one.answered, pods.get(owner, one.answered))
-    waits = [_ms(one.received, pods[one.name]) for one in by_user[ADMIN] if one.resource == "pytorchjobs"]
+    for call in (*by_user[USERS[0]], *by_user[USERS[1]]):
+        if (call.verb, call.resource) == ("create", "pods"):
+            owner = call.name.rsplit("-", 2)[0]
+            pods[owner] = min(call.answered, pods.get(owner, call.answered))
+    waits = [_ms(call.received, pods[call.name]) for call in by_user[ADMIN] if call.resource == "pytorchjobs"]
     return {
         "end_to_last_write_ms": _ms(ended_at, last),
         "end_to_first_write_ms": _ms(ended_at, begun),
@@ -144,7 +144,7 @@ def table(results: dict[str, list[dict[str, float]]]) -> Table:
 
 
 @contextmanager
-def _replica(plane: ControlPlane, user: str) -> Generator[Service]:
+def _controller(plane: ControlPlane, user: str) -> Generator[Service]:
     with service(plane, plane.kubeconfig(user), ["--leader-elect=true"]) as running:
         yield running
 
@@ -171,7 +171,7 @@ def _result(results: dict[str, Any], version: str, load_before: float) -> dict[s
         "definitions": "bench/README.md",
         "commit": record.commit(),
         "environment": record.environment() | {"versions": {"kube-apiserver": version}},
-        "load_average": {"before": load_before, "after": record.load()},
+        "load_average": {"before": load_before, "after": record.load_average()},
         "handover": results,
     }
 

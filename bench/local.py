@@ -24,21 +24,21 @@ from rallypoint.testing.up import COMMAND, Up, up
 from rallypoint.testing.wire import Step, Wire
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
-FORMS = ("whole", "apart")
-"""``whole`` is ``rallypoint up``; ``apart`` is the same with the controller as a process of its own."""
+MODES = ("single-process", "separate-controller")
+"""``single-process`` is ``rallypoint up``; ``separate-controller`` is the same with the controller as a process of its own."""
 IN_FLIGHT = 32
-PATIENCE_SECONDS = 300.0
-SITE_ALONE = [sys.executable, "-m", "bench.local_cluster"]
-CONTROLLER = [sys.executable, "-m", "controller", "--leader-elect=false"]
-NO_PORTS = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
+TIMEOUT_SECONDS = 300.0
+CLUSTER_COMMAND = [sys.executable, "-m", "bench.local_cluster"]
+CONTROLLER_COMMAND = [sys.executable, "-m", "controller", "--leader-elect=false"]
+NO_PORTS_FLAGS = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
 LABELS = {
     "seconds": "first POST → all jobs Succeeded, s",
     "peak_rss_mib": "RSS of rallypoint, peak, MiB",
-    "keeper_peak_rss_mib": "RSS of the keeper of namespaces, peak, MiB",
+    "sandbox_daemon_peak_rss_mib": "RSS of the keeper of namespaces, peak, MiB",
     "cpu_ms_per_pod": "CPU of rallypoint a pod, ms",
     "controller_cpu_ms_per_pod": "of these the controller, ms",
-    "site_cpu_ms_per_pod": "of these API server, scheduler and node, ms",
-    "keeper_cpu_ms_per_pod": "CPU of the keeper of namespaces a pod, ms",
+    "cluster_cpu_ms_per_pod": "of these API server, scheduler and node, ms",
+    "sandbox_daemon_cpu_ms_per_pod": "CPU of the keeper of namespaces a pod, ms",
 }
 
 
@@ -56,52 +56,63 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 when a job did not succeed."""
-    console, load_before = Console(stderr=True, highlight=False), record.load()
-    results: dict[str, list[dict[str, float]]] = {form: [] for form in FORMS}
+    console, load_before = Console(stderr=True, highlight=False), record.load_average()
+    results: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     try:
         for number in range(args.runs):
-            for form in FORMS:
-                results[form].append(asyncio.run(run(form, args.jobs, args.pods, args.isolation)))
-                console.print(f"{form} {number}: {results[form][-1]}")
-    except (TimeoutError, Failed) as error:
+            for mode in MODES:
+                results[mode].append(asyncio.run(run(mode, args.jobs, args.pods, args.isolation)))
+                console.print(f"{mode} {number}: {results[mode][-1]}")
+    except (TimeoutError, JobFailed) as error:
         console.print(f"not measured: {str(error) or 'the jobs do not end'}", style="red", markup=False)
         return 1
     title = f"{args.jobs} jobs of {args.pods} pods at once, isolation {args.isolation}"
     Console(file=sys.stdout, width=120).print(table(title, results))
     if not args.no_record:
-        asked = {"jobs": args.jobs, "pods": args.pods, "isolation": args.isolation}
-        console.print(f"recorded in {record.save('local', _result(asked, results, load_before))}")
+        parameters = {"jobs": args.jobs, "pods": args.pods, "isolation": args.isolation}
+        console.print(f"recorded in {record.save('local', _result(parameters, results, load_before))}")
     return 0
 
 
-class Failed(Exception):
+class JobFailed(Exception):
     """A job has not succeeded."""
 
 
-async def run(form: str, jobs: int, pods: int, isolation: str) -> dict[str, float]:
+async def run(mode: str, jobs: int, pods: int, isolation: str) -> dict[str, float]:
     """One site, from its start to its end; what it cost from the first job on.
 
     Raises:
-        Failed: a job failed.
+        JobFailed: a job failed.
         TimeoutError: not all jobs came to an end.
     """
     with tempfile.TemporaryDirectory() as folder:
-        async with _site(form, Path(folder), isolation) as (here, controller):
-            measured = {"site": [here.process.pid], "keeper": _keeper(here.process.pid)}
+        async with _start_cluster(mode, Path(folder), isolation) as (cluster, controller):
+            measured = {
+                "cluster": [cluster.process.pid],
+                "sandbox_daemon": _sandbox_daemons(cluster.process.pid),
+            }
             measured |= {"controller": [controller.pid]} if controller else {}
             before = {name: sum(map(cpu_ms, pids)) for name, pids in measured.items()}
             since = time.perf_counter()
-            await _submit(here.wire, jobs, pods)
-            await _all_succeeded(here.wire, jobs)
+            await _submit(cluster.wire, jobs, pods)
+            await _all_succeeded(cluster.wire, jobs)
             seconds = time.perf_counter() - since
-            spent = {name: sum(map(cpu_ms, pids)) - before[name] for name, pids in measured.items()}
+            cpu_ms_spent = {name: sum(map(cpu_ms, pids)) - before[name] for name, pids in measured.items()}
             peak = {name: sum(map(peak_rss_mib, pids)) for name, pids in measured.items()}
-    cpu = {name: value / (jobs * pods) for name, value in spent.items()}
-    keeping = {"keeper_peak_rss_mib": peak["keeper"], "keeper_cpu_ms_per_pod": cpu["keeper"]}
+    cpu = {name: value / (jobs * pods) for name, value in cpu_ms_spent.items()}
+    sandbox = {
+        "sandbox_daemon_peak_rss_mib": peak["sandbox_daemon"],
+        "sandbox_daemon_cpu_ms_per_pod": cpu["sandbox_daemon"],
+    }
     if not controller:
-        return {"seconds": seconds, "peak_rss_mib": peak["site"], "cpu_ms_per_pod": cpu["site"], **keeping}
-    apart = {"controller_cpu_ms_per_pod": cpu["controller"], "site_cpu_ms_per_pod": cpu["site"]}
-    return {"seconds": seconds, "cpu_ms_per_pod": cpu["site"] + cpu["controller"], **apart, **keeping}
+        return {
+            "seconds": seconds,
+            "peak_rss_mib": peak["cluster"],
+            "cpu_ms_per_pod": cpu["cluster"],
+            **sandbox,
+        }
+    separate = {"controller_cpu_ms_per_pod": cpu["controller"], "cluster_cpu_ms_per_pod": cpu["cluster"]}
+    return {"seconds": seconds, "cpu_ms_per_pod": cpu["cluster"] + cpu["controller"], **separate, **sandbox}
 
 
 def job(number: int, pods: int) -> dict[str, Any]:
@@ -121,18 +132,18 @@ def job(number: int, pods: int) -> dict[str, Any]:
     }
 
 
-def ended(listed: dict[str, Any]) -> tuple[int, list[str]]:
+def job_outcomes(listed: dict[str, Any]) -> tuple[int, list[str]]:
     """How many jobs have succeeded, and the names of those that failed."""
-    holding = {
+    conditions_by_job = {
         item["metadata"]["name"]: {
-            one["type"]
-            for one in (item.get("status") or {}).get("conditions") or ()
-            if one["status"] == "True"
+            condition["type"]
+            for condition in (item.get("status") or {}).get("conditions") or ()
+            if condition["status"] == "True"
         }
         for item in listed["items"]
     }
-    failed = [name for name, conditions in holding.items() if "Failed" in conditions]
-    return sum("Succeeded" in conditions for conditions in holding.values()), failed
+    failed = [name for name, conditions in conditions_by_job.items() if "Failed" in conditions]
+    return sum("Succeeded" in conditions for conditions in conditions_by_job.values()), failed
 
 
 def table(title: str, results: dict[str, list[dict[str, float]]]) -> Table:
@@ -155,45 +166,49 @@ async def _submit(wire: Wire, jobs: int, pods: int) -> None:
 
 
 async def _all_succeeded(wire: Wire, jobs: int) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             # Seldom, for what is measured answers it.
-            succeeded, failed = ended((await wire.send(Step("GET", JOBS))).body)
+            succeeded, failed = job_outcomes((await wire.send(Step("GET", JOBS))).body)
             if failed:
-                raise Failed(f"{', '.join(failed)} failed")
+                raise JobFailed(f"{', '.join(failed)} failed")
             if succeeded == jobs:
                 return
             await asyncio.sleep(0.5)
 
 
 @asynccontextmanager
-async def _site(form: str, folder: Path, isolation: str) -> AsyncGenerator[tuple[Up, Process | None]]:
+async def _start_cluster(
+    mode: str, folder: Path, isolation: str
+) -> AsyncGenerator[tuple[Up, Process | None]]:
     async with AsyncExitStack() as stack:
-        command = COMMAND if form == "whole" else SITE_ALONE
-        here = await stack.enter_async_context(up("--isolation", isolation, folder=folder, command=command))
+        command = COMMAND if mode == "single-process" else CLUSTER_COMMAND
+        cluster = await stack.enter_async_context(
+            up("--isolation", isolation, folder=folder, command=command)
+        )
         controller = None
-        if form == "apart":
+        if mode == "separate-controller":
             controller = await asyncio.create_subprocess_exec(
-                *CONTROLLER, f"--kubeconfig={here.kubeconfig}", *NO_PORTS, stderr=PIPE
+                *CONTROLLER_COMMAND, f"--kubeconfig={cluster.kubeconfig}", *NO_PORTS_FLAGS, stderr=PIPE
             )
-        yield here, controller
+        yield cluster, controller
         if controller:
             controller.terminate()
             await controller.communicate()
-        await here.stop(signal.SIGTERM)
+        await cluster.stop(signal.SIGTERM)
 
 
-def _keeper(site: int) -> list[int]:
+def _sandbox_daemons(cluster_pid: int) -> list[int]:
     """The processes that hold the namespaces; none where pods have none. Asked before there are pods."""
-    children = psutil.Process(site).children(recursive=True)
+    children = psutil.Process(cluster_pid).children(recursive=True)
     return [child.pid for child in children if "sandbox.daemon" in " ".join(child.cmdline())]
 
 
-def _result(asked: dict[str, Any], results: dict[str, Any], load_before: float) -> dict[str, Any]:
+def _result(parameters: dict[str, Any], results: dict[str, Any], load_before: float) -> dict[str, Any]:
     return {
         "definitions": "bench/README.md",
         "commit": record.commit(),
         "environment": record.environment(),
-        "load_average": {"before": load_before, "after": record.load()},
-        "local": asked | results,
+        "load_average": {"before": load_before, "after": record.load_average()},
+        "local": parameters | results,
     }

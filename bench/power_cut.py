@@ -9,15 +9,15 @@ from rallypoint.testing.cluster.cluster import Cluster
 from rallypoint.testing.cluster.images import BASE
 from rallypoint.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 
-PATIENCE_SECONDS = 180.0
+TIMEOUT_SECONDS = 180.0
 LABELS = {
     "not_ready_s": "off → node NotReady, pod not Ready, s",
-    "leaves_s": "off → pod is told to go, s",
-    "told_s": "off → job Restarting, s",
-    "ready_s": "on → node Ready, s",
-    "gone_s": "on → the old pod is gone, s",
-    "runs_s": "on → a new pod runs, s",
-    "well_s": "on → job Running, s",
+    "deletion_requested_s": "off → pod is told to go, s",
+    "job_restarting_s": "off → job Restarting, s",
+    "node_ready_s": "on → node Ready, s",
+    "old_pod_gone_s": "on → the old pod is gone, s",
+    "new_pod_running_s": "on → a new pod runs, s",
+    "job_running_s": "on → job Running, s",
 }
 _LOST = "cut-worker-0"
 _NODE = "node-2"
@@ -40,8 +40,8 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
             since,
             {
                 "not_ready_s": lambda: not _node_ready(cluster) and not _pod_ready(workloads),
-                "leaves_s": lambda: "deletionTimestamp" in _pod(workloads)["metadata"],
-                "told_s": lambda: _condition(workloads, "Restarting"),
+                "deletion_requested_s": lambda: "deletionTimestamp" in _pod(workloads)["metadata"],
+                "job_restarting_s": lambda: _condition(workloads, "Restarting"),
             },
         )
         since = time.monotonic()
@@ -50,10 +50,10 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
             workloads,
             since,
             {
-                "ready_s": lambda: _node_ready(cluster),
-                "gone_s": lambda: _uid(workloads) != lost,
-                "runs_s": lambda: _uid(workloads) not in {lost, ""} and _runs(workloads),
-                "well_s": lambda: _condition(workloads, "Running"),
+                "node_ready_s": lambda: _node_ready(cluster),
+                "old_pod_gone_s": lambda: _uid(workloads) != lost,
+                "new_pod_running_s": lambda: _uid(workloads) not in {lost, ""} and _runs(workloads),
+                "job_running_s": lambda: _condition(workloads, "Running"),
             },
         )
     return off | on
@@ -63,16 +63,16 @@ def _first_seen(
     workloads: Workloads, since: float, figures: Mapping[str, Callable[[], bool]]
 ) -> dict[str, float]:
     """When each of them held first, in seconds from ``since``."""
-    seen: dict[str, float] = {}
+    times: dict[str, float] = {}
 
-    def look() -> bool:
+    def check() -> bool:
         for figure, is_so in figures.items():
-            if figure not in seen and is_so():
-                seen[figure] = time.monotonic() - since
-        return seen.keys() == figures.keys()
+            if figure not in times and is_so():
+                times[figure] = time.monotonic() - since
+        return times.keys() == figures.keys()
 
-    workloads.wait(" and ".join(figures), look, seconds=PATIENCE_SECONDS)
-    return seen
+    workloads.wait(" and ".join(figures), check, seconds=TIMEOUT_SECONDS)
+    return times
 
 
 def _job() -> dict[str, Any]:

@@ -13,7 +13,19 @@ import psutil
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
-MEASURED = ("api", "controller", "manifests")
+MEASURED_PATHS = ("api", "controller", "manifests")
+RENAMED_KEYS = {
+    "asked": "config",
+    "by_hand": "manual",
+    "children_told": "children_with_event",
+    "cpu_until_quiet_ms": "cpu_until_idle_ms",
+    "drill": "fault",
+    "ends_told": "ends_with_event",
+    "floor": "baseline",
+    "jobs_never_seen_running": "jobs_never_observed_running",
+    "stamps": "timestamps",
+}
+"""Keys of earlier records, and their names now."""
 PACKAGES = ("aiohttp", "kubernetes-asyncio", "msgspec", "orjson", "pydantic", "uvloop")
 
 
@@ -30,7 +42,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def load() -> float:
+def load_average() -> float:
     """How many processes wanted a core during the last minute, on average."""
     return round(os.getloadavg()[0], 2)
 
@@ -41,7 +53,7 @@ def commit() -> dict[str, Any]:
         # Installed; a checkout around that is of something else.
         return {"id": "unknown", "changed": True}
     try:
-        changed = _git("status", "--porcelain", "--", *MEASURED) != ""
+        changed = _git("status", "--porcelain", "--", *MEASURED_PATHS) != ""
         return {"id": _git("rev-parse", "HEAD"), "changed": changed}
     except (OSError, subprocess.CalledProcessError):
         return {"id": "unknown", "changed": True}
@@ -56,6 +68,21 @@ def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
         path, number = folder / f"{day}-{name}-{number}.json", number + 1
     path.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     return path
+
+
+def read(path: Path) -> Any:
+    """Return a recorded run under the key names of today.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or is not JSON.
+    """
+    return _with_current_keys(orjson.loads(path.read_bytes()))
+
+
+def _with_current_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {RENAMED_KEYS.get(key, key): _with_current_keys(item) for key, item in value.items()}
+    return [_with_current_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _cpu_model() -> str:

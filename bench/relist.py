@@ -21,7 +21,7 @@ from rich.table import Table
 from api.children import Pod, pod_from_json
 from api.meta import PODS
 from bench import record
-from bench.controlplane.callbacks import Longest, watch
+from bench.controlplane.callbacks import LongestCallbacks, time_callbacks
 from bench.figures import spread
 from controller.kube.client import Client
 from controller.kube.connect import Connection
@@ -50,33 +50,36 @@ def add_parser(
 
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0."""
-    console, load_before = Console(stderr=True, highlight=False), record.load()
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(args.rows, there), daemon=True)
+    console, load_before = Console(stderr=True, highlight=False), record.load_average()
+    parent_connection, child_connection = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(args.rows, child_connection), daemon=True
+    )
     server.start()
     try:
-        url, received_bytes = here.recv()
+        url, received_bytes = parent_connection.recv()
         runs = [_run(url, args.rows) for _ in range(args.runs)]
-        longest = Longest()
-        watch(longest)
+        longest = LongestCallbacks()
+        time_callbacks(longest)
         for _ in range(args.runs):
             asyncio.run(_measure(url, args.rows, traces=False))
     finally:
         server.terminate()
         server.join()
     callback_ms = max(ms for name, ms in longest.table().items() if name != _measure.__qualname__)
-    beside = {"longest_callback_ms": callback_ms, "received_mib": received_bytes / 2**20}
-    runs = [one | beside for one in runs]
+    shared = {"longest_callback_ms": callback_ms, "received_mib": received_bytes / 2**20}
+    runs = [run | shared for run in runs]
     table = Table("figure", "median (least to most)", title=f"relist of {args.rows} pods")
     for key, label in LABELS.items():
-        table.add_row(label, str(spread([one[key] for one in runs])))
+        table.add_row(label, str(spread([run[key] for run in runs])))
     Console(file=sys.stdout, width=120).print(table)
     if not args.no_record:
         result = {
             "subject": "relist",
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": record.commit(),
-            "environment": record.environment() | {"load_before": load_before, "load_after": record.load()},
+            "environment": record.environment()
+            | {"load_before": load_before, "load_after": record.load_average()},
             "rows": args.rows,
             "runs": runs,
         }
@@ -86,8 +89,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _run(url: str, rows: int) -> dict[str, float]:
     """Two relists: what counts memory takes time."""
-    plain, traced = (asyncio.run(_measure(url, rows, traces=traces)) for traces in (False, True))
-    return plain | {"memory_peak_mib": traced["memory_peak_mib"]}
+    untraced, traced = (asyncio.run(_measure(url, rows, traces=traces)) for traces in (False, True))
+    return untraced | {"memory_peak_mib": traced["memory_peak_mib"]}
 
 
 async def _measure(url: str, rows: int, *, traces: bool) -> dict[str, float]:
@@ -112,7 +115,7 @@ async def _measure(url: str, rows: int, *, traces: bool) -> dict[str, float]:
 def pod(number: int) -> dict[str, Any]:
     """What a list of metadata says of one pod, in the size that a real server says it."""
     fields: dict[str, Any] = {
-        f"f:field-{place}": {".": {}, "f:value": {}, "f:type": {}} for place in range(40)
+        f"f:field-{index}": {".": {}, "f:value": {}, "f:type": {}} for index in range(40)
     }
     return {
         "metadata": {

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 from rich.table import Table
 
+from bench import record
 from bench.controlplane import report
 from bench.nccl import exit_status, schema
 
@@ -35,15 +35,15 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     """Exit status: 0, or 1 for a file that cannot be read or does not hold cases, or a page that has no place for tables."""
     try:
-        result = orjson.loads(args.file.read_bytes())
+        result = record.read(args.file)
         if "record" in result:
-            exit_status.tell(schema.load(args.file))
+            exit_status.print_tables(schema.load(args.file))
             return 0
         cases = result["cases"]
         if args.into:
             args.into.write_text(replaced(args.into.read_text(), block(args.file, result)))
             return 0
-    except (OSError, ValueError, KeyError, schema.Unreadable) as error:
+    except (OSError, ValueError, KeyError, schema.InvalidRecord) as error:
         sys.stderr.write(f"not shown: {args.file}: {error!r}\n")
         return 1
     print(heading(args.file, result))
@@ -91,11 +91,11 @@ def markdown(table: Table) -> str:
 
 
 def _lines(table: Table) -> Iterator[str]:
-    yield _line([str(column.header) for column in table.columns])
-    yield _line(["---"] * len(table.columns))
+    yield _row([str(column.header) for column in table.columns])
+    yield _row(["---"] * len(table.columns))
     for row in zip(*(column.cells for column in table.columns), strict=True):
-        yield _line([str(cell) for cell in row])
+        yield _row([str(cell) for cell in row])
 
 
-def _line(cells: list[str]) -> str:
+def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"

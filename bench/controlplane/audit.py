@@ -19,7 +19,7 @@ rules:
 """
 """With a user's name put in, the policy that the log is written by. A Lease is renewed for ever: nothing would ever be quiet."""
 
-QUIET_SECONDS = 1.5
+IDLE_SECONDS = 1.5
 """A log that has not grown for so long tells of a controller that has nothing left to do; longer than counters of a status wait."""
 POLL_SECONDS = 0.1
 
@@ -60,24 +60,24 @@ class AuditLog:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def mark(self) -> int:
+    def size_bytes(self) -> int:
         """The place that the log has grown to, in bytes."""
         return self._path.stat().st_size if self._path.exists() else 0
 
-    async def quiet(self) -> None:
-        """Return when nothing has been written for ``QUIET_SECONDS``."""
+    async def wait_until_idle(self) -> None:
+        """Return when nothing has been written for ``IDLE_SECONDS``."""
         now = asyncio.get_running_loop().time
-        size, since = self.mark(), now()
-        while now() - since < QUIET_SECONDS:
+        size, since = self.size_bytes(), now()
+        while now() - since < IDLE_SECONDS:
             await asyncio.sleep(POLL_SECONDS)
-            if size != (size := self.mark()):
+            if size != (size := self.size_bytes()):
                 since = now()
 
-    def since(self, mark: int) -> Calls:
-        """The calls that were answered after ``mark``; long watches are left out."""
+    def calls_since(self, offset: int) -> Calls:
+        """The calls that were answered after ``offset``; long watches are left out."""
         by_kind: Counter[str] = Counter()
         refused: Counter[str] = Counter()
-        for event in self._events(mark):
+        for event in self._events(offset):
             target = event.object_ref or _Object()
             if event.verb == "watch":
                 continue
@@ -87,9 +87,9 @@ class AuditLog:
                 refused[str(event.response_status.code)] += 1
         return Calls(dict(sorted(by_kind.items())), dict(sorted(refused.items())))
 
-    def _events(self, mark: int) -> Iterator[_Event]:
+    def _events(self, offset: int) -> Iterator[_Event]:
         with self._path.open("rb") as log:
-            log.seek(mark)
+            log.seek(offset)
             for line in log:
                 if line.endswith(b"\n"):  # the last one may still be in the making
                     yield _decode(line)

@@ -14,32 +14,32 @@ from api.batch import BATCH_JOBS
 from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.processes import cpu_ms
 from bench.controlplane.scenario import Jobs, manifest
-from bench.controlplane.testbed import IN_FLIGHT, NAMESPACE, UNWATCHED, Rig
+from bench.controlplane.testbed import EXTRA_RESOURCES, IN_FLIGHT, NAMESPACE, Testbed
 
 Body = tuple[Resource, bytes]
-OF_BATCH_JOBS = {"controller-uid", "job-name"}
+BATCH_JOB_LABELS = {"controller-uid", "job-name"}
 """Labels that the API server gives to the template of a batch Job; each has a second name."""
 
 
-async def bodies(rig: Rig, scenario: Jobs) -> list[Body]:
+async def object_bodies(testbed: Testbed, scenario: Jobs) -> list[Body]:
     """The objects that are there now, as somebody would create them, in the order in which they came."""
-    seen = rig.observer
+    observer = testbed.observer
     found = [
-        (at, (scenario.form(name).resource, orjson.dumps(manifest(scenario, name))))
-        for name, at in seen.jobs.items()
+        (at, (scenario.job_kind(name).resource, orjson.dumps(manifest(scenario, name))))
+        for name, at in observer.jobs.items()
     ]
-    for resource, when in ((PODS, seen.pods), (SERVICES, seen.services)):
-        listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
+    for resource, when in ((PODS, observer.pods), (SERVICES, observer.services)):
+        listed = orjson.loads(await testbed.client.list(resource, NAMESPACE))
         found += [
             (when[item["metadata"]["name"]], (resource, as_created(item)))
             for item in listed["items"]
             if not _is_made_by_a_batch_job(item)
         ]
-    for resource in UNWATCHED if scenario.mpi else ():
-        listed = orjson.loads(await rig.client.list(resource, NAMESPACE))
+    for resource in EXTRA_RESOURCES if scenario.mpi else ():
+        listed = orjson.loads(await testbed.client.list(resource, NAMESPACE))
         for item in listed["items"]:
             (owner,) = item["metadata"]["ownerReferences"]
-            found.append((seen.jobs[owner["name"]], (resource, as_created(item))))
+            found.append((observer.jobs[owner["name"]], (resource, as_created(item))))
     return [body for _, body in sorted(found, key=lambda entry: entry[0])]
 
 
@@ -50,45 +50,47 @@ def renamed(body: bytes, before: str, after: str) -> bytes:
     return body.replace(before.encode(), after.encode())
 
 
-async def load(rig: Rig, scenario: Jobs, objects: list[Body]) -> dict[str, float]:
-    """Create the objects, ``IN_FLIGHT`` at once. The figures are those of ``life``, as far as they are there."""
-    seen = rig.observer
-    await _connect(rig)
-    own_cpu, server_cpu = time.process_time(), cpu_ms(rig.server_pid)
+async def measure(testbed: Testbed, scenario: Jobs, objects: list[Body]) -> dict[str, float]:
+    """Create the objects, ``IN_FLIGHT`` at once. The figures are those of ``job_run``, as far as they are there."""
+    observer = testbed.observer
+    await _connect(testbed)
+    own_cpu, server_cpu = time.process_time(), cpu_ms(testbed.server_pid)
     async with asyncio.timeout(60 + scenario.pods):
         started = time.monotonic()
-        await create(rig, NAMESPACE, objects)
-        await seen.until(
-            lambda: len(seen.pods_running) == scenario.pods and len(seen.services) == scenario.services
+        await create(testbed, NAMESPACE, objects)
+        await observer.wait_until(
+            lambda: (
+                len(observer.pods_running) == scenario.pods and len(observer.services) == scenario.services
+            )
         )
     own_cpu = (time.process_time() - own_cpu) * 1000
     return {
-        "create_to_first_pod_ms": (min(seen.pods.values()) - started) * 1000,
-        "create_to_last_pod_ms": (max(seen.pods.values()) - started) * 1000,
-        "create_to_last_service_ms": (max(seen.services.values()) - started) * 1000,
-        "create_to_pods_running_ms": (max(seen.pods_running.values()) - started) * 1000,
+        "create_to_first_pod_ms": (min(observer.pods.values()) - started) * 1000,
+        "create_to_last_pod_ms": (max(observer.pods.values()) - started) * 1000,
+        "create_to_last_service_ms": (max(observer.services.values()) - started) * 1000,
+        "create_to_pods_running_ms": (max(observer.pods_running.values()) - started) * 1000,
         "controller_cpu_ms": own_cpu,
         "controller_cpu_per_pod_ms": own_cpu / scenario.pods,
-        "server_cpu_ms": cpu_ms(rig.server_pid) - server_cpu,
+        "server_cpu_ms": cpu_ms(testbed.server_pid) - server_cpu,
     }
 
 
-async def create(rig: Rig, namespace: str, objects: list[Body]) -> None:
+async def create(testbed: Testbed, namespace: str, objects: list[Body]) -> None:
     """Workers take from one list, in its order: tasks for each object would reach the client in no certain order."""
-    left = iter(objects)
+    remaining = iter(objects)
 
     async def work() -> None:
-        for resource, body in left:
-            await rig.client.create(resource, namespace, body)
+        for resource, body in remaining:
+            await testbed.client.create(resource, namespace, body)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(IN_FLIGHT):
             group.create_task(work())
 
 
-async def _connect(rig: Rig) -> None:
+async def _connect(testbed: Testbed) -> None:
     """Open the connections that will be used, as the controller's are open."""
-    await asyncio.gather(*(rig.client.request("GET", "/version") for _ in range(IN_FLIGHT)))
+    await asyncio.gather(*(testbed.client.request("GET", "/version") for _ in range(IN_FLIGHT)))
 
 
 def as_created(item: dict[str, Any]) -> bytes:
@@ -103,7 +105,9 @@ def as_created(item: dict[str, Any]) -> bytes:
     if "template" in body.get("spec", {}):
         del body["spec"]["selector"]
         labels = body["spec"]["template"]["metadata"]["labels"]
-        for label in [one for one in labels if one.removeprefix("batch.kubernetes.io/") in OF_BATCH_JOBS]:
+        for label in [
+            label for label in labels if label.removeprefix("batch.kubernetes.io/") in BATCH_JOB_LABELS
+        ]:
             del labels[label]
     return orjson.dumps({"metadata": metadata, **body})
 

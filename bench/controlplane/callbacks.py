@@ -16,28 +16,28 @@ from typing import Any
 
 import orjson
 
-KEPT = 10
+MAX_CALLBACKS = 10
 """Names of callbacks, those with the longest single calls."""
 
 
-class Longest:
+class LongestCallbacks:
     """The longest call of each callback, and the longest garbage collection in any, by what it is."""
 
     def __init__(self) -> None:
         self._cpu_ms: dict[str, float] = {}
         self.calls = 0
 
-    def took(self, name: str, cpu_ms: float) -> None:
+    def record(self, name: str, cpu_ms: float) -> None:
         self.calls += 1
         if cpu_ms > self._cpu_ms.get(name, 0.0):
             self._cpu_ms[name] = cpu_ms
 
     def table(self) -> dict[str, float]:
-        """CPU milliseconds of the longest call of the slowest ``KEPT``, the longest first."""
-        return dict(sorted(self._cpu_ms.items(), key=lambda entry: entry[1], reverse=True)[:KEPT])
+        """CPU milliseconds of the longest call of the slowest ``MAX_CALLBACKS``, the longest first."""
+        return dict(sorted(self._cpu_ms.items(), key=lambda entry: entry[1], reverse=True)[:MAX_CALLBACKS])
 
 
-def watch(longest: Longest) -> None:
+def time_callbacks(longest: LongestCallbacks) -> None:
     """Have every callback of asyncio's loops timed from now on, and the garbage collections during callbacks."""
     handles: Any = asyncio.Handle
     run = handles._run  # noqa: SLF001 - nothing else is between a loop and its callbacks
@@ -46,11 +46,11 @@ def watch(longest: Longest) -> None:
     def timed(handle: asyncio.Handle) -> None:
         nonlocal running
         # Named before it runs: a task that has ended forgets its coroutine.
-        name, before, running = described(handle), time.thread_time(), True
+        name, before, running = callback_name(handle), time.thread_time(), True
         try:
             run(handle)
         finally:
-            longest.took(name, (time.thread_time() - before) * 1000)
+            longest.record(name, (time.thread_time() - before) * 1000)
             running = False
 
     def collected(phase: str, info: dict[str, int]) -> None:
@@ -58,8 +58,8 @@ def watch(longest: Longest) -> None:
         if phase == "start":
             collecting_since = time.thread_time()
         elif running:
-            took = time.thread_time() - collecting_since
-            longest.took(f"garbage of generation {info['generation']}", took * 1000)
+            seconds = time.thread_time() - collecting_since
+            longest.record(f"garbage of generation {info['generation']}", seconds * 1000)
 
     handles._run = timed  # noqa: SLF001 - see above
     gc.callbacks.append(collected)
@@ -72,11 +72,11 @@ def launcher(file: Path) -> tuple[str, str]:
 
 
 def read(file: Path) -> Any:
-    """What ``main`` has written: how many calls there were, and ``Longest.table``."""
+    """What ``main`` has written: how many calls there were, and ``LongestCallbacks.table``."""
     return orjson.loads(file.read_bytes())
 
 
-def described(handle: Any) -> str:
+def callback_name(handle: Any) -> str:
     """The coroutine of a task's step, or the function."""
     callback = handle._callback  # noqa: SLF001 - it has no public name
     owner = getattr(callback, "__self__", None)
@@ -86,8 +86,8 @@ def described(handle: Any) -> str:
 
 
 def main(file: Path, arguments: list[str]) -> None:
-    longest = Longest()
-    watch(longest)
+    longest = LongestCallbacks()
+    time_callbacks(longest)
     sys.argv = ["incluster", *arguments]
     try:
         runpy.run_module("rallypoint.testing.incluster", run_name="__main__")

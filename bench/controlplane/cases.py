@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.controlplane import baseline, callbacks, start
-from bench.controlplane.job_run import Life, begin, live
-from bench.controlplane.profile import profiled
+from bench.controlplane.job_run import JobRun, run_jobs, submit_and_wait
+from bench.controlplane.profile import profile_process
 from bench.controlplane.scenario import Case, Jobs, Start
-from bench.controlplane.testbed import Rig, clear, controller
+from bench.controlplane.testbed import Testbed, clear, controller
 from rallypoint.testing.service import IN_CLUSTER, Service
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
@@ -20,7 +20,7 @@ WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MeasurementOptions:
     """How cases are measured."""
 
     runs: int
@@ -30,93 +30,100 @@ class Wish:
     say: Callable[[str], None]
 
 
-async def measure(rig: Rig, case: Case, wish: Wish) -> dict[str, Any]:
+async def measure(testbed: Testbed, case: Case, options: MeasurementOptions) -> dict[str, Any]:
     """The result of one case.
 
     Raises:
         TimeoutError: jobs do not get where they should.
         ProcessFailed: a controller does not come up.
-        NoProfiler: there is to be a profile, and there is no py-spy, or it may not look.
+        ProfilerUnavailable: there is to be a profile, and there is no py-spy, or it may not look.
     """
-    flags = (f"--events={case.events}", *wish.flags)
+    flags = (f"--events={case.events}", *options.flags)
     result: dict[str, Any] = {"case": case.name}
     with TemporaryDirectory() as folder:
         if isinstance(case.scenario, Start):
-            result |= await start.measure(rig, case.scenario, wish.runs, flags)
+            result |= await start.measure(testbed, case.scenario, options.runs, flags)
         else:
-            result |= await _runs(rig, case, case.scenario, flags, wish)
-        if case.timed:
-            result["callbacks"] = await _timed(rig, case, flags, Path(folder) / "callbacks.json")
-        if wish.profile and isinstance(case.scenario, Jobs):
-            result["profile"] = await _profiled(rig, case.scenario, flags, Path(folder))
+            result |= await _runs(testbed, case, case.scenario, flags, options)
+        if case.should_time_callbacks:
+            result["callbacks"] = await _callback_run(testbed, case, flags, Path(folder) / "callbacks.json")
+        if options.profile and isinstance(case.scenario, Jobs):
+            result["profile"] = await _profile_run(testbed, case.scenario, flags, Path(folder))
     return result
 
 
-async def _runs(rig: Rig, case: Case, scenario: Jobs, flags: Sequence[str], wish: Wish) -> dict[str, Any]:
+async def _runs(
+    testbed: Testbed, case: Case, scenario: Jobs, flags: Sequence[str], options: MeasurementOptions
+) -> dict[str, Any]:
     """Each run by a controller of its own, which is gone when the floor is created."""
-    lives: list[dict[str, Any]] = []
-    floors: list[dict[str, float]] = []
-    for number in range(1, wish.runs + 1):
+    job_runs: list[dict[str, Any]] = []
+    baselines: list[dict[str, float]] = []
+    for number in range(1, options.runs + 1):
         run = _name(scenario, f"r{number:02}")
-        async with _warm(rig, flags, scenario) as running:
-            lives.append(flat(await live(rig, scenario, run, running.process.pid), scenario))
-        if case.floor:
+        async with _warm(testbed, flags, scenario) as running:
+            job_runs.append(flatten(await run_jobs(testbed, scenario, run, running.process.pid), scenario))
+        if case.baseline:
             again = f"f{run[1:]}"
             objects = [
                 (kind, baseline.renamed(body, run, again))
-                for kind, body in await baseline.bodies(rig, scenario)
+                for kind, body in await baseline.object_bodies(testbed, scenario)
             ]
-            await clear(rig)
-            floors.append(await baseline.load(rig, scenario, objects))
-        await clear(rig)
-        wish.say(_line(number, lives[-1], floors))
-    return {"runs": lives, "floor": floors}
+            await clear(testbed)
+            baselines.append(await baseline.measure(testbed, scenario, objects))
+        await clear(testbed)
+        options.say(_progress_line(number, job_runs[-1], baselines))
+    return {"runs": job_runs, "baseline": baselines}
 
 
-async def _timed(rig: Rig, case: Case, flags: Sequence[str], file: Path) -> Any:
+async def _callback_run(testbed: Testbed, case: Case, flags: Sequence[str], file: Path) -> Any:
     """The longest callbacks of one more run or start."""
     launcher = callbacks.launcher(file)
     if isinstance(case.scenario, Start):
-        await start.start(rig, "timed", flags, launcher)
+        await start.start(testbed, "timed", flags, launcher)
     else:
-        async with _warm(rig, flags, case.scenario, launcher) as running:
-            await live(rig, case.scenario, _name(case.scenario, "timed"), running.process.pid)
-        await clear(rig)
+        async with _warm(testbed, flags, case.scenario, launcher) as running:
+            await run_jobs(testbed, case.scenario, _name(case.scenario, "timed"), running.process.pid)
+        await clear(testbed)
     return callbacks.read(file)
 
 
-async def _profiled(rig: Rig, scenario: Jobs, flags: Sequence[str], folder: Path) -> dict[str, Any]:
+async def _profile_run(
+    testbed: Testbed, scenario: Jobs, flags: Sequence[str], folder: Path
+) -> dict[str, Any]:
     """Where the time of one more run goes."""
-    async with _warm(rig, flags, scenario) as running, profiled(running.process.pid, folder) as profile:
-        await live(rig, scenario, _name(scenario, "seen"), running.process.pid)
-    await clear(rig)
+    async with (
+        _warm(testbed, flags, scenario) as running,
+        profile_process(running.process.pid, folder) as profile,
+    ):
+        await run_jobs(testbed, scenario, _name(scenario, "profiled"), running.process.pid)
+    await clear(testbed)
     return asdict(profile)
 
 
 @asynccontextmanager
 async def _warm(
-    rig: Rig, flags: Sequence[str], scenario: Jobs, launcher: Sequence[str] = IN_CLUSTER
+    testbed: Testbed, flags: Sequence[str], scenario: Jobs, launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
     """A controller that has run a job of the kind, and has nothing to do."""
     first = replace(WARM_UP, mpi=scenario.mpi)
-    async with controller(rig, flags, launcher=launcher) as running:
+    async with controller(testbed, flags, launcher=launcher) as running:
         async with asyncio.timeout(start.START_SECONDS):
-            await begin(rig, first, first.job_names("warm"))
-        await rig.audit.quiet()  # the last events are about to be sent
-        await clear(rig)
+            await submit_and_wait(testbed, first, first.job_names("warm"))
+        await testbed.audit.wait_until_idle()  # the last events are about to be sent
+        await clear(testbed)
         yield running
 
 
-def flat(life: Life, scenario: Jobs) -> dict[str, Any]:
+def flatten(job_run: JobRun, scenario: Jobs) -> dict[str, Any]:
     """One mapping of all figures."""
     return {
-        **life.figures,
-        "calls": life.calls.total,
-        "calls_by_kind": life.calls.by_kind,
-        "refused": life.calls.refused,
-        "calls_per_job": life.calls.total / scenario.jobs,
-        **asdict(life.told),
-        "events_missing": life.told.events_missing,
+        **job_run.figures,
+        "calls": job_run.calls.total,
+        "calls_by_kind": job_run.calls.by_kind,
+        "refused": job_run.calls.refused,
+        "calls_per_job": job_run.calls.total / scenario.jobs,
+        **asdict(job_run.events),
+        "events_missing": job_run.events.events_missing,
     }
 
 
@@ -125,9 +132,11 @@ def _name(scenario: Jobs, run: str) -> str:
     return f"j{scenario.name}-{run}"
 
 
-def _line(number: int, life: dict[str, Any], floors: list[dict[str, float]]) -> str:
+def _progress_line(number: int, job_run: dict[str, Any], baselines: list[dict[str, float]]) -> str:
     """What is said of a run when it is over."""
-    if "create_to_running_ms" not in life or not floors:
-        return f"  {number}: {life['calls']} calls, {life['controller_cpu_per_pod_ms']:.2f} ms CPU per pod"
-    running, ground = life["create_to_running_ms"], floors[-1]["create_to_pods_running_ms"]
-    return f"  {number}: Running after {running:.0f} ms, floor {ground:.0f} ms, × {running / ground:.2f}"
+    if "create_to_running_ms" not in job_run or not baselines:
+        return (
+            f"  {number}: {job_run['calls']} calls, {job_run['controller_cpu_per_pod_ms']:.2f} ms CPU per pod"
+        )
+    running, baseline_ms = job_run["create_to_running_ms"], baselines[-1]["create_to_pods_running_ms"]
+    return f"  {number}: Running after {running:.0f} ms, floor {baseline_ms:.0f} ms, × {running / baseline_ms:.2f}"

@@ -10,11 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from bench import record
-from bench.controlplane.cases import Wish, measure
-from bench.controlplane.profile import NoProfiler
-from bench.controlplane.profile import program as profiler
+from bench.controlplane.cases import MeasurementOptions, measure
+from bench.controlplane.profile import ProfilerUnavailable, py_spy_path
 from bench.controlplane.scenario import CASES, Case, Jobs, Start, parse
-from bench.controlplane.testbed import control_plane, rig
+from bench.controlplane.testbed import control_plane, open_testbed
 from bench.show import show
 from rallypoint.testing.controlplane import ControlPlane, ProcessFailed
 from rallypoint.testing.service import RBAC
@@ -49,14 +48,14 @@ def execute(args: argparse.Namespace) -> int:
         console.print(f"not measured: there is no {RBAC}; measurements run from a checkout", style="red")
         return 1
     measured = _Measured()
-    began, load_before = time.monotonic(), record.load()
+    began, load_before = time.monotonic(), record.load_average()
     try:
         _measure_all(args, console, measured)
-    except (ProcessFailed, TimeoutError, NoProfiler) as error:
+    except (ProcessFailed, TimeoutError, ProfilerUnavailable) as error:
         reason = str(error) or "the jobs did not run in time"
         console.print(f"not measured: {reason}", style="red", markup=False)
     show(measured.results)
-    if not measured.all_of_it:
+    if not measured.is_complete:
         return 1
     if not args.no_record:
         path = record.save("controlplane", _result(args, measured, load_before, time.monotonic() - began))
@@ -68,10 +67,10 @@ def execute(args: argparse.Namespace) -> int:
 class _Measured:
     results: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     versions: dict[str, str] = field(default_factory=dict[str, str])
-    all_of_it: bool = False
+    is_complete: bool = False
 
 
-def chosen(args: argparse.Namespace) -> list[Case]:
+def selected_cases(args: argparse.Namespace) -> list[Case]:
     """The cases that the arguments name."""
     if args.scenario:
         return [Case(scenario, args.events or "full") for scenario in args.scenario]
@@ -80,19 +79,19 @@ def chosen(args: argparse.Namespace) -> list[Case]:
 
 def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured) -> None:
     if args.profile:
-        profiler()
-    wish = Wish(args.runs, args.flags, args.profile, console.print)
-    for cases in planes(chosen(args)):
+        py_spy_path()
+    options = MeasurementOptions(args.runs, args.flags, args.profile, console.print)
+    for cases in group_by_control_plane(selected_cases(args)):
         batch = any(isinstance(case.scenario, Jobs) and case.scenario.mpi for case in cases)
         with control_plane(batch=batch) as plane:
             measured.versions["kube-apiserver"] = plane.request("GET", "/version")["gitVersion"]
             for case in cases:
-                console.print(f"{case.name}: {wish.runs} runs")
-                measured.results.append(asyncio.run(_measure(plane, case, wish)))
-    measured.all_of_it = True
+                console.print(f"{case.name}: {options.runs} runs")
+                measured.results.append(asyncio.run(_measure(plane, case, options)))
+    measured.is_complete = True
 
 
-def planes(cases: Iterable[Case]) -> list[list[Case]]:
+def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
     """The cases that share a control plane: jobs leave nothing behind; what a start finds around it stays, and goes with the plane."""
     jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
     shared = [[case for case, scenario in jobs if scenario.mpi is mpi] for mpi in (False, True)]
@@ -100,9 +99,9 @@ def planes(cases: Iterable[Case]) -> list[list[Case]]:
     return [group for group in (*shared, *alone) if group]
 
 
-async def _measure(plane: ControlPlane, case: Case, wish: Wish) -> dict[str, Any]:
-    async with rig(plane) as stage:
-        return await measure(stage, case, wish)
+async def _measure(plane: ControlPlane, case: Case, options: MeasurementOptions) -> dict[str, Any]:
+    async with open_testbed(plane) as testbed:
+        return await measure(testbed, case, options)
 
 
 def _result(
@@ -112,7 +111,7 @@ def _result(
         "definitions": "bench/README.md",
         "commit": record.commit(),
         "environment": record.environment() | {"versions": measured.versions},
-        "load_average": {"before": load_before, "after": record.load()},
+        "load_average": {"before": load_before, "after": record.load_average()},
         "took_seconds": round(took_seconds),
         "controller_flags": list(args.flags),
         "cases": measured.results,

@@ -13,7 +13,7 @@ from controller.kinds.xgboost import XGBOOST
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class JobKind:
     """A kind, as far as a measurement needs it."""
 
     resource: Resource
@@ -21,25 +21,25 @@ class Form:
     replicas_field: str
     leader: str
     worker: str = "Worker"
-    launched: bool = False
+    has_launcher: bool = False
     """Whether the leader comes beside the replicas, as the pod of a batch Job, and there is one Service for all."""
 
     def pods(self, replicas: int) -> int:
-        return replicas + self.launched
+        return replicas + self.has_launcher
 
     def services(self, replicas: int) -> int:
-        return 1 if self.launched else replicas
+        return 1 if self.has_launcher else replicas
 
-    def deciding(self, job: str, replicas: int, pods: Iterable[str]) -> list[str]:
+    def deciding_pods(self, job: str, replicas: int, pods: Iterable[str]) -> list[str]:
         """Of all pods those that the job has succeeded with when they have: the leader, or all where nobody leads."""
-        if self.launched:
+        if self.has_launcher:
             return [pod for pod in pods if pod.startswith(f"{job}-launcher-")]
         count = 1 if self.leader != self.worker else replicas
         return [f"{job}-{self.leader.lower()}-{index}" for index in range(count)]
 
 
-FORMS = tuple(
-    Form(kind.resource, kind.container, kind.replicas_field, leader)
+JOB_KINDS = tuple(
+    JobKind(kind.resource, kind.container, kind.replicas_field, leader)
     for kind, leader in (
         (PYTORCH, "Master"),
         (TENSORFLOW, "Chief"),
@@ -49,5 +49,5 @@ FORMS = tuple(
     )
 )
 """PyTorchJob is the first: the jobs of whatever is not mixed."""
-MPI = Form(Flavor.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", launched=True)
-RESOURCES = tuple(form.resource for form in (*FORMS, MPI))
+MPI = JobKind(Flavor.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", has_launcher=True)
+RESOURCES = tuple(job_kind.resource for job_kind in (*JOB_KINDS, MPI))

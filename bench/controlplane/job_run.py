@@ -10,96 +10,98 @@ import orjson
 
 from api.meta import PODS
 from bench.controlplane.audit import Calls
-from bench.controlplane.event_audit import Told, told
+from bench.controlplane.event_audit import EventAudit, audit_events
 from bench.controlplane.observer import Observer
-from bench.controlplane.processes import cpu_ms, forget_peak, peak_rss_mib, rss_mib
+from bench.controlplane.processes import cpu_ms, peak_rss_mib, reset_peak_rss, rss_mib
 from bench.controlplane.scenario import Jobs, manifest
-from bench.controlplane.testbed import NAMESPACE, Rig
+from bench.controlplane.testbed import NAMESPACE, Testbed
 from bench.figures import percentile
 
-SLOWEST_SECONDS_PER_POD = 1.0
+TIMEOUT_SECONDS_PER_POD = 1.0
 """A run that takes longer than a minute and this per pod is given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class JobRun:
     """What one run took; see ``bench/README.md`` for the definitions."""
 
     figures: Mapping[str, float]
     calls: Calls
-    told: Told
+    events: EventAudit
 
 
-async def live(rig: Rig, scenario: Jobs, run: str, controller_pid: int) -> Life:
+async def run_jobs(testbed: Testbed, scenario: Jobs, run: str, controller_pid: int) -> JobRun:
     """Submit the scenario's jobs and let them run and end. TimeoutError: they do not get there."""
     names = scenario.job_names(run)
-    mark = rig.audit.mark()
-    forget_peak(controller_pid)
+    offset = testbed.audit.size_bytes()
+    reset_peak_rss(controller_pid)
     idle = rss_mib(controller_pid)
-    async with asyncio.timeout(60 + SLOWEST_SECONDS_PER_POD * scenario.pods):
-        controller_cpu, server_cpu = cpu_ms(controller_pid), cpu_ms(rig.server_pid)
-        submitted = await begin(rig, scenario, names)
+    async with asyncio.timeout(60 + TIMEOUT_SECONDS_PER_POD * scenario.pods):
+        controller_cpu, server_cpu = cpu_ms(controller_pid), cpu_ms(testbed.server_pid)
+        submitted = await submit_and_wait(testbed, scenario, names)
         controller_cpu = cpu_ms(controller_pid) - controller_cpu
-        server_cpu = cpu_ms(rig.server_pid) - server_cpu
-        await rig.audit.quiet()
+        server_cpu = cpu_ms(testbed.server_pid) - server_cpu
+        await testbed.audit.wait_until_idle()
         ended = None
         if not scenario.quick:
             ended = time.monotonic()
-            await _end_leaders(rig, scenario, names)
-            await rig.observer.until(lambda: len(rig.observer.with_condition("Succeeded")) == scenario.jobs)
-            await rig.audit.quiet()
-    figures = times(rig.observer, submitted, ended) | {
+            await _end_leader_pods(testbed, scenario, names)
+            await testbed.observer.wait_until(
+                lambda: len(testbed.observer.with_condition("Succeeded")) == scenario.jobs
+            )
+            await testbed.audit.wait_until_idle()
+    figures = times(testbed.observer, submitted, ended) | {
         "controller_cpu_ms": controller_cpu,
         "controller_cpu_per_pod_ms": controller_cpu / scenario.pods,
         "server_cpu_ms": server_cpu,
         "controller_rss_before_mib": idle,
         "controller_rss_peak_mib": peak_rss_mib(controller_pid),
     }
-    return Life(figures, rig.audit.since(mark), await told(rig, scenario))
+    return JobRun(figures, testbed.audit.calls_since(offset), await audit_events(testbed, scenario))
 
 
-async def begin(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]:
+async def submit_and_wait(testbed: Testbed, scenario: Jobs, names: list[str]) -> dict[str, float]:
     """Submit the jobs and return when they have begun: all jobs say that they run, all pods do, and all Services are there.
 
     Quick jobs have begun when all of them have succeeded.
     """
-    submitted = await submit(rig, scenario, names)
-    await rig.observer.until(lambda: _have_begun(rig.observer, scenario))
+    submitted = await submit(testbed, scenario, names)
+    await testbed.observer.wait_until(lambda: _have_started(testbed.observer, scenario))
     return submitted
 
 
-async def submit(rig: Rig, scenario: Jobs, names: list[str]) -> dict[str, float]:
+async def submit(testbed: Testbed, scenario: Jobs, names: list[str]) -> dict[str, float]:
     """When each job's request was handed to the client, all at once; return when the last is answered."""
     sent: dict[str, float] = {}
 
-    async def one(name: str) -> None:
+    async def create(name: str) -> None:
         body = orjson.dumps(manifest(scenario, name))
         sent[name] = time.monotonic()
-        await rig.client.create(scenario.form(name).resource, NAMESPACE, body)
+        await testbed.client.create(scenario.job_kind(name).resource, NAMESPACE, body)
 
     async with asyncio.TaskGroup() as group:
         for name in names:
-            group.create_task(one(name))
+            group.create_task(create(name))
     return sent
 
 
-def _have_begun(seen: Observer, scenario: Jobs) -> bool:
+def _have_started(observer: Observer, scenario: Jobs) -> bool:
     if scenario.quick:
-        return len(seen.with_condition("Succeeded")) == scenario.jobs
+        return len(observer.with_condition("Succeeded")) == scenario.jobs
     return (
-        len(seen.with_condition("Running")) == scenario.jobs
-        and len(seen.pods_running) == scenario.pods
-        and len(seen.services) == scenario.services
+        len(observer.with_condition("Running")) == scenario.jobs
+        and len(observer.pods_running) == scenario.pods
+        and len(observer.services) == scenario.services
     )
 
 
-async def _end_leaders(rig: Rig, scenario: Jobs, names: list[str]) -> None:
+async def _end_leader_pods(testbed: Testbed, scenario: Jobs, names: list[str]) -> None:
     async with asyncio.TaskGroup() as group:
         for name in names:
-            form = scenario.form(name)
-            body = _ended(form.container)
-            for pod in form.deciding(name, scenario.replicas, rig.observer.pods):
-                group.create_task(rig.client.patch(PODS, NAMESPACE, pod, body, subresource="status"))
+            job_kind = scenario.job_kind(name)
+            body = _ended(job_kind.container)
+            for pod in job_kind.deciding_pods(name, scenario.replicas, testbed.observer.pods):
+                group.create_task(testbed.client.patch(PODS, NAMESPACE, pod, body, subresource="status"))
 
 
 def _ended(name: str) -> bytes:
@@ -108,7 +110,7 @@ def _ended(name: str) -> bytes:
     return orjson.dumps({"status": {"phase": "Succeeded", "containerStatuses": [container]}})
 
 
-def times(seen: Observer, submitted: Mapping[str, float], ended: float | None) -> dict[str, float]:
+def times(observer: Observer, submitted: Mapping[str, float], ended: float | None) -> dict[str, float]:
     """Milliseconds until the last of each; and, with many jobs, percentiles of what each took from its own submission on.
 
     Args:
@@ -116,11 +118,11 @@ def times(seen: Observer, submitted: Mapping[str, float], ended: float | None) -
         ended: when the leaders were about to be ended; None if the jobs ended by themselves.
     """
     start = min(submitted.values())
-    running, succeeded = seen.with_condition("Running"), seen.with_condition("Succeeded")
+    running, succeeded = observer.with_condition("Running"), observer.with_condition("Succeeded")
     spans = {
-        "create_to_last_pod_ms": (start, seen.pods),
-        "create_to_last_service_ms": (start, seen.services),
-        "create_to_pods_running_ms": (start, seen.pods_running),
+        "create_to_last_pod_ms": (start, observer.pods),
+        "create_to_last_service_ms": (start, observer.services),
+        "create_to_pods_running_ms": (start, observer.pods_running),
         "create_to_running_ms": (start, running),
         **(
             {"create_to_succeeded_ms": (start, succeeded)}
@@ -128,12 +130,14 @@ def times(seen: Observer, submitted: Mapping[str, float], ended: float | None) -
             else {"exit_to_succeeded_ms": (ended, succeeded)}
         ),
     }
-    figures = {"create_to_first_pod_ms": (min(seen.pods.values()) - start) * 1000}
+    figures = {"create_to_first_pod_ms": (min(observer.pods.values()) - start) * 1000}
     figures |= {name: (max(at.values()) - since) * 1000 for name, (since, at) in spans.items() if at}
-    for name, reached in (("pods", _last_by_job(seen.pods)), ("running", running)):
+    for name, reached in (("pods", _last_by_job(observer.pods)), ("running", running)):
         if len(submitted) > 1 and reached:
-            took = [(at - submitted[job]) * 1000 for job, at in reached.items()]
-            figures |= {f"job_create_to_{name}_p{share}_ms": percentile(took, share) for share in (50, 99)}
+            durations = [(at - submitted[job]) * 1000 for job, at in reached.items()]
+            figures |= {
+                f"job_create_to_{name}_p{share}_ms": percentile(durations, share) for share in (50, 99)
+            }
     return figures
 
 

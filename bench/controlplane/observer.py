@@ -18,10 +18,10 @@ from api.meta import PODS, SERVICES, Resource
 from bench.controlplane.job_kinds import RESOURCES
 from controller.kube.client import Client
 
-PAUSE_SECONDS = 0.01
+WATCH_RETRY_SECONDS = 0.01
 """Between the end of a watch and its resumption, so that a server that ends each at once is not asked without pause."""
 
-Seen = dict[str, float]
+Timestamps = dict[str, float]
 """When something was first seen, by the object's name: seconds on the monotonic clock."""
 
 
@@ -61,11 +61,11 @@ class Observer:
         self._namespace = namespace
         self._change = asyncio.Event()
         self._tasks = AsyncExitStack()
-        self.jobs: Seen = {}
-        self.pods: Seen = {}
-        self.pods_running: Seen = {}
-        self.services: Seen = {}
-        self.conditions: dict[str, Seen] = {}
+        self.jobs: Timestamps = {}
+        self.pods: Timestamps = {}
+        self.pods_running: Timestamps = {}
+        self.services: Timestamps = {}
+        self.conditions: dict[str, Timestamps] = {}
         """By type of condition: when a job was first seen with it being True."""
         self._present: set[tuple[str, str]] = set()
 
@@ -83,10 +83,10 @@ class Observer:
     async def __aexit__(self, *_: object) -> None:
         await self._tasks.aclose()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew; what is in the namespace now is not seen again unless it changes."""
-        for seen in (self.jobs, self.pods, self.pods_running, self.services, self.conditions):
-            seen.clear()
+        for timestamps in (self.jobs, self.pods, self.pods_running, self.services, self.conditions):
+            timestamps.clear()
 
     def with_condition(self, condition: str) -> Mapping[str, float]:
         return self.conditions.get(condition, {})
@@ -95,7 +95,7 @@ class Observer:
         """Whether no object is left in the namespace."""
         return not self._present
 
-    async def until(self, holds: Callable[[], bool]) -> None:
+    async def wait_until(self, holds: Callable[[], bool]) -> None:
         """Return when ``holds`` does, which is asked after each batch of events."""
         while not holds():
             self._change.clear()
@@ -114,7 +114,7 @@ class Observer:
                         event = _decode(line)
                         self._note(resource.plural, event, note)
                         reached = event.object.metadata.resource_version
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(WATCH_RETRY_SECONDS)
 
     def _note(self, plural: str, event: _Event, note: Callable[[_Object, float], None]) -> None:
         key = (plural, event.object.metadata.name)

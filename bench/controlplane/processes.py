@@ -22,7 +22,7 @@ def rss_mib(pid: int) -> float:
     return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
-def forget_peak(pid: int) -> None:
+def reset_peak_rss(pid: int) -> None:
     """Let the peak of resident memory begin anew, where the kernel can."""
     reset = Path(f"/proc/{pid}/clear_refs")
     if reset.exists():
@@ -30,7 +30,7 @@ def forget_peak(pid: int) -> None:
 
 
 def peak_rss_mib(pid: int) -> float:
-    """The peak of resident memory since ``forget_peak``, in MiB; where no peak is known, what is resident now."""
+    """The peak of resident memory since ``reset_peak_rss``, in MiB; where no peak is known, what is resident now."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():

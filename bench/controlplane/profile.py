@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 RATE_HZ = 250
-SHOWN = 25
+MAX_FUNCTIONS = 25
 """Functions of a summary."""
-TELLING = 0.95
+MAX_INCLUSIVE_SHARE = 0.95
 """Functions that are on the stack more often than this are the loop and what started it."""
 WAITING = ("epoll_pwait", "epoll_wait")
 """Where a process without work sleeps, or one with work waits for a core: no time of its own."""
@@ -21,7 +21,7 @@ IDLE = "_worker (concurrent/futures/thread.py"
 """Where a thread of the pool waits for work."""
 
 
-class NoProfiler(Exception):
+class ProfilerUnavailable(Exception):
     """py-spy is not installed, or may not look at another process."""
 
 
@@ -38,70 +38,72 @@ class Profile:
     """By Python function, with all that it called. Those in which all time is spent tell nothing, and are left out."""
 
 
-def program() -> str:
-    """Raises NoProfiler when it is neither on the path nor beside the interpreter."""
+def py_spy_path() -> str:
+    """Raises ProfilerUnavailable when it is neither on the path nor beside the interpreter."""
     found = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if found is None:
-        raise NoProfiler("--profile needs py-spy: pip install 'rallypoint[testing]'")
+        raise ProfilerUnavailable("--profile needs py-spy: pip install 'rallypoint[testing]'")
     return found
 
 
 @asynccontextmanager
-async def profiled(pid: int, folder: Path) -> AsyncGenerator[Profile]:
+async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
     """Look at a process meanwhile; the profile is filled at the end.
 
     Raises:
-        NoProfiler: it ended without having written anything.
+        ProfilerUnavailable: it ended without having written anything.
     """
     stacks, profile = folder / f"stacks-{pid}.txt", Profile()
     arguments = ("record", "--native", "--function", "--rate", str(RATE_HZ), "--format", "raw")
     target = ("--output", str(stacks), "--pid", str(pid))
     quiet = asyncio.subprocess.DEVNULL
-    looking = await asyncio.create_subprocess_exec(
-        program(), *arguments, *target, stdout=asyncio.subprocess.PIPE, stderr=quiet
+    profiler = await asyncio.create_subprocess_exec(
+        py_spy_path(), *arguments, *target, stdout=asyncio.subprocess.PIPE, stderr=quiet
     )
-    assert looking.stdout is not None
-    await looking.stdout.readline()  # it speaks when it has found its way about the process
+    assert profiler.stdout is not None
+    await profiler.stdout.readline()  # it speaks when it has found its way about the process
     try:
         yield profile
     finally:
-        if looking.returncode is None:
-            looking.send_signal(signal.SIGINT)
-        await looking.communicate()
+        if profiler.returncode is None:
+            profiler.send_signal(signal.SIGINT)
+        await profiler.communicate()
     if not stacks.exists():
-        raise NoProfiler(
-            f"py-spy ended with {looking.returncode}; it needs the right to trace other processes"
+        raise ProfilerUnavailable(
+            f"py-spy ended with {profiler.returncode}; it needs the right to trace other processes"
         )
-    found = summary(stacks.read_text().splitlines())
+    found = summarize_stacks(stacks.read_text().splitlines())
     vars(profile).update(vars(found))
     stacks.unlink()
 
 
-def summary(lines: Iterable[str]) -> Profile:
+def summarize_stacks(lines: Iterable[str]) -> Profile:
     """Of stacks as py-spy writes them: functions joined by semicolons, the innermost last, and how often it was seen."""
     parts: Counter[str] = Counter()
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
     for line in lines:
         stack, _, text = line.rpartition(" ")
-        functions, seen = stack.split(";"), int(text)
+        functions, count = stack.split(";"), int(text)
         python = [function for function in functions if ".py:" in function]
         if functions[-1].startswith(WAITING) or (python and python[-1].startswith(IDLE)):
             continue
-        own[functions[-1]] += seen
-        parts[part(python[-1]) if python else "interpreter"] += seen
+        own[functions[-1]] += count
+        parts[package_of(python[-1]) if python else "interpreter"] += count
         for function in set(python):
-            inclusive[function] += seen
+            inclusive[function] += count
     samples = own.total()
-    telling = Counter({name: seen for name, seen in inclusive.items() if seen < TELLING * samples})
-    return Profile(samples, _shares(parts, samples), _shares(own, samples), _shares(telling, samples))
+    informative = Counter(
+        {name: count for name, count in inclusive.items() if count < MAX_INCLUSIVE_SHARE * samples}
+    )
+    return Profile(samples, _shares(parts, samples), _shares(own, samples), _shares(informative, samples))
 
 
-def part(function: str) -> str:
+def package_of(function: str) -> str:
     """``aiohttp`` for ``ClientSession._request (aiohttp/client.py:558)``, ``controller/kube`` for what lies in there."""
     path = function.rpartition("(")[2].rpartition(":")[0].removesuffix(".py").split("/")
     return "/".join(path[: 2 if path[0] == "controller" else 1])
 
 
 def _shares(counts: "Counter[str]", samples: int) -> dict[str, float]:
-    return {name: round(100 * count / samples, 2) for name, count in counts.most_common(SHOWN)}
+    return {name: round(100 * count / samples, 2) for name, count in counts.most_common(MAX_FUNCTIONS)}

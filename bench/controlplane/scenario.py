@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bench.controlplane.job_kinds import FORMS, MPI, Form
+from bench.controlplane.job_kinds import JOB_KINDS, MPI, JobKind
 
 NODES = ("node-0", "node-1")
-ENDS = {"rallypoint.testing/exit-code": "0"}
+EXIT_ANNOTATIONS = {"rallypoint.testing/exit-code": "0"}
 """Annotations of a simulated pod that ends well as soon as it runs."""
 
 
@@ -32,24 +32,24 @@ class Jobs:
 
     @property
     def pods(self) -> int:
-        return self.jobs * (MPI if self.mpi else FORMS[0]).pods(self.replicas)
+        return self.jobs * (MPI if self.mpi else JOB_KINDS[0]).pods(self.replicas)
 
     @property
     def services(self) -> int:
-        return self.jobs * (MPI if self.mpi else FORMS[0]).services(self.replicas)
+        return self.jobs * (MPI if self.mpi else JOB_KINDS[0]).services(self.replicas)
 
     def job_names(self, run: str) -> list[str]:
         """The names of a run's jobs; all runs of a scenario have names of one length."""
         return [f"{run}-{index:04}" for index in range(self.jobs)]
 
-    def form(self, name: str) -> Form:
+    def job_kind(self, name: str) -> JobKind:
         """What the job of that name looks like."""
         if self.mpi:
             return MPI
-        return FORMS[int(name[-4:]) % len(FORMS)] if self.mixed else FORMS[0]
+        return JOB_KINDS[int(name[-4:]) % len(JOB_KINDS)] if self.mixed else JOB_KINDS[0]
 
 
-class Around(StrEnum):
+class Preexisting(StrEnum):
     """What is in the cluster when a controller starts."""
 
     FOREIGN = "foreign"
@@ -65,11 +65,11 @@ class Start:
     """A controller starts where ``count`` of something lie around, and a job waits for it."""
 
     count: int
-    around: Around
+    preexisting: Preexisting
 
     @property
     def name(self) -> str:
-        return f"{self.count}-{self.around}"
+        return f"{self.count}-{self.preexisting}"
 
 
 Scenario = Jobs | Start
@@ -81,7 +81,7 @@ class Case:
 
     scenario: Scenario
     events: str = "full"
-    only_calls: bool = False
+    calls_only: bool = False
     """Whether counting calls is all that it is for."""
 
     @property
@@ -89,12 +89,12 @@ class Case:
         return f"{self.scenario.name} {self.events}"
 
     @property
-    def floor(self) -> bool:
+    def baseline(self) -> bool:
         """Whether runs are held against the floor. Jobs that end at once are not: what bounds them is their status."""
-        return isinstance(self.scenario, Jobs) and not self.scenario.quick and not self.only_calls
+        return isinstance(self.scenario, Jobs) and not self.scenario.quick and not self.calls_only
 
     @property
-    def timed(self) -> bool:
+    def should_time_callbacks(self) -> bool:
         """Whether there is one more run in which callbacks are timed: where there is much at once."""
         if isinstance(self.scenario, Jobs):
             return self.events == "full" and self.scenario.pods > 64
@@ -106,14 +106,14 @@ def parse(name: str) -> Scenario:
     if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:(-mixed)|(-mpi))?(-quick)?", name):
         mixed, mpi, quick = map(bool, match.groups()[2:])
         return Jobs(int(match[1]), int(match[2]), mixed=mixed, mpi=mpi, quick=quick)
-    if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Around)})", name):
-        return Start(int(match[1]), Around(match[2]))
-    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed|-mpi][-quick] nor COUNT-{'|'.join(Around)}")
+    if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Preexisting)})", name):
+        return Start(int(match[1]), Preexisting(match[2]))
+    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed|-mpi][-quick] nor COUNT-{'|'.join(Preexisting)}")
 
 
 CASES = (
     *(Case(parse(name)) for name in ("1x1", "1x8", "1x64", "1x256")),
-    *(Case(parse(name), "compact", only_calls=True) for name in ("1x8", "1x64", "1x256")),
+    *(Case(parse(name), "compact", calls_only=True) for name in ("1x8", "1x64", "1x256")),
     *(Case(parse("100x8"), events) for events in ("full", "compact", "off")),
     Case(parse("100x8-mixed")),
     Case(parse("500x2")),
@@ -126,26 +126,26 @@ CASES = (
 
 def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
     """One job; its leader is bound to the first node, the others to the second, so that no scheduler takes part."""
-    form, annotations = scenario.form(name), ENDS if scenario.quick else {}
-    if form.launched:
-        launcher = _role(form, 1, NODES[0], annotations)
-        roles = {form.leader: launcher, form.worker: _role(form, scenario.replicas, NODES[1], {})}
-    elif form.leader == form.worker:
-        roles = {form.worker: _role(form, scenario.replicas, NODES[1], annotations)}
+    job_kind, annotations = scenario.job_kind(name), EXIT_ANNOTATIONS if scenario.quick else {}
+    if job_kind.has_launcher:
+        launcher = _role(job_kind, 1, NODES[0], annotations)
+        roles = {job_kind.leader: launcher, job_kind.worker: _role(job_kind, scenario.replicas, NODES[1], {})}
+    elif job_kind.leader == job_kind.worker:
+        roles = {job_kind.worker: _role(job_kind, scenario.replicas, NODES[1], annotations)}
     else:
-        roles = {form.leader: _role(form, 1, NODES[0], annotations)}
+        roles = {job_kind.leader: _role(job_kind, 1, NODES[0], annotations)}
         if scenario.replicas > 1:
-            roles[form.worker] = _role(form, scenario.replicas - 1, NODES[1], annotations)
+            roles[job_kind.worker] = _role(job_kind, scenario.replicas - 1, NODES[1], annotations)
     return {
-        "apiVersion": form.resource.api_version,
-        "kind": form.resource.kind,
+        "apiVersion": job_kind.resource.api_version,
+        "kind": job_kind.resource.kind,
         "metadata": {"name": name},
-        "spec": {form.replicas_field: roles},
+        "spec": {job_kind.replicas_field: roles},
     }
 
 
-def _role(form: Form, replicas: int, node: str, annotations: dict[str, str]) -> dict[str, Any]:
-    container = {"name": form.container, "image": "train:1", "command": ["train"]}
+def _role(job_kind: JobKind, replicas: int, node: str, annotations: dict[str, str]) -> dict[str, Any]:
+    container = {"name": job_kind.container, "image": "train:1", "command": ["train"]}
     return {
         "replicas": replicas,
         "restartPolicy": "OnFailure",

@@ -13,7 +13,7 @@ Results = Mapping[str, Any]
 class Target:
     case: str
     figure: str
-    most: float
+    maximum: float
     read: Callable[[Results], float]
     """Raises KeyError when the case, or that figure of it, was not measured."""
 
@@ -24,11 +24,11 @@ class Verdict:
     measured: float
 
     @property
-    def met(self) -> bool:
-        return self.measured <= self.target.most
+    def is_met(self) -> bool:
+        return self.measured <= self.target.maximum
 
 
-def judge(results: Results) -> list[Verdict]:
+def evaluate_targets(results: Results) -> list[Verdict]:
     """How each target stands whose figure is there."""
     verdicts: list[Verdict] = []
     for target in TARGETS:
@@ -39,41 +39,43 @@ def judge(results: Results) -> list[Verdict]:
     return verdicts
 
 
-def ratios(result: Mapping[str, Any], figure: str, below: str) -> list[float]:
+def ratios(result: Mapping[str, Any], figure: str, baseline_figure: str) -> list[float]:
     """Of each pair of a run and the floor right after it; empty without a floor, or where the floor has no such figure."""
-    pairs = zip(result["runs"], result["floor"], strict=False)
-    return [ours[figure] / floor[below] for ours, floor in pairs if floor.get(below)]
+    pairs = zip(result["runs"], result["baseline"], strict=False)
+    return [
+        ours[figure] / baseline[baseline_figure] for ours, baseline in pairs if baseline.get(baseline_figure)
+    ]
 
 
-def _over_floor(case: str, most: float) -> Target:
+def _over_baseline(case: str, maximum: float) -> Target:
     def read(results: Results) -> float:
         pairs = ratios(results[case], "create_to_running_ms", "create_to_pods_running_ms")
         if not pairs:
             raise KeyError(case)
         return median(pairs)
 
-    return Target(case, "create → Running in status, × floor", most, read)
+    return Target(case, "create → Running in status, × floor", maximum, read)
 
 
-def _run(case: str, name: str, figure: str, most: float) -> Target:
-    return Target(case, name, most, lambda results: _median(results[case]["runs"], figure))
+def _run(case: str, name: str, figure: str, maximum: float) -> Target:
+    return Target(case, name, maximum, lambda results: _median(results[case]["runs"], figure))
 
 
 def _worst(case: str, name: str, figure: str) -> Target:
     """None in any run."""
-    return Target(case, name, 0, lambda results: _most(results[case]["runs"], figure))
+    return Target(case, name, 0, lambda results: _maximum(results[case]["runs"], figure))
 
 
-def _start(case: str, when: str, name: str, figure: str, most: float) -> Target:
-    return Target(case, name, most, lambda results: _median(results[case][when], figure))
+def _start(case: str, when: str, name: str, figure: str, maximum: float) -> Target:
+    return Target(case, name, maximum, lambda results: _median(results[case][when], figure))
 
 
-def _beside(case: str, other: str, name: str, figure: str, most: float) -> Target:
+def _relative_to(case: str, other: str, name: str, figure: str, maximum: float) -> Target:
     """As a multiple of another case of the same results."""
     return Target(
         case,
         name,
-        most,
+        maximum,
         lambda results: _median(results[case]["runs"], figure) / _median(results[other]["runs"], figure),
     )
 
@@ -89,7 +91,7 @@ def _median(runs: Sequence[Mapping[str, float]], figure: str) -> float:
     return median(run[figure] for run in runs)
 
 
-def _most(runs: Sequence[Mapping[str, float]], figure: str) -> float:
+def _maximum(runs: Sequence[Mapping[str, float]], figure: str) -> float:
     if not runs:
         raise KeyError(figure)
     return max(run[figure] for run in runs)
@@ -115,22 +117,22 @@ def _longest_callback(results: Results) -> float:
 
 
 TARGETS = (
-    _over_floor("1x256 full", 1.3),
-    _over_floor("100x8 full", 1.4),
-    _over_floor("500x2 full", 1.7),
+    _over_baseline("1x256 full", 1.3),
+    _over_baseline("100x8 full", 1.4),
+    _over_baseline("500x2 full", 1.7),
     *(
-        _run(f"1x{replicas} {events}", "API calls, whole life", "calls", most)
+        _run(f"1x{replicas} {events}", "API calls, whole life", "calls", maximum)
         for events, budget in (("compact", (22, 134, 518)), ("full", (38, 157, 541)))
-        for replicas, most in zip((8, 64, 256), budget, strict=True)
+        for replicas, maximum in zip((8, 64, 256), budget, strict=True)
     ),
-    _over_floor("1x64-mpi full", 1.5),
-    _over_floor("50x8-mpi full", 1.4),
+    _over_baseline("1x64-mpi full", 1.5),
+    _over_baseline("50x8-mpi full", 1.4),
     *(_run(f"1x{workers}-mpi full", "API calls, whole life", "calls", workers + 12) for workers in (8, 64)),
     _run("50x8-mpi full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
     _run("100x8 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 1.5),
     _run("500x2 full", "CPU per pod, ms", "controller_cpu_per_pod_ms", 2.5),
-    _beside("100x8-mixed full", "100x8 full", "calls per job, × PyTorchJob's", "calls_per_job", 1.1),
-    _beside(
+    _relative_to("100x8-mixed full", "100x8 full", "calls per job, × PyTorchJob's", "calls_per_job", 1.1),
+    _relative_to(
         "100x8-mixed full", "100x8 full", "CPU per pod, × PyTorchJob's", "controller_cpu_per_pod_ms", 1.1
     ),
     _worst("200x2-quick full", "jobs without all conditions", "jobs_without_all_conditions"),

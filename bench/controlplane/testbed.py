@@ -19,23 +19,23 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
 NAMESPACE = "bench"
-ELSEWHERE = "elsewhere"
+FOREIGN_NAMESPACE = "elsewhere"
 """The namespace of what is not ours."""
 IN_FLIGHT = 32
 """Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
-UNWATCHED = (
+EXTRA_RESOURCES = (
     Resource("", "v1", "ConfigMap", "configmaps"),
     Resource("", "v1", "Secret", "secrets"),
     BATCH_JOBS,
 )
 """What jobs may have besides pods and Services."""
 CLEAR_SECONDS = 300.0
-GOODBYE_SECONDS = 0.1
+CLOSE_SECONDS = 0.1
 """A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class Testbed:
     """What runs are made with."""
 
     plane: ControlPlane
@@ -63,33 +63,33 @@ def control_plane(*, batch: bool = False) -> Generator[ControlPlane]:
     )
     with plane:
         install(plane)
-        for name in (NAMESPACE, ELSEWHERE):
+        for name in (NAMESPACE, FOREIGN_NAMESPACE):
             plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         yield plane
 
 
 @asynccontextmanager
-async def rig(plane: ControlPlane) -> AsyncGenerator[Rig]:
+async def open_testbed(plane: ControlPlane) -> AsyncGenerator[Testbed]:
     connection = await from_kubeconfig(str(plane.kubeconfig()))
     assert plane.audit_log is not None
     async with (
         Client(connection, in_flight=IN_FLIGHT, user_agent="rallypoint-bench") as client,
         Observer(client, NAMESPACE) as observer,
     ):
-        yield Rig(plane, client, observer, AuditLog(plane.audit_log))
-    await asyncio.sleep(GOODBYE_SECONDS)
+        yield Testbed(plane, client, observer, AuditLog(plane.audit_log))
+    await asyncio.sleep(CLOSE_SECONDS)
 
 
 @asynccontextmanager
 async def controller(
-    rig: Rig, flags: Sequence[str], *, launcher: Sequence[str] = IN_CLUSTER
+    testbed: Testbed, flags: Sequence[str], *, launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
     """The controller, once it is ready. Waited for in a thread: the observer must not be held up.
 
     Raises:
         ProcessFailed: it ends before it is ready, or does not become so.
     """
-    service = in_cluster_service(rig.plane, flags, launcher=launcher)
+    service = in_cluster_service(testbed.plane, flags, launcher=launcher)
     running = await asyncio.to_thread(service.__enter__)
     try:
         yield running
@@ -97,7 +97,7 @@ async def controller(
         await asyncio.to_thread(service.__exit__, None, None, None)
 
 
-async def clear(rig: Rig) -> None:
+async def clear(testbed: Testbed) -> None:
     """Remove all jobs, pods, Services and events; return when they are gone.
 
     Where a controller runs, its jobs have ended: it could replace a pod before it hears that the job is gone.
@@ -110,8 +110,10 @@ async def clear(rig: Rig) -> None:
         "propagationPolicy": "Background",
     }  # a batch Job would wait for its pods to be orphaned
     options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", **how})
-    for resource in (*RESOURCES, *UNWATCHED, PODS, SERVICES, EVENTS):
-        await rig.client.request("DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options)
+    for resource in (*RESOURCES, *EXTRA_RESOURCES, PODS, SERVICES, EVENTS):
+        await testbed.client.request(
+            "DELETE", resource.path(NAMESPACE), resource=resource.plural, body=options
+        )
     async with asyncio.timeout(CLEAR_SECONDS):
-        await rig.observer.until(rig.observer.is_empty)
-    rig.observer.forget()
+        await testbed.observer.wait_until(testbed.observer.is_empty)
+    testbed.observer.reset()

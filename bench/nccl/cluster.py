@@ -24,7 +24,7 @@ class Cluster:
     namespace: str
     stop: asyncio.Event = field(repr=False)
     """Set when somebody asks for the end."""
-    described: str
+    json_schema: str
     """For people."""
 
 
@@ -53,7 +53,7 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
 
 
 @asynccontextmanager
-async def cluster(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
+async def connect(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
     """
     Raises:
         NotConfigured: there is no way to the cluster that is named.
@@ -64,8 +64,8 @@ async def cluster(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
         async with Client(connection, user_agent="rallypoint-bench") as client:
             yield Cluster(client, _namespace(args, connection), _stopped_by_signal(), connection.server)
         return
-    async with _of_this_process(args) as here:
-        yield here
+    async with _of_this_process(args) as target:
+        yield target
 
 
 @asynccontextmanager
@@ -73,15 +73,15 @@ async def _of_this_process(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
     folder, stop = run_folder(None), asyncio.Event()
     with (folder / "controller.log").open("w") as log_file:
         logs.configure("console", "info", log_file)
-        async with local_cluster(all_crds(), folder, isolation=args.isolation) as here:
-            end_by_signal(here, stop)
+        async with local_cluster(all_crds(), folder, isolation=args.isolation) as target:
+            end_by_signal(target, stop)
             async with asyncio.TaskGroup() as tasks:
-                controller = tasks.create_task(app.run(SETTINGS, here.connection))
+                controller = tasks.create_task(app.run(SETTINGS, target.connection))
                 yield Cluster(
-                    here.client,
+                    target.client,
                     args.namespace or "default",
                     stop,
-                    f"this machine, {here.isolation}; {folder}",
+                    f"this machine, {target.isolation}; {folder}",
                 )
                 controller.cancel()
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from bench.nccl import cluster, exit_status, gate, measurement, run_config
 from bench.nccl.references import REFERENCES
-from bench.nccl.schema import Asked, Record
+from bench.nccl.schema import Record, RunConfig
 
 
 def add_parser(
@@ -30,7 +30,11 @@ def add_parser(
         "--reference", choices=tuple(REFERENCES), help="exit 1 when it is slower than such hardware"
     )
     parser.add_argument(
-        "--within", type=float, default=gate.WITHIN, metavar="SHARE", help="of the reference; default 0.9"
+        "--within",
+        type=float,
+        default=gate.DEFAULT_SHARE,
+        metavar="SHARE",
+        help="of the reference; default 0.9",
     )
     parser.set_defaults(execute=execute)
 
@@ -38,28 +42,30 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     try:
-        asked = run_config.asked(args)
+        config = run_config.from_flags(args)
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
-        return exit_status.REFUSED
-    return exit_status.run(args, lambda: _measure(args, asked, errors), errors)
+        return exit_status.USAGE_ERROR
+    return exit_status.run(args, lambda: _measure(args, config, errors), errors)
 
 
-async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
-    def news(line: str) -> None:
+async def _measure(args: argparse.Namespace, config: RunConfig, errors: Console) -> int:
+    def progress(line: str) -> None:
         errors.print(line, markup=False)
 
-    async with cluster.cluster(args) as here:
-        gathering, why = await measurement.measure(here, args, asked, run_config.task(asked), news)
-        made = gathering.record(why)
-        ended = exit_status.INTERRUPTED if here.stop.is_set() else 0
-    exit_status.show(args, "nccl", made, errors)
-    problems = judged(args, made)
+    async with cluster.connect(args) as target:
+        log_parser, why = await measurement.measure(
+            target, args, config, run_config.worker_task(config), progress
+        )
+        record = log_parser.record(why)
+        ended = exit_status.INTERRUPTED if target.stop.is_set() else 0
+    exit_status.show(args, "nccl", record, errors)
+    problems = find_problems(args, record)
     for problem in problems:
         errors.print(problem, style="red", markup=False)
     return ended or int(bool(problems))
 
 
-def judged(args: argparse.Namespace, made: Record) -> list[str]:
+def find_problems(args: argparse.Namespace, record: Record) -> list[str]:
     reference = REFERENCES[args.reference] if args.reference else None
-    return gate.judge(made, min_busbw=args.min_busbw, reference=reference, within=args.within)
+    return gate.find_problems(record, min_busbw=args.min_busbw, reference=reference, within=args.within)

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.figures import text
-from bench.nccl.comparison import Line, compare, differences, ratio
-from bench.nccl.schema import Point, Record, Unreadable, load
+from bench.nccl.comparison import PointComparison, compare, differences, ratio
+from bench.nccl.schema import InvalidRecord, Point, Record, load
 from bench.nccl.sizes import spelled
 
 WIDTH = 140
@@ -37,55 +37,58 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     try:
         first, second = _load(args.first), _load(args.second)
-    except Unreadable as error:
+    except InvalidRecord as error:
         sys.stderr.write(f"not compared: {error}\n")
         return 1
-    lines = compare(first, second)
-    if not lines:
+    comparisons = compare(first, second)
+    if not comparisons:
         sys.stderr.write("not compared: no collective of the same type and size is in both\n")
         return 1
     console = Console(file=sys.stdout, width=WIDTH, highlight=False)
-    console.print(table(lines, first, second))
-    console.print(summary(lines), markup=False)
+    console.print(table(comparisons, first, second))
+    console.print(summary(comparisons), markup=False)
     for difference in differences(first, second):
         console.print(f"not the same in both: {difference}", markup=False)
-    return int(args.allow is not None and any(is_worse(one, args.allow) for one in lines))
+    return int(args.allow is not None and any(is_worse(comparison, args.allow) for comparison in comparisons))
 
 
-def is_worse(line: Line, allowed: float) -> bool:
-    return line.verdict == "slower" and line.ratio < 1 - allowed
+def is_worse(comparison: PointComparison, allowed: float) -> bool:
+    return comparison.verdict == "slower" and comparison.ratio < 1 - allowed
 
 
-def summary(lines: list[Line]) -> str:
+def summary(comparisons: list[PointComparison]) -> str:
     counts = [
-        f"{sum(one.verdict == verdict for one in lines)} {verdict}"
+        f"{sum(comparison.verdict == verdict for comparison in comparisons)} {verdict}"
         for verdict in ("same", "faster", "slower")
     ]
-    return f"B has {ratio(lines):.3f} times the bandwidth of A on average; of {len(lines)} points {', '.join(counts)}"
+    return f"B has {ratio(comparisons):.3f} times the bandwidth of A on average; of {len(comparisons)} points {', '.join(counts)}"
 
 
-def table(lines: list[Line], first: Record, second: Record) -> Table:
+def table(comparisons: list[PointComparison], first: Record, second: Record) -> Table:
     """Bus bandwidth of the slowest, the median and the fastest round."""
     shown = Table("collective", "type", "place", title="bus bandwidth, GB/s")
     for name in ("size", "A", "B", "B / A"):
         shown.add_column(name, justify="right")
     shown.add_column("B is")
-    for one in lines:
-        point = one.first
+    for comparison in comparisons:
+        point = comparison.first
         shown.add_row(
             point.collective,
             point.dtype,
             "in" if point.in_place else "out",
             spelled(point.size_bytes),
-            *(_bandwidth(made, side) for made, side in ((first, one.first), (second, one.second))),
-            f"{one.ratio:.3f}",
-            one.verdict,
+            *(
+                _bandwidth(record, side)
+                for record, side in ((first, comparison.first), (second, comparison.second))
+            ),
+            f"{comparison.ratio:.3f}",
+            comparison.verdict,
         )
     return shown
 
 
-def _bandwidth(made: Record, point: Point) -> str:
-    ranks = made.world.ranks if made.world else 1
+def _bandwidth(record: Record, point: Point) -> str:
+    ranks = record.world.ranks if record.world else 1
     # Of one rank there is no bus; its algorithm bandwidth says as much about a difference.
     return str(point.busbw(ranks)) if ranks > 1 else text(point.algbw_gb_per_second)
 
@@ -93,5 +96,5 @@ def _bandwidth(made: Record, point: Point) -> str:
 def _load(path: Path) -> Record:
     found = load(path)
     if not isinstance(found, Record):
-        raise Unreadable(f"{path}: it is no record of `bench nccl`")
+        raise InvalidRecord(f"{path}: it is no record of `bench nccl`")
     return found

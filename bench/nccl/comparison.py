@@ -13,7 +13,7 @@ UNSET = "unset"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PointComparison:
     """One point of both runs; times of a call in µs."""
 
     first: Point
@@ -27,13 +27,13 @@ class Line:
         return self.first.time_us.median / self.second.time_us.median
 
 
-def compare(first: Record, second: Record) -> list[Line]:
+def compare(first: Record, second: Record) -> list[PointComparison]:
     """All points that both have."""
-    known = {one.key: one for one in second.points}
+    known = {point.key: point for point in second.points}
     return [
-        Line(one, known[one.key], verdict(one.time_us, known[one.key].time_us))
-        for one in first.points
-        if one.key in known
+        PointComparison(point, known[point.key], verdict(point.time_us, known[point.key].time_us))
+        for point in first.points
+        if point.key in known
     ]
 
 
@@ -44,14 +44,14 @@ def verdict(first: Spread, second: Spread) -> Verdict:
     return "faster" if second.largest < first.smallest else "same"
 
 
-def ratio(lines: Sequence[Line]) -> float:
+def ratio(comparisons: Sequence[PointComparison]) -> float:
     """Of all lines, the geometric mean. Raises StatisticsError when there is none."""
-    return geometric_mean([one.ratio for one in lines])
+    return geometric_mean([comparison.ratio for comparison in comparisons])
 
 
 def differences(first: Record, second: Record) -> list[str]:
     """What was not the same around the two, so that nobody takes it for a difference of speed alone."""
-    mine, theirs = _around(first), _around(second)
+    mine, theirs = _run_conditions(first), _run_conditions(second)
     return [
         f"{name}: {mine.get(name, UNSET)} / {theirs.get(name, UNSET)}"
         for name in dict.fromkeys([*mine, *theirs])
@@ -59,10 +59,10 @@ def differences(first: Record, second: Record) -> list[str]:
     ]
 
 
-def _around(record: Record) -> dict[str, object]:
-    asked, world = record.asked, record.world
+def _run_conditions(record: Record) -> dict[str, object]:
+    config, world = record.config, record.world
     found: dict[str, object] = {
-        name: getattr(asked, name)
+        name: getattr(config, name)
         for name in (
             "via",
             "backend",
@@ -73,13 +73,13 @@ def _around(record: Record) -> dict[str, object]:
             "iterations",
             "rounds",
             "nccl_tests",
-            "drill",
+            "fault",
         )
     }
     for name in ("ranks", "shared_gpu"):
         found[name] = getattr(world, name) if world else "unknown"
     for fact in ("torch", "cuda", "nccl", "driver", "device"):
-        found[fact] = world.said(fact) if world else "unknown"
+        found[fact] = world.values(fact) if world else "unknown"
     nodes = world.nodes if world else []
     for name in sorted({name for node in nodes for name in node.settings}):
         found[name] = ", ".join(dict.fromkeys(node.settings.get(name, UNSET) for node in nodes))

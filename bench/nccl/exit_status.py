@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from bench import record
-from bench.nccl.manifest import Unfit
+from bench.nccl.manifest import InvalidManifest
 from bench.nccl.report import charts, page, tables
 from bench.nccl.schema import AnyRecord
 from controller.kube.connect import NotConfigured
@@ -22,12 +22,12 @@ from rallypoint.cli.local_flags import loop_factory
 from rallypoint.local.node.network.addresses import NoAddresses
 from rallypoint.local.node.sandbox.client import NoNamespaces
 
-REFUSED, INTERRUPTED = 2, 130
-_BEFORE = (
+USAGE_ERROR, INTERRUPTED = 2, 130
+_SETUP_ERRORS = (
     NotConfigured,
     NoAddresses,
     NoNamespaces,
-    Unfit,
+    InvalidManifest,
     ApiError,
     aiohttp.ClientError,
     OSError,
@@ -51,16 +51,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]], errors: Console) -> int:
     """The exit status of ``work``, or another one with why it could not begin."""
     if args.png and find_spec("matplotlib") is None:
-        # Asked now: after an hour of measuring it would be too late.
+        # RunConfig now: after an hour of measuring it would be too late.
         errors.print(
             "rallypoint-bench: --png takes matplotlib: pip install 'rallypoint[plots]'", markup=False
         )
-        return REFUSED
+        return USAGE_ERROR
     status = 1
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             status = runner.run(work())
-    except* _BEFORE as group:
+    except* _SETUP_ERRORS as group:
         errors.print(f"not measured: {_first(group)}", style="red", markup=False)
     return status
 
@@ -70,29 +70,29 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def show(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
+def show(args: argparse.Namespace, name: str, document: AnyRecord, errors: Console) -> None:
     """Its tables, and in files the record with a report beside it."""
-    tell(made)
+    print_tables(document)
     if not args.no_record:
-        _keep(args, name, made, errors)
+        _save(args, name, document, errors)
 
 
-def tell(made: AnyRecord) -> None:
+def print_tables(document: AnyRecord) -> None:
     """Its tables, and what is not in them."""
     shown = Console(file=sys.stdout, width=tables.WIDTH)
-    for table in tables.of(made):
+    for table in tables.build(document):
         shown.print(table)
-    for words in tables.not_measured(made):
+    for words in tables.not_measured(document):
         shown.print(f"not measured: {words}", markup=False, highlight=False)
 
 
-def _keep(args: argparse.Namespace, name: str, made: AnyRecord, errors: Console) -> None:
-    path = record.save(name, msgspec.to_builtins(made), args.out)
+def _save(args: argparse.Namespace, name: str, document: AnyRecord, errors: Console) -> None:
+    path = record.save(name, msgspec.to_builtins(document), args.out)
     html = path.with_suffix(".html")
-    html.write_text(page.page(made))
+    html.write_text(page.page(document))
     written = [path, html]
-    if args.png and charts.of(made):
+    if args.png and charts.build(document):
         from bench.nccl.report import picture
 
-        written.append(picture.write(made, path.with_suffix(".png")))
+        written.append(picture.write(document, path.with_suffix(".png")))
     errors.print(f"recorded in {', '.join(map(str, written))}", markup=False)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import orjson
 
-from bench.nccl.worker.messages import MARK
+from bench.nccl.worker.messages import PREFIX
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _RANK = re.compile(r"^\s*rank\s*:\s*(\d+)")
 _CODE = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)")
@@ -16,26 +16,26 @@ _MPI_CODE = re.compile(r"Exit code:\s*(\d+)")
 _MPI_SIGNAL = re.compile(r"process rank (\d+) .*exited on signal (\d+)")
 
 
-def silent(lines: Iterable[str]) -> list[str]:
+def silent_ranks(lines: Iterable[str]) -> list[str]:
     """Ranks that ended without a word, in words; whoever fails after them says what has met it."""
-    spoke, died, rank, is_root = set[int](), dict[int, str](), -1, False
-    for line in (_COLOUR.sub("", one) for one in lines):
-        _, mark, told = line.partition(MARK)
-        if mark and '"say":"error"' in told:
-            spoke.add(_speaker(told))
+    reported, deaths, rank, is_root = set[int](), dict[int, str](), -1, False
+    for line in (_COLOR.sub("", line) for line in lines):
+        _, prefix, message = line.partition(PREFIX)
+        if prefix and '"type":"error"' in message:
+            reported.add(_rank_of(message))
         elif match := _MPI_SIGNAL.search(line):
-            died[int(match[1])] = f"signal {match[2]}"
+            deaths[int(match[1])] = f"signal {match[2]}"
         elif _ROOT.search(line):
             is_root = True
         elif match := (is_root and _RANK.search(line)) or _MPI_RANK.search(line):
             rank, is_root = int(match[1]), True
         elif is_root and (match := _CODE.search(line) or _MPI_CODE.search(line)):
-            died[rank], is_root = f"exit code {match[1]}", False
-    return [f"rank {one} has died: {how}" for one, how in died.items() if one not in spoke]
+            deaths[rank], is_root = f"exit code {match[1]}", False
+    return [f"rank {rank} has died: {how}" for rank, how in deaths.items() if rank not in reported]
 
 
-def _speaker(told: str) -> int:
+def _rank_of(message: str) -> int:
     try:
-        return int(orjson.loads(told)["rank"])
+        return int(orjson.loads(message)["rank"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return -1

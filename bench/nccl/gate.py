@@ -7,83 +7,83 @@ from bench.nccl.references import Reference
 from bench.nccl.schema import Point, Record
 from bench.nccl.sizes import spelled
 
-WITHIN = 0.9
+DEFAULT_SHARE = 0.9
 """Of a reference's bandwidth; others have reached it on other days with other versions."""
 
 
-def judge(
+def find_problems(
     record: Record,
     *,
     min_busbw: float | None = None,
     reference: Reference | None = None,
-    within: float = WITHIN,
+    within: float = DEFAULT_SHARE,
 ) -> list[str]:
     """What is wrong with it, in words; nothing when all is well. Wrong elements, a partial run and slow pairs always are."""
     problems = [] if record.state == "complete" else [f"the run is partial: {record.why}"]
     problems += [
-        f"{one.collective} of {spelled(one.size_bytes)} {one.dtype}: {one.wrong} elements are wrong"
-        for one in record.points
-        if one.wrong
+        f"{point.collective} of {spelled(point.size_bytes)} {point.dtype}: {point.wrong} elements are wrong"
+        for point in record.points
+        if point.wrong
     ]
     if min_busbw is not None:
         problems += _too_slow(record, min_busbw)
     if reference is not None:
-        problems += _below(record, reference, within)
+        problems += _below_reference(record, reference, within)
     if record.pairs is not None:
-        problems += slow_pairs.told(slow_pairs.find(record.pairs, record.ranks), record.ranks)
+        problems += slow_pairs.describe(slow_pairs.find(record.pairs, record.ranks), record.ranks)
     return problems
 
 
 def peak(points: Sequence[Point]) -> Point | None:
     """The best size of the collective that was measured first."""
-    ours = [one for one in points if one.collective == points[0].collective]
-    return max(ours, key=lambda one: one.busbw_gb_per_second, default=None)
+    same = [point for point in points if point.collective == points[0].collective]
+    return max(same, key=lambda point: point.busbw_gb_per_second, default=None)
 
 
-def _too_slow(record: Record, least: float) -> list[str]:
+def _too_slow(record: Record, minimum: float) -> list[str]:
     best = peak(record.points)
     if best is None:
         return ["no bandwidth was measured"]
-    if best.busbw_gb_per_second >= least:
+    if best.busbw_gb_per_second >= minimum:
         return []
     words = (
         f"{best.collective} reaches {best.busbw_gb_per_second:.3g} GB/s of bus bandwidth (at {spelled(best.size_bytes)}), "
-        f"{least:g} is asked for"
+        f"{minimum:g} is asked for"
     )
     return [words]
 
 
-def _below(record: Record, reference: Reference, within: float) -> list[str]:
+def _below_reference(record: Record, reference: Reference, within: float) -> list[str]:
     """Size by size where both have it, otherwise the best of the one against the best of the other."""
     if not record.is_hardware:
-        return [f"it cannot be held against {reference.name}: {record.carried_by}"]
-    reduced = [one for one in record.points if one.collective == "all_reduce"]
+        return [f"it cannot be held against {reference.name}: {record.transport}"]
+    reduced = [point for point in record.points if point.collective == "all_reduce"]
     wanted = dict(reference.points)
-    problems = _fewer(record, reference)
-    shared = [one for one in reduced if one.size_bytes in wanted]
+    problems = _rank_count_problem(record, reference)
+    shared = [point for point in reduced if point.size_bytes in wanted]
     best = peak(reduced)
     if not shared:
-        least = within * max(wanted.values())
+        minimum = within * max(wanted.values())
         return problems + (
-            [] if best and best.busbw_gb_per_second >= least else _missed(best, reference, least)
+            [] if best and best.busbw_gb_per_second >= minimum else _shortfall(best, reference, minimum)
         )
-    for one in shared:
-        least = within * wanted[one.size_bytes]
-        problems += [] if one.busbw_gb_per_second >= least else _missed(one, reference, least)
+    for point in shared:
+        minimum = within * wanted[point.size_bytes]
+        problems += [] if point.busbw_gb_per_second >= minimum else _shortfall(point, reference, minimum)
     return problems
 
 
-def _missed(one: Point | None, reference: Reference, least: float) -> list[str]:
-    if one is None:
+def _shortfall(point: Point | None, reference: Reference, minimum: float) -> list[str]:
+    if point is None:
         return ["no all_reduce was measured"]
     words = (
-        f"all_reduce of {spelled(one.size_bytes)} reaches {one.busbw_gb_per_second:.3g} GB/s of bus bandwidth, "
-        f"{least:.3g} is what {reference.name} asks for"
+        f"all_reduce of {spelled(point.size_bytes)} reaches {point.busbw_gb_per_second:.3g} GB/s of bus bandwidth, "
+        f"{minimum:.3g} is what {reference.name} asks for"
     )
     return [words]
 
 
-def _fewer(record: Record, reference: Reference) -> list[str]:
+def _rank_count_problem(record: Record, reference: Reference) -> list[str]:
     ranks = record.world.ranks if record.world else 0
     return (
         []

@@ -7,13 +7,13 @@ from api.labels import JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE
 
 Pod = Mapping[str, Any]
 
-FIRST = {"pytorchjob": (REPLICA_TYPE, "master"), "mpijob": (JOB_ROLE, "launcher")}
+FIRST_RANK_LABELS = {"pytorchjob": (REPLICA_TYPE, "master"), "mpijob": (JOB_ROLE, "launcher")}
 """Label of the pod whose log has what the first rank says."""
 
 
-def first(via: str, pods: Iterable[Pod]) -> Pod | None:
+def first_rank_pod(via: str, pods: Iterable[Pod]) -> Pod | None:
     """The youngest of them: a Job may have replaced a launcher."""
-    label, value = FIRST[via]
+    label, value = FIRST_RANK_LABELS[via]
     found = [
         pod
         for pod in pods
@@ -23,50 +23,50 @@ def first(via: str, pods: Iterable[Pod]) -> Pod | None:
     return max(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
 
 
-def speaks(pod: Pod) -> bool:
+def has_log(pod: Pod) -> bool:
     """Whether it has a log: its container runs, or has."""
-    return any("waiting" not in (one.get("state") or {"waiting": {}}) for one in _containers(pod))
+    return any("waiting" not in (container.get("state") or {"waiting": {}}) for container in _containers(pod))
 
 
 def has_ended(pod: Pod) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def lost(via: str, job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+def failure_reason(via: str, job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     """Why nothing more is to come; empty while all is well."""
-    leading = first(via, pods)
+    leading = first_rank_pod(via, pods)
     if leading is not None and (leading.get("status") or {}).get("phase") == "Succeeded":
         return ""  # The others are cleaned away after it, which is no death.
-    words = "; ".join(dict.fromkeys(_deaths(pods)))
+    words = "; ".join(dict.fromkeys(_pod_failures(pods)))
     if words:
         return words
     return next(
         (
-            f"the job has failed: {one.get('message') or one.get('reason')}"
-            for one in (job.get("status") or {}).get("conditions") or ()
-            if one["type"] == "Failed" and one["status"] == "True"
+            f"the job has failed: {condition.get('message') or condition.get('reason')}"
+            for condition in (job.get("status") or {}).get("conditions") or ()
+            if condition["type"] == "Failed" and condition["status"] == "True"
         ),
         "",
     )
 
 
-def waiting_for(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+def pending_reason(job: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     """Why the first rank has not started, in the words of scheduler, kubelet and queue."""
     reasons: dict[str, list[str]] = {}
     for pod in pods:
-        for reason in _reasons(pod):
+        for reason in _pending_reasons(pod):
             reasons.setdefault(reason, []).append(pod["metadata"]["name"])
     if reasons:
-        return "; ".join(f"{_several(names)}: {reason}" for reason, names in sorted(reasons.items()))
+        return "; ".join(f"{_shorten(names)}: {reason}" for reason, names in sorted(reasons.items()))
     conditions = (job.get("status") or {}).get("conditions") or ()
     if conditions:
         # What does not hold stands before what does, and says the most: it was written last.
-        last = max(reversed(conditions), key=lambda one: str(one.get("lastUpdateTime") or ""))
+        last = max(reversed(conditions), key=lambda condition: str(condition.get("lastUpdateTime") or ""))
         return f"the job is {last['type']}: {last.get('message') or last.get('reason')}"
     return "no pod is there, and the job has no status; does the operator run?"
 
 
-def nodes(pods: Iterable[Pod]) -> dict[str, str]:
+def nodes_by_host(pods: Iterable[Pod]) -> dict[str, str]:
     """The node of each pod, by the host name that its processes see."""
     return {
         (pod["spec"].get("hostname") or pod["metadata"]["name"]): pod["spec"].get("nodeName") or ""
@@ -74,34 +74,36 @@ def nodes(pods: Iterable[Pod]) -> dict[str, str]:
     }
 
 
-def _several(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _deaths(pods: Iterable[Pod]) -> Iterator[str]:
+def _pod_failures(pods: Iterable[Pod]) -> Iterator[str]:
     for pod in pods:
         name, status = pod["metadata"]["name"], pod.get("status") or {}
         if status.get("phase") == "Failed":
-            code = next(filter(None, (_exit_code(one.get("state")) for one in _containers(pod))), None)
+            code = next(
+                filter(None, (_exit_code(container.get("state")) for container in _containers(pod))), None
+            )
             why = status.get("message") or status.get("reason") or ""
             yield (
                 f"pod {name} has failed"
                 + (f" with exit code {code}" if code else "")
                 + (f": {why}" if why else "")
             )
-        elif any(one.get("restartCount") for one in status.get("containerStatuses") or ()):
+        elif any(container.get("restartCount") for container in status.get("containerStatuses") or ()):
             yield f"pod {name} has been restarted"
 
 
-def _reasons(pod: Pod) -> Iterator[str]:
+def _pending_reasons(pod: Pod) -> Iterator[str]:
     status = pod.get("status") or {}
     if status.get("phase") not in (None, "Pending"):
         return
-    for one in status.get("conditions") or ():
-        if one["type"] == "PodScheduled" and one["status"] == "False":
-            yield f"{one.get('reason', '')}: {one.get('message', '')}"
-    for one in [*(status.get("initContainerStatuses") or ()), *_containers(pod)]:
-        waiting = (one.get("state") or {}).get("waiting") or {}
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield f"{condition.get('reason', '')}: {condition.get('message', '')}"
+    for container in [*(status.get("initContainerStatuses") or ()), *_containers(pod)]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
             yield f"{waiting['reason']}: {waiting.get('message', '')}"
 

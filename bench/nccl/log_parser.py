@@ -8,21 +8,21 @@ from typing import Any
 import msgspec
 import orjson
 
-from bench import record as recorded
+from bench import record
 from bench.nccl import perftable
-from bench.nccl.schema import VERSION, Asked, Node, Pairs, Point, Rank, Record, Skipped, World, point
+from bench.nccl.schema import VERSION, Node, Pairs, Point, Rank, Record, RunConfig, Skipped, World, point
 from bench.nccl.sizes import spelled
-from bench.nccl.worker.messages import MARK
+from bench.nccl.worker.messages import PREFIX
 
-MOST_LAST_WORDS = 20
+MAX_LAST_LINES = 20
 """Lines."""
 
 
 @dataclass(slots=True)
-class Gathering:
+class LogParser:
     """All that has been told so far. Whoever takes a line gets what a person may want to read of it."""
 
-    asked: Asked
+    config: RunConfig
     submitted: float = field(default_factory=time.time)
     world: World | None = None
     points: list[Point] = field(default_factory=list[Point])
@@ -34,23 +34,23 @@ class Gathering:
     trained: dict[str, Any] = field(default_factory=dict[str, Any])
     errors: list[str] = field(default_factory=list[str])
     """What ranks said before they ended."""
-    last_words: list[str] = field(default_factory=list[str])
+    last_lines: list[str] = field(default_factory=list[str])
     """Lines of others, the newest last."""
-    is_whole: bool = False
+    is_complete: bool = False
     planned: int = 0
     _perf: tuple[str, str] = ("", "")
     """Collective and data type of the table that is being printed."""
 
-    def take(self, line: str) -> str:
-        before, mark, told = line.partition(MARK)
-        if mark:
+    def feed(self, line: str) -> str:
+        before, prefix, message_text = line.partition(PREFIX)
+        if prefix:
             try:
-                message = orjson.loads(told)
-                return self._told(message) if isinstance(message, dict) else ""
+                message = orjson.loads(message_text)
+                return self._handle(message) if isinstance(message, dict) else ""
             except (orjson.JSONDecodeError, KeyError, TypeError, msgspec.ValidationError):
                 return ""  # A line that was broken apart, as a container's end may do.
         if before.strip():
-            self.last_words = [*self.last_words[1 - MOST_LAST_WORDS :], before.rstrip()]
+            self.last_lines = [*self.last_lines[1 - MAX_LAST_LINES :], before.rstrip()]
         return self._row(line) if self._perf[0] else ""
 
     def record(self, why: str = "") -> Record:
@@ -63,18 +63,18 @@ class Gathering:
             started=datetime.fromtimestamp(self.submitted, UTC).isoformat(timespec="seconds"),
             seconds=round(now - self.submitted, 3),
             submitted=self.submitted,
-            commit=recorded.commit(),
-            environment=recorded.environment(),
-            asked=self.asked,
+            commit=record.commit(),
+            environment=record.environment(),
+            config=self.config,
             world=self.world,
-            ranks=[msgspec.structs.replace(one, node=self.nodes.get(one.host, "")) for one in self.ranks],
+            ranks=[msgspec.structs.replace(rank, node=self.nodes.get(rank.host, "")) for rank in self.ranks],
             points=self.points,
             skipped=self.skipped,
             pairs=self._pairs(),
         )
 
-    def _told(self, message: dict[str, Any]) -> str:
-        match message.pop("say", ""):
+    def _handle(self, message: dict[str, Any]) -> str:
+        match message.pop("type", ""):
             case "world":
                 self.world = msgspec.convert(message, World)
             case "node":
@@ -98,7 +98,7 @@ class Gathering:
             case "error":
                 self.errors.append(f"rank {message['rank']}: {message['why']}")
             case "end":
-                self.is_whole = True
+                self.is_complete = True
             case _:
                 pass
         return ""
@@ -113,25 +113,25 @@ class Gathering:
         return f"{self.world.ranks} ranks, {pods} with {node.device}, {library}, torch {node.torch}"
 
     def _point(self, message: dict[str, Any]) -> str:
-        made = point(message.pop("collective"), self.world.ranks if self.world else 1, **message)
-        self.points.append(made)
-        return self._progress(made)
+        measured = point(message.pop("collective"), self.world.ranks if self.world else 1, **message)
+        self.points.append(measured)
+        return self._progress(measured)
 
-    def _progress(self, made: Point) -> str:
+    def _progress(self, measured: Point) -> str:
         # What cannot be done at any size is not among the planned.
-        number = len(self.points) + sum(one.size_bytes > 0 for one in self.skipped)
+        number = len(self.points) + sum(skipped.size_bytes > 0 for skipped in self.skipped)
         count = f"{number} of {self.planned}" if self.planned else f"{number}"
         return (
-            f"{count}: {made.collective} {made.dtype} {spelled(made.size_bytes)}: "
-            f"{made.time_us.median:,.1f} µs, busbw {made.busbw_gb_per_second:.3g} GB/s"
+            f"{count}: {measured.collective} {measured.dtype} {spelled(measured.size_bytes)}: "
+            f"{measured.time_us.median:,.1f} µs, busbw {measured.busbw_gb_per_second:.3g} GB/s"
         )
 
     def _row(self, line: str) -> str:
         """Of a program of nccl-tests. Its head lists the ranks and names the device."""
-        ranks = self.world.ranks if self.world else self.asked.nodes * self.asked.gpus
+        ranks = self.world.ranks if self.world else self.config.nodes * self.config.gpus
         table = perftable.parse(self._perf[0], [line], ranks=ranks)
         known = self.world or World(ranks=ranks, nodes=[Node()])
-        if table.ranks and table.ranks[0].rank not in {one.rank for one in self.ranks}:
+        if table.ranks and table.ranks[0].rank not in {rank.rank for rank in self.ranks}:
             self.ranks += table.ranks
         node = known.nodes[0]
         node = msgspec.structs.replace(node, device=table.device or node.device, nccl=table.nccl or node.nccl)
@@ -144,4 +144,4 @@ class Gathering:
         ranks = self.world.ranks if self.world else 0
         if not self.rows or set(self.rows) != set(range(ranks)):
             return None
-        return Pairs(self.asked.pair_bytes, [self.rows[rank] for rank in range(ranks)])
+        return Pairs(self.config.pair_bytes, [self.rows[rank] for rank in range(ranks)])

@@ -11,26 +11,26 @@ import yaml
 
 from bench.nccl import worker_files
 from bench.nccl.run_config import perf_arguments
-from bench.nccl.schema import Asked
-from bench.nccl.worker.messages import MARK
+from bench.nccl.schema import RunConfig
+from bench.nccl.worker.messages import PREFIX
 
 API = {"pytorchjob": ("kubeflow.org/v1", "PyTorchJob"), "mpijob": ("kubeflow.org/v2beta1", "MPIJob")}
-READY = Path(__file__).parents[1] / "manifests"
+MANIFESTS = Path(__file__).parents[1] / "manifests"
 GPU = "nvidia.com/gpu"
 PORT = 29_577
 """Of the first rank of an MPIJob. A PyTorchJob has its own."""
-KEPT_SECONDS = 3600
+TTL_SECONDS = 3600
 """A job whose bench was killed goes by itself, so long after its end."""
-NONE = "none"
+NO_IMAGE = "none"
 """The image where nothing says which: pods of local mode have none."""
 
 
-class Unfit(Exception):
+class InvalidManifest(Exception):
     """A manifest has no job of this kind, or not of a form that can be filled in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class JobOptions:
     """What the job is called and how it is run, beside what is asked for."""
 
     name: str
@@ -45,71 +45,73 @@ def read(path: Path, via: str) -> dict[str, Any]:
     """The job of that kind among a file's documents; ``h200-ib`` is one of those that come with the bench.
 
     Raises:
-        Unfit: there is none, or the file cannot be read.
+        InvalidManifest: there is none, or the file cannot be read.
     """
-    ours = READY / f"{path}.yaml"
+    ours = MANIFESTS / f"{path}.yaml"
     path = ours if not path.exists() and ours.exists() else path
     try:
-        documents = [one for one in yaml.safe_load_all(path.read_text()) if isinstance(one, dict)]
+        documents = [
+            document for document in yaml.safe_load_all(path.read_text()) if isinstance(document, dict)
+        ]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise Unfit(f"{path}: {error}") from error
-    for one in documents:
-        if (one.get("apiVersion"), one.get("kind")) == API[via]:
-            return one
-    raise Unfit(f"{path}: no {API[via][1]} of {API[via][0]} in it")
+        raise InvalidManifest(f"{path}: {error}") from error
+    for document in documents:
+        if (document.get("apiVersion"), document.get("kind")) == API[via]:
+            return document
+    raise InvalidManifest(f"{path}: no {API[via][1]} of {API[via][0]} in it")
 
 
 def job(
-    asked: Asked, shape: Shape, task: dict[str, Any], base: Mapping[str, Any] | None = None
+    config: RunConfig, options: JobOptions, task: dict[str, Any], base: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """A manifest's own settings stay; name, numbers, commands and the worker's files are the bench's.
 
     Raises:
-        Unfit: the manifest has no templates where they must be.
+        InvalidManifest: the manifest has no templates where they must be.
     """
-    version, kind = API[asked.via]
-    made: dict[str, Any] = deepcopy(dict(base or {}))
-    made |= {
+    version, kind = API[config.via]
+    job: dict[str, Any] = deepcopy(dict(base or {}))
+    job |= {
         "apiVersion": version,
         "kind": kind,
-        "metadata": {**made.get("metadata", {}), "name": shape.name},
+        "metadata": {**job.get("metadata", {}), "name": options.name},
     }
-    spec = made.setdefault("spec", {})
+    spec = job.setdefault("spec", {})
     spec["runPolicy"] = {
         "cleanPodPolicy": "Running",
-        "ttlSecondsAfterFinished": KEPT_SECONDS,
-        "activeDeadlineSeconds": shape.timeout_seconds,
+        "ttlSecondsAfterFinished": TTL_SECONDS,
+        "activeDeadlineSeconds": options.timeout_seconds,
         **spec.get("runPolicy", {}),
     }
-    fill = _pytorch if asked.via == "pytorchjob" else _mpi
+    fill = _pytorch if config.via == "pytorchjob" else _mpi
     try:
-        fill(spec, asked, shape, task)
+        fill(spec, config, options, task)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise Unfit(f"the manifest's templates are not as those of a {kind}: {error!r}") from error
-    return made
+        raise InvalidManifest(f"the manifest's templates are not as those of a {kind}: {error!r}") from error
+    return job
 
 
-def _pytorch(spec: dict[str, Any], asked: Asked, shape: Shape, task: dict[str, Any]) -> None:
+def _pytorch(spec: dict[str, Any], config: RunConfig, options: JobOptions, task: dict[str, Any]) -> None:
     given = spec.get("pytorchReplicaSpecs") or {}
     first = given.get("Master") or given.get("Worker") or {}
     command = [
-        shape.python,
+        options.python,
         "-m",
         "torch.distributed.run",
         f"{worker_files.FOLDER}/{worker_files.START}",
         f"{worker_files.FOLDER}/{worker_files.TASK}",
     ]
-    spec["nprocPerNode"] = str(asked.gpus)
-    roles = {"Master": 1, "Worker": asked.nodes - 1}
+    spec["nprocPerNode"] = str(config.gpus)
+    roles = {"Master": 1, "Worker": config.nodes - 1}
     spec["pytorchReplicaSpecs"] = {
         role: {
             "replicas": count,
             "restartPolicy": "Never",
-            "template": _filled(
+            "template": _fill_template(
                 (given.get(role) or first).get("template"),
                 "pytorch",
-                asked,
-                shape,
+                config,
+                options,
                 task,
                 command=command,
                 gpus=True,
@@ -120,32 +122,38 @@ def _pytorch(spec: dict[str, Any], asked: Asked, shape: Shape, task: dict[str, A
     }
 
 
-def _mpi(spec: dict[str, Any], asked: Asked, shape: Shape, task: dict[str, Any]) -> None:
+def _mpi(spec: dict[str, Any], config: RunConfig, options: JobOptions, task: dict[str, Any]) -> None:
     given = spec.get("mpiReplicaSpecs") or {}
-    spec["slotsPerWorker"] = asked.gpus
+    spec["slotsPerWorker"] = config.gpus
     spec.setdefault("launcherCreationPolicy", "WaitForWorkersReady")
-    launcher = _filled(
-        (given.get("Launcher") or {}).get("template"), "launcher", asked, shape, task, command=[], gpus=False
+    launcher = _fill_template(
+        (given.get("Launcher") or {}).get("template"),
+        "launcher",
+        config,
+        options,
+        task,
+        command=[],
+        gpus=False,
     )
     container = launcher["spec"]["containers"][0]
-    container["command"], container["args"] = ["/bin/sh", "-c"], [_script(asked, shape, container)]
-    worker = _filled(
-        (given.get("Worker") or {}).get("template"), "worker", asked, shape, task, command=None, gpus=True
+    container["command"], container["args"] = ["/bin/sh", "-c"], [_script(config, options, container)]
+    worker = _fill_template(
+        (given.get("Worker") or {}).get("template"), "worker", config, options, task, command=None, gpus=True
     )
     spec["mpiReplicaSpecs"] = {
         "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
-        "Worker": {"replicas": asked.nodes, "restartPolicy": "Never", "template": worker},
+        "Worker": {"replicas": config.nodes, "restartPolicy": "Never", "template": worker},
     }
 
 
-def _script(asked: Asked, shape: Shape, container: Mapping[str, Any]) -> str:
+def _script(config: RunConfig, options: JobOptions, container: Mapping[str, Any]) -> str:
     """What the launcher's shell runs: the worker, or the programs of nccl-tests one by one."""
-    start = mpirun(asked.nodes * asked.gpus, [one["name"] for one in container.get("env") or ()])
-    if not asked.nccl_tests:
+    start = mpirun(config.nodes * config.gpus, [variable["name"] for variable in container.get("env") or ()])
+    if not config.nccl_tests:
         # Neither variables nor names of pods reach a rank by themselves, whatever starts it.
-        master = f"{shape.name}-worker-0.{shape.name}:{PORT}"
+        master = f"{options.name}-worker-0.{options.name}:{PORT}"
         worker = [
-            shape.python,
+            options.python,
             f"{worker_files.FOLDER}/{worker_files.START}",
             f"{worker_files.FOLDER}/{worker_files.TASK}",
             "--master",
@@ -153,12 +161,12 @@ def _script(asked: Asked, shape: Shape, container: Mapping[str, Any]) -> str:
         ]
         return f"exec {shlex.join([*start, *worker])}"
     lines = ["set -e"]
-    for collective in asked.collectives:
-        for dtype in asked.dtypes:
-            lines.append(_says(f'{{"say":"nccl-tests","collective":"{collective}","dtype":"{dtype}"}}'))
-            program = f"{asked.nccl_tests.rstrip('/')}/{collective}_perf"
-            lines.append(shlex.join([*start, program, *perf_arguments(asked, dtype)]))
-    return "\n".join([*lines, _says('{"say":"end"}')])
+    for collective in config.collectives:
+        for dtype in config.dtypes:
+            lines.append(_printf(f'{{"type":"nccl-tests","collective":"{collective}","dtype":"{dtype}"}}'))
+            program = f"{config.nccl_tests.rstrip('/')}/{collective}_perf"
+            lines.append(shlex.join([*start, program, *perf_arguments(config, dtype)]))
+    return "\n".join([*lines, _printf('{"type":"end"}')])
 
 
 def mpirun(ranks: int, variables: Sequence[str] = ()) -> list[str]:
@@ -167,35 +175,35 @@ def mpirun(ranks: int, variables: Sequence[str] = ()) -> list[str]:
     return ["mpirun", "-np", str(ranks), "--allow-run-as-root", "--bind-to", "none", *handed]
 
 
-def _says(line: str) -> str:
-    return f"printf '\\n%s\\n' {shlex.quote(MARK + line)}"
+def _printf(line: str) -> str:
+    return f"printf '\\n%s\\n' {shlex.quote(PREFIX + line)}"
 
 
-def _filled(
+def _fill_template(
     template: Mapping[str, Any] | None,
     container_name: str,
-    asked: Asked,
-    shape: Shape,
+    config: RunConfig,
+    options: JobOptions,
     task: dict[str, Any],
     *,
     command: list[str] | None,
     gpus: bool,
 ) -> dict[str, Any]:
     """A pod template with the worker's files; without a command where the operator or the manifest gives one."""
-    made: dict[str, Any] = deepcopy(dict(template or {}))
-    spec = made.setdefault("spec", {})
+    filled: dict[str, Any] = deepcopy(dict(template or {}))
+    spec = filled.setdefault("spec", {})
     container = spec.setdefault("containers", [{}])[0]
     if container_name == "pytorch" or "name" not in container:
         container["name"] = container_name
-    container["image"] = asked.image or container.get("image") or NONE
+    container["image"] = config.image or container.get("image") or NO_IMAGE
     if command is not None:
         container["command"] = command
         container.pop("args", None)
     mount = {"name": "rallypoint-bench", "mountPath": worker_files.FOLDER, "readOnly": True}
     container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
-    spec["volumes"] = [*(spec.get("volumes") or ()), worker_files.volume(shape.name, task)]
-    if gpus and asked.backend == "nccl" and shape.gpu_resource:
+    spec["volumes"] = [*(spec.get("volumes") or ()), worker_files.volume(options.name, task)]
+    if gpus and config.backend == "nccl" and options.gpu_resource:
         limits = container.setdefault("resources", {}).setdefault("limits", {})
-        limits[shape.gpu_resource] = 1 if asked.share_gpu else asked.gpus
-        container["resources"].get("requests", {}).pop(shape.gpu_resource, None)
-    return made
+        limits[options.gpu_resource] = 1 if config.share_gpu else config.gpus
+        container["resources"].get("requests", {}).pop(options.gpu_resource, None)
+    return filled

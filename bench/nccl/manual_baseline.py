@@ -12,59 +12,61 @@ from pathlib import Path
 from typing import Any
 
 from bench.nccl import manifest, worker_files
-from bench.nccl.log_parser import Gathering
-from bench.nccl.schema import Asked
+from bench.nccl.log_parser import LogParser
+from bench.nccl.schema import RunConfig
 from rallypoint.local.node.containers.launch import user_environment
 
 
 async def measure(
-    python: str, asked: Asked, task: dict[str, Any], timeout_seconds: float, stop: asyncio.Event
-) -> tuple[Gathering, str]:
+    python: str, config: RunConfig, task: dict[str, Any], timeout_seconds: float, stop: asyncio.Event
+) -> tuple[LogParser, str]:
     """What was gathered, and why it is not all; empty when it is. Raises OSError when the starter is not there."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         worker_files.write(folder, task)
-        gathering = Gathering(asked)
+        log_parser = LogParser(config)
         # The environment is that of local mode's pods: ``python`` is the same one.
         started = await asyncio.create_subprocess_exec(
-            *command(python, asked, folder, free_port()),
+            *command(python, config, folder, free_port()),
             stdout=PIPE,
             stderr=STDOUT,
             start_new_session=True,
             env=user_environment(os.environ, sys.executable, is_root=os.geteuid() == 0),
         )
-        reading = asyncio.create_task(_read(started, gathering))
-        stopping = asyncio.create_task(stop.wait())
+        reading = asyncio.create_task(_read(started, log_parser))
+        stop_task = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait(
-                (reading, stopping), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+                (reading, stop_task), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            for one in (reading, stopping):
-                one.cancel()
+            for pending in (reading, stop_task):
+                pending.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
             await asyncio.shield(started.wait())
-    if gathering.is_whole:
-        return gathering, ""
+    if log_parser.is_complete:
+        return log_parser, ""
     if reading not in done:
-        return gathering, "interrupted" if done else f"it is not done after {timeout_seconds:g} s"
-    return gathering, "; ".join([*gathering.errors, f"exit code {started.returncode}", *gathering.last_words])
+        return log_parser, "interrupted" if done else f"it is not done after {timeout_seconds:g} s"
+    return log_parser, "; ".join(
+        [*log_parser.errors, f"exit code {started.returncode}", *log_parser.last_lines]
+    )
 
 
-async def _read(started: Process, gathering: Gathering) -> None:
+async def _read(started: Process, log_parser: LogParser) -> None:
     assert started.stdout is not None
     async for line in started.stdout:
-        gathering.take(line.decode(errors="replace"))
+        log_parser.feed(line.decode(errors="replace"))
     await started.wait()
 
 
-def command(python: str, asked: Asked, folder: Path, port: int) -> list[str]:
+def command(python: str, config: RunConfig, folder: Path, port: int) -> list[str]:
     ranks, work = (
-        asked.nodes * asked.gpus,
+        config.nodes * config.gpus,
         [str(folder / worker_files.START), str(folder / worker_files.TASK)],
     )
-    if asked.via == "mpijob":
+    if config.via == "mpijob":
         # On one machine nobody has said how many ranks fit.
         return [*manifest.mpirun(ranks), "--oversubscribe", python, *work, "--master", f"127.0.0.1:{port}"]
     one_node = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]

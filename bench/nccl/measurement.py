@@ -8,11 +8,11 @@ from typing import Any
 
 from bench.nccl import manifest
 from bench.nccl.cluster import Cluster
-from bench.nccl.log_parser import Gathering
-from bench.nccl.manifest import Shape
+from bench.nccl.log_parser import LogParser
+from bench.nccl.manifest import JobOptions
 from bench.nccl.run_config import positive
-from bench.nccl.schema import Asked
-from bench.nccl.submission import Patience, Submission
+from bench.nccl.schema import RunConfig
+from bench.nccl.submission import Submission, Timeouts
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -47,21 +47,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 async def measure(
-    here: Cluster, args: argparse.Namespace, asked: Asked, task: dict[str, Any], news: Callable[[str], None]
-) -> tuple[Gathering, str]:
+    target: Cluster,
+    args: argparse.Namespace,
+    config: RunConfig,
+    task: dict[str, Any],
+    progress: Callable[[str], None],
+) -> tuple[LogParser, str]:
     """What was gathered, and why it is not all; empty when it is.
 
     Raises:
-        Unfit: the manifest cannot be used.
+        InvalidManifest: the manifest cannot be used.
         ApiError: the cluster refuses the job.
     """
-    base = manifest.read(args.manifest, asked.via) if args.manifest else None
-    shape = Shape(
+    base = manifest.read(args.manifest, config.via) if args.manifest else None
+    options = JobOptions(
         args.name or f"nccl-{secrets.token_hex(3)}",
         args.python,
         args.start_timeout + args.timeout,
         args.gpu_resource,
     )
-    job, gathering = manifest.job(asked, shape, task, base), Gathering(asked)
-    submission = Submission(here, gathering, Patience(args.start_timeout, args.timeout), news)
-    return gathering, await submission.run(job, task)
+    job, log_parser = manifest.job(config, options, task, base), LogParser(config)
+    submission = Submission(target, log_parser, Timeouts(args.start_timeout, args.timeout), progress)
+    return log_parser, await submission.run(job, task)

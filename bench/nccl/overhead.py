@@ -8,8 +8,8 @@ from rich.console import Console
 from bench import record
 from bench.nccl import cluster, exit_status, manual_baseline, measurement, run_config
 from bench.nccl.cluster import Cluster
-from bench.nccl.log_parser import Gathering
-from bench.nccl.schema import VERSION, Asked, Overhead, Start
+from bench.nccl.log_parser import LogParser
+from bench.nccl.schema import VERSION, Overhead, RunConfig, Start
 
 
 def add_parser(
@@ -34,60 +34,60 @@ def add_parser(
 def execute(args: argparse.Namespace) -> int:
     errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
     try:
-        asked = run_config.asked(args)
-        if args.nccl_tests or args.drill or args.pairs or args.nodes > 1:
-            raise ValueError("it is measured on one node, without --pairs, --drill and --nccl-tests")
+        config = run_config.from_flags(args)
+        if args.nccl_tests or args.fault or args.pairs or args.nodes > 1:
+            raise ValueError("it is measured on one node, without --pairs, --inject-fault and --nccl-tests")
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
-        return exit_status.REFUSED
-    return exit_status.run(args, lambda: _measure(args, asked, errors), errors)
+        return exit_status.USAGE_ERROR
+    return exit_status.run(args, lambda: _measure(args, config, errors), errors)
 
 
-async def _measure(args: argparse.Namespace, asked: Asked, errors: Console) -> int:
+async def _measure(args: argparse.Namespace, config: RunConfig, errors: Console) -> int:
     began, starts = datetime.now(UTC), list[Start]()
-    async with cluster.cluster(args) as here:
-        why = await _in_turn(here, args, asked, starts, errors)
-        status = exit_status.INTERRUPTED if here.stop.is_set() else int(bool(why))
-    made = Overhead(
+    async with cluster.connect(args) as target:
+        why = await _in_turn(target, args, config, starts, errors)
+        status = exit_status.INTERRUPTED if target.stop.is_set() else int(bool(why))
+    document = Overhead(
         schema_version=VERSION,
         state="partial" if why else "complete",
         why=why,
         started=began.isoformat(timespec="seconds"),
         commit=record.commit(),
         environment=record.environment(),
-        asked=asked,
+        config=config,
         starts=starts,
     )
-    exit_status.show(args, "overhead", made, errors)
+    exit_status.show(args, "overhead", document, errors)
     if why:
         errors.print(f"the run is partial: {why}", style="red", markup=False)
     return status
 
 
 async def _in_turn(
-    here: Cluster, args: argparse.Namespace, asked: Asked, starts: list[Start], errors: Console
+    target: Cluster, args: argparse.Namespace, config: RunConfig, starts: list[Start], errors: Console
 ) -> str:
     """Fill in the starts. Why they are not all; empty when they are."""
-    task = run_config.task(asked)
+    task = run_config.worker_task(config)
     for number in range(args.runs):
         # In turn, so that what the machine does beside it meets both; and each as often first as second.
-        for by_hand in (True, False) if number % 2 == 0 else (False, True):
-            way = "by hand" if by_hand else "through the operator"
-            gathering, why = (
-                await manual_baseline.measure(args.python, asked, task, args.timeout, here.stop)
-                if by_hand
-                else await measurement.measure(here, args, asked, task, lambda _: None)
+        for manual in (True, False) if number % 2 == 0 else (False, True):
+            way = "by hand" if manual else "through the operator"
+            log_parser, why = (
+                await manual_baseline.measure(args.python, config, task, args.timeout, target.stop)
+                if manual
+                else await measurement.measure(target, args, config, task, lambda _: None)
             )
             if why:
                 return f"run {number + 1} {way}: {why}"
-            starts.append(start(gathering, by_hand=by_hand))
+            starts.append(start(log_parser, manual=manual))
             errors.print(
-                f"{number + 1} of {args.runs} {way}: first collective after {starts[-1].stamps['first']:.2f} s"
+                f"{number + 1} of {args.runs} {way}: first collective after {starts[-1].timestamps['first']:.2f} s"
             )
     return ""
 
 
-def start(gathering: Gathering, *, by_hand: bool) -> Start:
-    stamps = gathering.world.stamps if gathering.world else {}
-    since = {name: round(at - gathering.submitted, 4) for name, at in stamps.items()}
-    return Start(by_hand=by_hand, stamps=since, points=gathering.points)
+def start(log_parser: LogParser, *, manual: bool) -> Start:
+    timestamps = log_parser.world.timestamps if log_parser.world else {}
+    since = {name: round(at - log_parser.submitted, 4) for name, at in timestamps.items()}
+    return Start(manual=manual, timestamps=since, points=log_parser.points)

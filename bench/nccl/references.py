@@ -16,8 +16,8 @@ class Reference:
 
 
 REFERENCES = {
-    one.name: one
-    for one in (
+    reference.name: reference
+    for reference in (
         Reference("h100x8", "8×H100, NVLS", 8, ((8 * GIB, 480),), "NVIDIA/nccl-tests#212, 2024-05"),
         Reference("h200x8", "8×H200", 8, ((4 * GIB, 475),), "NVIDIA/nccl-tests#272, 2024-11"),
         Reference(

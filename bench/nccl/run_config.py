@@ -8,12 +8,12 @@ import msgspec
 
 from bench.nccl.formulas import COLLECTIVES
 from bench.nccl.perftable import TYPES
-from bench.nccl.schema import Asked, Drill
+from bench.nccl.schema import Fault, RunConfig
 from bench.nccl.sizes import parse, spelled, sweep
 
 DTYPES = tuple(TYPES.values())
-PLACES = {"in": [True], "out": [False], "both": [False, True]}
-LARGEST = {"nccl": 8 << 30, "gloo": 4 << 20}
+IN_PLACE_CHOICES = {"in": [True], "out": [False], "both": [False, True]}
+MAX_SIZE_BYTES = {"nccl": 8 << 30, "gloo": 4 << 20}
 PAIR_BYTES = {"nccl": 256 << 20, "gloo": 1 << 20}
 
 
@@ -58,7 +58,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         help=f"all, or some of {','.join(DTYPES)}; default float32",
     )
     parser.add_argument(
-        "--in-place", choices=tuple(PLACES), default="both", help="where torch has it; default both"
+        "--in-place", choices=tuple(IN_PLACE_CHOICES), default="both", help="where torch has it; default both"
     )
     parser.add_argument(
         "--pairs", action="store_true", help="measure every two ranks too, and name the slow ones"
@@ -71,54 +71,58 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         help="run the programs of nccl-tests in that folder of the image",
     )
     parser.add_argument(
-        "--drill", type=drill, metavar="KIND:RANK", help="break it on purpose: slow:2, die:1 or corrupt:0"
+        "--inject-fault",
+        type=parse_fault,
+        dest="fault",
+        metavar="KIND:RANK",
+        help="break it on purpose: slow:2, die:1 or corrupt:0",
     )
 
 
-def common(args: argparse.Namespace) -> Asked:
+def common_from_flags(args: argparse.Namespace) -> RunConfig:
     """What every command of the bench has a flag for."""
     names = ("via", "backend", "nodes", "gpus", "warmup", "iterations", "rounds", "share_gpu", "image")
     manifest = Path(args.manifest).name if args.manifest else ""
-    return msgspec.convert({name: getattr(args, name) for name in names} | {"manifest": manifest}, Asked)
+    return msgspec.convert({name: getattr(args, name) for name in names} | {"manifest": manifest}, RunConfig)
 
 
-def asked(args: argparse.Namespace) -> Asked:
+def from_flags(args: argparse.Namespace) -> RunConfig:
     """Raises ValueError for flags that do not go together."""
     if args.nccl_tests and args.via != "mpijob":
         raise ValueError("--nccl-tests takes --via mpijob: its programs are started by mpirun")
-    if args.nccl_tests and (args.pairs or args.drill or args.backend == "gloo" or args.share_gpu):
-        raise ValueError("--nccl-tests goes without --pairs, --drill, --share-gpu and --backend gloo")
-    if args.drill and args.drill.rank >= args.nodes * args.gpus:
-        raise ValueError(f"--drill: there is no rank {args.drill.rank} among {args.nodes * args.gpus}")
+    if args.nccl_tests and (args.pairs or args.fault or args.backend == "gloo" or args.share_gpu):
+        raise ValueError("--nccl-tests goes without --pairs, --inject-fault, --share-gpu and --backend gloo")
+    if args.fault and args.fault.rank >= args.nodes * args.gpus:
+        raise ValueError(f"--inject-fault: there is no rank {args.fault.rank} among {args.nodes * args.gpus}")
     pair_bytes = (args.pair_size or PAIR_BYTES[args.backend]) if args.pairs else 0
     return msgspec.structs.replace(
-        common(args),
+        common_from_flags(args),
         collectives=args.collectives,
         dtypes=args.dtypes,
-        in_place=PLACES[args.in_place],
-        sizes=sweep(args.min, args.max or LARGEST[args.backend], args.factor),
+        in_place=IN_PLACE_CHOICES[args.in_place],
+        sizes=sweep(args.min, args.max or MAX_SIZE_BYTES[args.backend], args.factor),
         pair_bytes=pair_bytes if args.nodes * args.gpus > 1 else 0,
         nccl_tests=args.nccl_tests,
-        drill=args.drill,
+        fault=args.fault,
     )
 
 
-def task(asked: Asked) -> dict[str, Any]:
+def worker_task(config: RunConfig) -> dict[str, Any]:
     """For the worker: a JSON object."""
     names = (
         "backend", "share_gpu", "sizes", "collectives", "dtypes", "in_place", "warmup", "iterations", "rounds",
-        "pair_bytes", "drill",
+        "pair_bytes", "fault",
     )  # fmt: skip
-    told: dict[str, Any] = msgspec.to_builtins({name: getattr(asked, name) for name in names})
-    return told
+    task: dict[str, Any] = msgspec.to_builtins({name: getattr(config, name) for name in names})
+    return task
 
 
-def perf_arguments(asked: Asked, dtype: str) -> list[str]:
+def perf_arguments(config: RunConfig, dtype: str) -> list[str]:
     """For a program of nccl-tests, which has one factor and no rounds."""
-    factor = asked.sizes[1] // asked.sizes[0] if len(asked.sizes) > 1 else 2
+    factor = config.sizes[1] // config.sizes[0] if len(config.sizes) > 1 else 2
     theirs = next(name for name, ours in TYPES.items() if ours == dtype)
-    span = ["-b", spelled(asked.sizes[0]), "-e", spelled(asked.sizes[-1]), "-f", str(factor)]
-    return [*span, "-g", "1", "-d", theirs, "-w", str(asked.warmup), "-n", str(asked.iterations), "-c", "1"]
+    span = ["-b", spelled(config.sizes[0]), "-e", spelled(config.sizes[-1]), "-f", str(factor)]
+    return [*span, "-g", "1", "-d", theirs, "-w", str(config.warmup), "-n", str(config.iterations), "-c", "1"]
 
 
 def positive(text: str) -> int:
@@ -134,10 +138,10 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def drill(text: str) -> Drill:
+def parse_fault(text: str) -> Fault:
     kind, _, rank = text.partition(":")
     try:
-        return msgspec.convert({"kind": kind, "rank": int(rank)}, Drill)
+        return msgspec.convert({"kind": kind, "rank": int(rank)}, Fault)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not slow:RANK, die:RANK or corrupt:RANK") from None
 

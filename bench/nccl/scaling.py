@@ -57,14 +57,14 @@ def numbers(most: int) -> list[int]:
 
 async def _measure(args: argparse.Namespace, errors: Console) -> int:
     began, runs, why = datetime.now(UTC), list[ScalingRun](), ""
-    async with cluster.cluster(args) as here:
+    async with cluster.connect(args) as target:
         for via in KINDS if args.also_mpijob else (args.via,):
             for nodes in numbers(args.nodes):
                 if not why:
-                    run, why = await _run(here, args, via, nodes, errors)
+                    run, why = await _run(target, args, via, nodes, errors)
                     runs += [run] if run else []
-        status = exit_status.INTERRUPTED if here.stop.is_set() else int(bool(why))
-    made = Scaling(
+        status = exit_status.INTERRUPTED if target.stop.is_set() else int(bool(why))
+    document = Scaling(
         schema_version=VERSION,
         state="partial" if why else "complete",
         why=why,
@@ -78,26 +78,26 @@ async def _measure(args: argparse.Namespace, errors: Console) -> int:
         share_gpu=args.share_gpu,
         runs=runs,
     )
-    exit_status.show(args, "scaling", made, errors)
+    exit_status.show(args, "scaling", document, errors)
     if why:
         errors.print(f"the run is partial: {why}", style="red", markup=False)
     return status
 
 
 async def _run(
-    here: Cluster, args: argparse.Namespace, via: Via, nodes: int, errors: Console
+    target: Cluster, args: argparse.Namespace, via: Via, nodes: int, errors: Console
 ) -> tuple[ScalingRun | None, str]:
-    def news(line: str) -> None:
+    def progress(line: str) -> None:
         errors.print(line, markup=False)
 
-    asked = msgspec.structs.replace(run_config.common(args), via=via, nodes=nodes)
-    task: dict[str, Any] = msgspec.to_builtins(run_config.task(asked)) | {
+    config = msgspec.structs.replace(run_config.common_from_flags(args), via=via, nodes=nodes)
+    task: dict[str, Any] = msgspec.to_builtins(run_config.worker_task(config)) | {
         "model": args.model,
         "batch": args.batch,
     }
-    gathering, why = await measurement.measure(here, args, asked, task, news)
-    if why or gathering.world is None:
+    log_parser, why = await measurement.measure(target, args, config, task, progress)
+    if why or log_parser.world is None:
         return None, why
-    rates = gathering.trained["images_per_second"]
-    news(f"{via}, {nodes} nodes: {median(rates):,.1f} images/s")
-    return ScalingRun(via, nodes, gathering.world.ranks, rates, gathering.world.said("device")), ""
+    rates = log_parser.trained["images_per_second"]
+    progress(f"{via}, {nodes} nodes: {median(rates):,.1f} images/s")
+    return ScalingRun(via, nodes, log_parser.world.ranks, rates, log_parser.world.values("device")), ""

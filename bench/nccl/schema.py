@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from bench import record
 from bench.figures import Spread, spread
 from bench.nccl.formulas import algbw_gb_per_second, busbw_gb_per_second
 
-VERSION = 2
+VERSION = 3
+READABLE_VERSIONS = (2, VERSION)
+"""``record.read`` renames the keys of version 2."""
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Via = Literal["pytorchjob", "mpijob", "torchrun", "mpirun"]
@@ -21,18 +24,18 @@ State = Literal["complete", "partial"]
 GLOO = "gloo between CPUs: no figure of this run is one of a GPU or its network"
 
 
-class Unreadable(Exception):
+class InvalidRecord(Exception):
     """A file holds no record of a version that is known here."""
 
 
-class Drill(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, frozen=True):
     """What was broken on purpose, to see whether it is noticed."""
 
     kind: Literal["slow", "die", "corrupt"]
     rank: int
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RunConfig(msgspec.Struct, frozen=True):
     """What the run was to measure, and how."""
 
     via: Via
@@ -59,7 +62,7 @@ class Asked(msgspec.Struct, frozen=True):
     """Name of the file that the job was made from."""
     nccl_tests: str = ""
     """Folder of the nccl-tests that measured; empty where the worker did."""
-    drill: Drill | None = None
+    fault: Fault | None = None
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -88,14 +91,16 @@ class World(msgspec.Struct, frozen=True):
     ranks: int
     shared_gpu: bool = False
     """Several ranks on one GPU: what they say to each other goes over loopback sockets."""
-    stamps: dict[str, float] = {}
+    timestamps: dict[str, float] = {}
     """Of the first rank, in seconds since the epoch: process started, torch imported, group joined, first collective done."""
     nodes: list[Node] = []
     """Each kind of node once; the first rank's first."""
 
-    def said(self, fact: str) -> str:
+    def values(self, fact: str) -> str:
         """A fact of all nodes; each answer once."""
-        return ", ".join(dict.fromkeys(str(getattr(one, fact)) for one in self.nodes if getattr(one, fact)))
+        return ", ".join(
+            dict.fromkeys(str(getattr(node, fact)) for node in self.nodes if getattr(node, fact))
+        )
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -135,7 +140,10 @@ class Point(msgspec.Struct, frozen=True):
         time = self.time_us
         slowest_first = (time.largest, time.median, time.smallest)
         return Spread(
-            *(busbw_gb_per_second(self.collective, ranks, self.size_bytes, one) for one in slowest_first)
+            *(
+                busbw_gb_per_second(self.collective, ranks, self.size_bytes, time_us)
+                for time_us in slowest_first
+            )
         )
 
 
@@ -175,7 +183,7 @@ class Record(Document, frozen=True, kw_only=True, tag="nccl"):
     """From the submission of the job until the last figure."""
     submitted: float
     """Seconds since the epoch."""
-    asked: Asked
+    config: RunConfig
     world: World | None = None
     ranks: list[Rank] = []
     points: list[Point] = []
@@ -185,11 +193,11 @@ class Record(Document, frozen=True, kw_only=True, tag="nccl"):
     @property
     def is_hardware(self) -> bool:
         """Whether the figures are those of GPUs and what connects them."""
-        return self.asked.backend == "nccl" and self.world is not None and not self.world.shared_gpu
+        return self.config.backend == "nccl" and self.world is not None and not self.world.shared_gpu
 
     @property
-    def carried_by(self) -> str:
-        if self.asked.backend == "gloo":
+    def transport(self) -> str:
+        if self.config.backend == "gloo":
             return GLOO
         if self.world is not None and self.world.shared_gpu:
             return "loopback sockets, as several ranks share a GPU: no figure of this run is a hardware bandwidth"
@@ -218,13 +226,13 @@ class Scaling(Document, frozen=True, kw_only=True, tag="scaling"):
 class Start(msgspec.Struct, frozen=True):
     """One run for ``overhead``. Stamps are seconds since it was asked for."""
 
-    by_hand: bool
-    stamps: dict[str, float]
+    manual: bool
+    timestamps: dict[str, float]
     points: list[Point]
 
 
 class Overhead(Document, frozen=True, kw_only=True, tag="overhead"):
-    asked: Asked
+    config: RunConfig
     starts: list[Start] = []
     """In their order."""
 
@@ -248,18 +256,18 @@ def point(collective: str, ranks: int, size_bytes: int, times_us: list[float], *
 def load(path: Path) -> AnyRecord:
     """
     Raises:
-        Unreadable: the file is none of ours.
+        InvalidRecord: the file is none of ours.
     """
     try:
-        found: AnyRecord = msgspec.json.decode(path.read_bytes(), type=AnyRecord)
-    except (OSError, msgspec.DecodeError) as error:
-        raise Unreadable(f"{path}: {error}") from error
-    if found.schema_version != VERSION:
-        raise Unreadable(f"{path}: it is of version {found.schema_version}, {VERSION} is known here")
+        found: AnyRecord = msgspec.convert(record.read(path), AnyRecord)
+    except (OSError, ValueError) as error:
+        raise InvalidRecord(f"{path}: {error}") from error
+    if found.schema_version not in READABLE_VERSIONS:
+        raise InvalidRecord(f"{path}: it is of version {found.schema_version}, {VERSION} is known here")
     return found
 
 
-def described() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """The JSON Schema of all records."""
-    made: dict[str, Any] = msgspec.json.schema(AnyRecord)
-    return made
+    schema: dict[str, Any] = msgspec.json.schema(AnyRecord)
+    return schema

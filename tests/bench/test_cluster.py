@@ -18,7 +18,7 @@ def test_a_job_has_as_many_pods_as_are_asked_for(
 ) -> None:
     (replicas,) = kind.job("job-0", pods)["spec"].values()
 
-    assert {role: asked["replicas"] for role, asked in replicas.items()} == counts
+    assert {role: spec["replicas"] for role, spec in replicas.items()} == counts
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_job_has_as_many_pods_as_are_asked_for(
 def test_the_pod_that_makes_a_job_running(first: str, seconds: float) -> None:
     running = {"job-0-master-0": 3.0, "job-0-worker-0": 2.0, "job-0-worker-1": 1.0}
 
-    assert cluster.deciding(running, first) == seconds
+    assert cluster.deciding_time(running, first) == seconds
 
 
 def test_table() -> None:

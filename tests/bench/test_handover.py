@@ -28,9 +28,9 @@ CALLS = [
 
 
 def test_figures() -> None:
-    found = handover.figures(CALLS, START + timedelta(milliseconds=110))
+    figures = handover.figures(CALLS, START + timedelta(milliseconds=110))
 
-    assert found == pytest.approx(
+    assert figures == pytest.approx(
         {
             "end_to_last_write_ms": 40,  # until it is answered
             "end_to_first_write_ms": 290,

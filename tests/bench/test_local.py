@@ -13,7 +13,7 @@ def listed(**conditions: list[str]) -> dict[str, object]:
         "items": [
             {
                 "metadata": {"name": name},
-                "status": {"conditions": [{"type": one, "status": "True"} for one in types]},
+                "status": {"conditions": [{"type": condition, "status": "True"} for condition in types]},
             }
             for name, types in conditions.items()
         ]
@@ -21,15 +21,18 @@ def listed(**conditions: list[str]) -> dict[str, object]:
 
 
 def test_jobs_that_have_ended() -> None:
-    assert local.ended(listed(a=["Created", "Succeeded"], b=["Created"], c=["Failed"])) == (1, ["c"])
+    assert local.job_outcomes(listed(a=["Created", "Succeeded"], b=["Created"], c=["Failed"])) == (1, ["c"])
 
 
 def test_a_job_without_a_status() -> None:
-    assert local.ended({"items": [{"metadata": {"name": "new"}}]}) == (0, [])
+    assert local.job_outcomes({"items": [{"metadata": {"name": "new"}}]}) == (0, [])
 
 
 def test_table() -> None:
-    runs = {"whole": [{"seconds": 1.0}, {"seconds": 3.0}], "apart": [{"cpu_ms_per_pod": 2.0}]}
+    runs = {
+        "single-process": [{"seconds": 1.0}, {"seconds": 3.0}],
+        "separate-controller": [{"cpu_ms_per_pod": 2.0}],
+    }
 
     shown = local.table("title", runs)
 
@@ -42,7 +45,7 @@ def test_table() -> None:
 
 @pytest.mark.looptime(False)
 def test_two_small_jobs(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = argparse.Namespace(jobs=2, pods=2, runs=1, isolation="loopback", no_record=True)
+    parameters = argparse.Namespace(jobs=2, pods=2, runs=1, isolation="loopback", no_record=True)
 
-    assert local.execute(asked) == 0
+    assert local.execute(parameters) == 0
     assert "of these the controller, ms" in capsys.readouterr().out

@@ -30,3 +30,9 @@ def test_a_checkout_knows_its_commit() -> None:
     commit = record.commit()
 
     assert commit["id"] == "unknown" or len(commit["id"]) == 40
+
+
+def test_keys_of_earlier_records_are_read_under_their_new_names(tmp_path: Path) -> None:
+    (path := tmp_path / "old.json").write_bytes(orjson.dumps({"cases": [{"floor": [{"a": 1}], "runs": []}]}))
+
+    assert record.read(path) == {"cases": [{"baseline": [{"a": 1}], "runs": []}]}

@@ -24,7 +24,7 @@ RECORDED: dict[str, Any] = {
         {
             "case": "1x8 compact",
             "runs": [{"calls": 22, "calls_per_job": 22, "calls_by_kind": {"create pods": 8}, "refused": {}}],
-            "floor": [],
+            "baseline": [],
         }
     ],
 }
@@ -78,7 +78,7 @@ def test_a_file_of_another_form_is_refused(
 
 
 def test_a_record_of_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = {
+    config = {
         "via": "mpijob",
         "backend": "gloo",
         "nodes": 1,
@@ -87,14 +87,14 @@ def test_a_record_of_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "iterations": 1,
         "rounds": 1,
     }
-    missing = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
-    made: dict[str, Any] = {
+    skipped = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
+    record: dict[str, Any] = {
         "record": "nccl", "schema_version": VERSION, "state": "complete", "why": "", "started": "", "seconds": 1.0,
-        "submitted": 0.0, "commit": {}, "environment": {}, "asked": asked, "skipped": [missing],
+        "submitted": 0.0, "commit": {}, "environment": {}, "config": config, "skipped": [skipped],
     }  # fmt: skip
 
-    assert main(["show", recorded(tmp_path, made)]) == 0
+    assert main(["show", recorded(tmp_path, record)]) == 0
     assert "not measured: all_reduce of int8, out of place: torch has none" in capsys.readouterr().out
 
-    assert main(["show", recorded(tmp_path, made | {"schema_version": 1})]) == 1
+    assert main(["show", recorded(tmp_path, record | {"schema_version": 1})]) == 1
     assert "it is of version 1" in capsys.readouterr().err

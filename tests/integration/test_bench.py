@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bench.__main__ import main
-from bench.controlplane.cases import Wish, measure
-from bench.controlplane.report import GROWN, LABELS, STARTS, tables
+from bench.controlplane.cases import MeasurementOptions, measure
+from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
 from bench.controlplane.scenario import Case, parse
-from bench.controlplane.testbed import control_plane, rig
+from bench.controlplane.testbed import control_plane, open_testbed
 from rallypoint.testing.controlplane import ControlPlane
 
 
@@ -24,8 +24,10 @@ def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
     """One run, without regard to what it says meanwhile."""
 
     async def run() -> dict[str, Any]:
-        async with rig(plane) as stage:
-            return await measure(stage, case, Wish(runs=1, flags=(), profile=False, say=lambda text: None))
+        async with open_testbed(plane) as testbed:
+            return await measure(
+                testbed, case, MeasurementOptions(runs=1, flags=(), profile=False, say=lambda text: None)
+            )
 
     return asyncio.run(run())
 
@@ -35,38 +37,38 @@ def test_jobs_beside_their_floor(plane: ControlPlane, scenario: str, pods: int) 
     """Exactly the pods and Services of the jobs are made, and nothing is refused to the ServiceAccount that ships."""
     found = result(plane, Case(parse(scenario), "compact"))
 
-    (run,), (floor,) = found["runs"], found["floor"]
+    (run,), (baseline,) = found["runs"], found["baseline"]
     assert run["refused"] == {}
     assert run["calls_by_kind"]["create pods"] == run["calls_by_kind"]["create services"] == pods
     assert run["events_missing"] == run["jobs_without_all_conditions"] == 0
     assert run.keys() >= LABELS.keys() - {"create_to_succeeded_ms"}
-    assert all(value > 0 for value in floor.values())
-    assert floor.keys() < run.keys()
+    assert all(value > 0 for value in baseline.values())
+    assert baseline.keys() < run.keys()
 
 
 def test_jobs_that_end_at_once(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the callbacks of one more run."""
-    monkeypatch.setattr(Case, "timed", True)
+    monkeypatch.setattr(Case, "should_time_callbacks", True)
 
     found = result(plane, Case(parse("2x2-quick")))
 
     (run,) = found["runs"]
-    assert (run["children_told"], run["ends_told"], run["events_missing"]) == (8, 2, 0)
+    assert (run["children_with_event"], run["ends_with_event"], run["events_missing"]) == (8, 2, 0)
     assert run["jobs_without_all_conditions"] == 0
     assert run["create_to_succeeded_ms"] > run["create_to_first_pod_ms"] > 0
-    assert found["floor"] == []
+    assert found["baseline"] == []
     assert found["callbacks"]["calls"] > 100
     assert found["callbacks"]["cpu_ms"]
 
 
 @pytest.mark.parametrize("scenario", ["2-finished", "2-foreign", "2-own"])
 def test_starts_among_others(plane: ControlPlane, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Case, "timed", False)
+    monkeypatch.setattr(Case, "should_time_callbacks", False)
 
     found = result(plane, Case(parse(scenario)))
 
-    assert found["without"][0].keys() == found["with"][0].keys() == STARTS.keys()
-    assert found["grown"].keys() == GROWN.keys()
+    assert found["without"][0].keys() == found["with"][0].keys() == START_LABELS.keys()
+    assert found["grown"].keys() == GROWTH_LABELS.keys()
     assert all(value > 0 for value in [*found["without"][0].values(), *found["with"][0].values()])
     assert tables([found])
 

@@ -29,21 +29,21 @@ FOUR_ON_CPUS = [
 TWO, ONE = ["--nodes=1"], ["--nodes=1", "--gpus=1"]
 """Ranks suffice where only their end is looked at."""
 SMALL = ["--min=8", "--max=64K", "--factor=8192"]
-LONGEST_SECONDS = 300
+TIMEOUT_SECONDS = 300
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 LOOK = """<script>
-const told = {inside: true, dots: 0, shown: []};
-for (const one of document.querySelectorAll("svg.chart")) {
-  const paper = one.getBoundingClientRect();
-  for (const part of one.querySelectorAll("text, circle, polyline")) {
+const layout = {inside: true, dots: 0, shown: []};
+for (const chart of document.querySelectorAll("svg.chart")) {
+  const paper = chart.getBoundingClientRect();
+  for (const part of chart.querySelectorAll("text, circle, polyline")) {
     const box = part.getBoundingClientRect();
-    told.inside &&= box.left >= paper.left - 1 && box.right <= paper.right + 1 && box.top >= paper.top - 1 && box.bottom <= paper.bottom + 1;
+    layout.inside &&= box.left >= paper.left - 1 && box.right <= paper.right + 1 && box.top >= paper.top - 1 && box.bottom <= paper.bottom + 1;
   }
-  told.dots += one.querySelectorAll("circle").length;
-  told.shown.push([paper.width > 300, paper.height > 150]);
+  layout.dots += chart.querySelectorAll("circle").length;
+  layout.shown.push([paper.width > 300, paper.height > 150]);
 }
-told.wide = document.documentElement.scrollWidth > window.innerWidth;
-document.body.append(Object.assign(document.createElement("pre"), {id: "told", textContent: JSON.stringify(told)}));
+layout.wide = document.documentElement.scrollWidth > window.innerWidth;
+document.body.append(Object.assign(document.createElement("pre"), {id: "layout", textContent: JSON.stringify(layout)}));
 </script>"""
 """What a browser says of how it has laid the page out."""
 
@@ -60,7 +60,7 @@ def python() -> Path:
 @dataclass(frozen=True)
 class Ended:
     status: int
-    said: str
+    command_output: str
     record: Record
     page: Path
 
@@ -77,7 +77,7 @@ def bench(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
             capture_output=True,
             text=True,
             check=False,
-            timeout=LONGEST_SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
         (file,) = list(folder.glob("out/*.json")) or [Path()]
         found = load(file)
@@ -94,50 +94,56 @@ def through_mpijob(bench: Callable[..., Ended]) -> Ended:
 
 def test_through_a_pytorchjob_with_a_slow_rank(bench: Callable[..., Ended]) -> None:
     """Every collective, type and size is right, and the rank that is late on purpose is named."""
-    ended = bench("--collectives=all", "--dtypes=float32,bfloat16,int8", "--pairs", "--drill=slow:2", *SMALL)
+    ended = bench(
+        "--collectives=all", "--dtypes=float32,bfloat16,int8", "--pairs", "--inject-fault=slow:2", *SMALL
+    )
 
-    made = ended.record
-    assert (made.state, made.why) == ("complete", "")
-    assert {one.collective for one in made.points} == set(COLLECTIVES)
-    assert {one.dtype for one in made.points} == {"float32", "bfloat16", "int8"}
-    assert [one for one in made.points if one.wrong != 0] == []
-    assert all(len(one.times_us) == 2 for one in made.points)
-    assert [one.local_rank for one in made.ranks] == [0, 1, 0, 1]
+    record = ended.record
+    assert (record.state, record.why) == ("complete", "")
+    assert {point.collective for point in record.points} == set(COLLECTIVES)
+    assert {point.dtype for point in record.points} == {"float32", "bfloat16", "int8"}
+    assert [point for point in record.points if point.wrong != 0] == []
+    assert all(len(point.times_us) == 2 for point in record.points)
+    assert [rank.local_rank for rank in record.ranks] == [0, 1, 0, 1]
     assert ended.status == 1
     assert re.search(
-        r"^slow: rank 2 \(node local, pod nccl-\w+-worker-0\), in 3 slow pairs$", ended.said, re.MULTILINE
+        r"^slow: rank 2 \(node local, pod nccl-\w+-worker-0\), in 3 slow pairs$",
+        ended.command_output,
+        re.MULTILINE,
     )
 
 
 def test_through_an_mpijob(through_mpijob: Ended) -> None:
-    made = through_mpijob.record
+    record = through_mpijob.record
 
-    assert through_mpijob.status == 0, through_mpijob.said
-    assert made.asked.via == "mpijob"
-    assert made.world is not None
-    assert made.world.ranks == 4
-    assert {one.collective for one in made.points} == set(COLLECTIVES)
-    assert [one for one in made.points if one.wrong != 0] == []
+    assert through_mpijob.status == 0, through_mpijob.command_output
+    assert record.config.via == "mpijob"
+    assert record.world is not None
+    assert record.world.ranks == 4
+    assert {point.collective for point in record.points} == set(COLLECTIVES)
+    assert [point for point in record.points if point.wrong != 0] == []
 
 
 def test_a_rank_that_dies_in_the_middle(bench: Callable[..., Ended]) -> None:
-    ended = bench(*TWO, "--drill=die:1", "--min=8", "--max=1K")
+    ended = bench(*TWO, "--inject-fault=die:1", "--min=8", "--max=1K")
 
-    made = ended.record
+    record = ended.record
     assert ended.status == 1
-    assert made.state == "partial"
-    assert "rank 1 has died: exit code 86" in made.why
-    assert [one.size_bytes for one in made.points] == [8, 16, 32, 64]
-    assert made.why.splitlines()[0] in ended.said
+    assert record.state == "partial"
+    assert "rank 1 has died: exit code 86" in record.why
+    assert [point.size_bytes for point in record.points] == [8, 16, 32, 64]
+    assert record.why.splitlines()[0] in ended.command_output
     assert "Partial:" in ended.page.read_text()
 
 
 def test_wrong_elements_are_noticed(bench: Callable[..., Ended]) -> None:
-    ended = bench(*ONE, "--drill=corrupt:0", "--collectives=all_reduce,alltoall", "--min=64", "--max=64")
+    ended = bench(
+        *ONE, "--inject-fault=corrupt:0", "--collectives=all_reduce,alltoall", "--min=64", "--max=64"
+    )
 
-    assert [one.wrong for one in ended.record.points] == [1, 1]
+    assert [point.wrong for point in ended.record.points] == [1, 1]
     assert ended.status == 1
-    assert "all_reduce of 64 float32: 1 elements are wrong" in ended.said
+    assert "all_reduce of 64 float32: 1 elements are wrong" in ended.command_output
 
 
 def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
@@ -157,15 +163,15 @@ def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=LONGEST_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
     assert ended.returncode == 0, ended.stderr
     (file,) = tmp_path.glob("out/*-scaling.json")
-    made = load(file)
-    assert isinstance(made, Scaling)
+    record = load(file)
+    assert isinstance(record, Scaling)
     ((via, nodes, ranks, rates),) = [
-        (one.via, one.nodes, one.ranks, one.images_per_second) for one in made.runs
+        (run.via, run.nodes, run.ranks, run.images_per_second) for run in record.runs
     ]
     assert (via, nodes, ranks, len(rates)) == ("pytorchjob", 1, 1, 2)
     assert min(rates) > 0
@@ -181,14 +187,14 @@ def test_the_report_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=LONGEST_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
-    told: dict[str, Any] = json.loads(re.findall(r'<pre id="told">(.*?)</pre>', dom.stdout)[0])
-    assert told["shown"] == [[True, True], [True, True]]
-    assert told["dots"] == 2 * len(through_mpijob.record.points)
-    assert told["inside"]
-    assert not told["wide"]
+    layout: dict[str, Any] = json.loads(re.findall(r'<pre id="layout">(.*?)</pre>', dom.stdout)[0])
+    assert layout["shown"] == [[True, True], [True, True]]
+    assert layout["dots"] == 2 * len(through_mpijob.record.points)
+    assert layout["inside"]
+    assert not layout["wide"]
     assert "gloo between CPUs" in dom.stdout
 
 

@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from bench.nccl import manifest, run_config, worker_files
-from bench.nccl.manifest import READY, Shape
-from bench.nccl.schema import Asked
+from bench.nccl.manifest import MANIFESTS, JobOptions
+from bench.nccl.schema import RunConfig
 from rallypoint.testing.controlplane import ControlPlane
 
-FAMILIES = sorted(READY.glob("*-*.yaml"))
+FAMILIES = sorted(MANIFESTS.glob("*-*.yaml"))
 PLURALS = {"PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs"}
 STRICT = "dryRun=All&fieldValidation=Strict"
-GATE = READY / "gate.yaml"
+GATE = MANIFESTS / "gate.yaml"
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
@@ -31,8 +31,8 @@ def of(path: Path) -> Iterator[dict[str, Any]]:
 
 def accepted(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> dict[str, Any]:
     path = f"/apis/{job['apiVersion']}/namespaces/{namespace}/{PLURALS[job['kind']]}?{STRICT}"
-    made: dict[str, Any] = plane.request("POST", path, job)
-    return made
+    record: dict[str, Any] = plane.request("POST", path, job)
+    return record
 
 
 @pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
@@ -46,7 +46,7 @@ def test_as_they_are(path: Path, control_plane: ControlPlane, namespace: str, cr
 def test_as_jobs_of_a_run(
     path: Path, via: Any, control_plane: ControlPlane, namespace: str, crds: list[Path]
 ) -> None:
-    asked = Asked(
+    config = RunConfig(
         via=via,
         backend="nccl",
         nodes=2,
@@ -59,19 +59,19 @@ def test_as_jobs_of_a_run(
         iterations=1,
         rounds=1,
     )
-    job = manifest.job(asked, Shape("run"), run_config.task(asked), manifest.read(path, via))
+    job = manifest.job(config, JobOptions("run"), run_config.worker_task(config), manifest.read(path, via))
 
-    made = accepted(control_plane, namespace, job)
+    record = accepted(control_plane, namespace, job)
 
-    assert made["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 3600
+    assert record["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 3600
 
 
 def test_the_worker_is_taken_as_a_config_map(control_plane: ControlPlane, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps?{STRICT}"
 
-    made = control_plane.request("POST", path, worker_files.config_map("run", {}))
+    record = control_plane.request("POST", path, worker_files.config_map("run", {}))
 
-    assert len(made["data"]) == len(worker_files.files({}))
+    assert len(record["data"]) == len(worker_files.files({}))
 
 
 def test_the_gate_may_do_what_the_bench_does(
@@ -93,9 +93,9 @@ def test_the_gate_may_do_what_the_bench_does(
         ("", "pods/log", "get"),
     ]
     control_plane.wait("the binding", lambda: may(control_plane, namespace, *needed[0]), seconds=10)
-    assert [one for one in needed if not may(control_plane, namespace, *one)] == []
+    assert [permission for permission in needed if not may(control_plane, namespace, *permission)] == []
     refused = [("", "secrets", "get"), ("", "pods", "create"), ("kubeflow.org", "pytorchjobs", "list")]
-    assert [one for one in refused if may(control_plane, namespace, *one)] == []
+    assert [permission for permission in refused if may(control_plane, namespace, *permission)] == []
 
 
 def may(plane: ControlPlane, namespace: str, group: str, resource: str, verb: str) -> bool:

@@ -38,51 +38,51 @@ class Chart:
     note: str = ""
 
 
-def of(made: AnyRecord) -> list[Chart]:
+def build(record: AnyRecord) -> list[Chart]:
     """Those that have anything to show."""
-    if isinstance(made, Record):
+    if isinstance(record, Record):
         # One rank has no bus.
-        charts = [*([bandwidth(made)] if made.world and made.world.ranks > 1 else []), latency(made)]
-    elif isinstance(made, Scaling):
-        charts = [throughput(made), efficiency(made)]
+        charts = [*([bandwidth(record)] if record.world and record.world.ranks > 1 else []), latency(record)]
+    elif isinstance(record, Scaling):
+        charts = [throughput(record), efficiency(record)]
     else:
-        charts = [by_hand(made)]
+        charts = [manual_comparison(record)]
     return [chart for chart in charts if any(line.dots for line in chart.lines)]
 
 
-def bandwidth(made: Record) -> Chart:
+def bandwidth(record: Record) -> Chart:
     """With the references only where they are of the same sort: between GPUs, each with one rank."""
-    ranks = made.world.ranks if made.world else 1
+    ranks = record.world.ranks if record.world else 1
     lines = [
-        Line(label, tuple(_dot(one.size_bytes, one.busbw(ranks)) for one in points))
-        for label, points in _by_case(made.points)
+        Line(label, tuple(_dot(point.size_bytes, point.busbw(ranks)) for point in points))
+        for label, points in _by_case(record.points)
     ]
-    if made.is_hardware and any(one.collective == "all_reduce" for one in made.points):
+    if record.is_hardware and any(point.collective == "all_reduce" for point in record.points):
         lines += references()
-    title = "Bus bandwidth over size" if made.is_hardware else "Bandwidth over size, not of hardware"
-    return Chart(title, "GB/s", tuple(lines), note="" if made.is_hardware else made.carried_by)
+    title = "Bus bandwidth over size" if record.is_hardware else "Bandwidth over size, not of hardware"
+    return Chart(title, "GB/s", tuple(lines), note="" if record.is_hardware else record.transport)
 
 
-def latency(made: Record) -> Chart:
+def latency(record: Record) -> Chart:
     lines = tuple(
-        Line(label, tuple(_dot(one.size_bytes, one.time_us) for one in points))
-        for label, points in _by_case(made.points)
+        Line(label, tuple(_dot(point.size_bytes, point.time_us) for point in points))
+        for label, points in _by_case(record.points)
     )
     return Chart(
         "Time of a call over size",
         "µs",
         lines,
         logarithmic=True,
-        note="" if made.is_hardware else made.carried_by,
+        note="" if record.is_hardware else record.transport,
     )
 
 
-def throughput(made: Scaling) -> Chart:
+def throughput(record: Scaling) -> Chart:
     """Beside what the smallest number of nodes would reach if nothing were lost."""
     lines: list[Line] = []
-    for via, runs in _by_via(made.runs):
-        least = runs[0]
-        each = median(least.images_per_second) / least.nodes
+    for via, runs in _by_via(record.runs):
+        fewest = runs[0]
+        each = median(fewest.images_per_second) / fewest.nodes
         lines += [
             Line(via, tuple(_dot(run.nodes, spread(run.images_per_second)) for run in runs)),
             Line(
@@ -91,26 +91,28 @@ def throughput(made: Scaling) -> Chart:
                 is_reference=True,
             ),
         ]
-    return Chart("Images per second over nodes", "images/s", tuple(lines), x="nodes", note=scaling_note(made))
+    return Chart(
+        "Images per second over nodes", "images/s", tuple(lines), x="nodes", note=scaling_note(record)
+    )
 
 
-def efficiency(made: Scaling) -> Chart:
+def efficiency(record: Scaling) -> Chart:
     lines = tuple(
         Line(via, tuple(_flat(run.nodes, 100 * share(run, runs[0])) for run in runs))
-        for via, runs in _by_via(made.runs)
+        for via, runs in _by_via(record.runs)
     )
-    return Chart("Scaling efficiency over nodes", "%", lines, x="nodes", note=scaling_note(made))
+    return Chart("Scaling efficiency over nodes", "%", lines, x="nodes", note=scaling_note(record))
 
 
-def by_hand(made: Overhead) -> Chart:
+def manual_comparison(record: Overhead) -> Chart:
     """Each point: the smallest, the median and the largest of the runs' bandwidths."""
     lines: list[Line] = []
-    for by_hand_, way in ((True, "by hand"), (False, "through the operator")):
-        found = [one for start in made.starts if start.by_hand == by_hand_ for one in start.points]
+    for manual, way in ((True, "by hand"), (False, "through the operator")):
+        found = [point for start in record.starts if start.manual == manual for point in start.points]
         for label, points in _by_case(found):
             sizes: dict[int, list[float]] = {}
-            for one in points:
-                sizes.setdefault(one.size_bytes, []).append(one.algbw_gb_per_second)
+            for point in points:
+                sizes.setdefault(point.size_bytes, []).append(point.algbw_gb_per_second)
             dots = tuple(_dot(size, spread(reached)) for size, reached in sorted(sizes.items()))
             lines.append(Line(f"{label}, {way}", dots))
     return Chart("Algorithm bandwidth over size, by who has started the ranks", "GB/s", tuple(lines))
@@ -119,20 +121,24 @@ def by_hand(made: Overhead) -> Chart:
 def references() -> list[Line]:
     """One point is drawn as a level."""
     return [
-        Line(one.label, tuple(_flat(size, value) for size, value in _level(one.points)), is_reference=True)
-        for one in REFERENCES.values()
+        Line(
+            reference.label,
+            tuple(_flat(size, value) for size, value in _level(reference.points)),
+            is_reference=True,
+        )
+        for reference in REFERENCES.values()
     ]
 
 
-def share(run: ScalingRun, least: ScalingRun) -> float:
+def share(run: ScalingRun, fewest: ScalingRun) -> float:
     """Of what so many nodes would reach at the rate of the fewest."""
-    return (median(run.images_per_second) / run.nodes) / (median(least.images_per_second) / least.nodes)
+    return (median(run.images_per_second) / run.nodes) / (median(fewest.images_per_second) / fewest.nodes)
 
 
-def scaling_note(made: Scaling) -> str:
-    if made.backend == "gloo":
+def scaling_note(record: Scaling) -> str:
+    if record.backend == "gloo":
         return "gloo between CPUs of whatever machine: these figures say nothing of GPUs"
-    return "several ranks share a GPU: these figures say nothing of scaling" if made.share_gpu else ""
+    return "several ranks share a GPU: these figures say nothing of scaling" if record.share_gpu else ""
 
 
 def _level(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
@@ -141,9 +147,9 @@ def _level(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
 
 def _by_case(points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
     """Lines of one collective, data type and place, in the order of their measurement."""
-    types, cases = {one.dtype for one in points}, dict[tuple[str, str, bool], list[Point]]()
-    for one in points:
-        cases.setdefault((one.collective, one.dtype, one.in_place), []).append(one)
+    types, cases = {point.dtype for point in points}, dict[tuple[str, str, bool], list[Point]]()
+    for point in points:
+        cases.setdefault((point.collective, point.dtype, point.in_place), []).append(point)
     for (collective, dtype, in_place), found in cases.items():
         both = (collective, dtype, not in_place) in cases
         words = [
@@ -155,7 +161,7 @@ def _by_case(points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
 
 
 def _by_via(runs: Sequence[ScalingRun]) -> Iterator[tuple[str, list[ScalingRun]]]:
-    for via, found in groupby(sorted(runs, key=lambda one: (one.via, one.nodes)), key=lambda one: one.via):
+    for via, found in groupby(sorted(runs, key=lambda run: (run.via, run.nodes)), key=lambda run: run.via):
         yield via, list(found)
 
 

@@ -29,58 +29,62 @@ _TITLES: dict[type[AnyRecord], str] = {
 }
 
 
-def page(made: AnyRecord) -> str:
-    title = _TITLES[type(made)]
-    body = "\n".join(_body(title, made))
+def page(record: AnyRecord) -> str:
+    title = _TITLES[type(record)]
+    body = "\n".join(_body(title, record))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )
 
 
-def _body(title: str, made: AnyRecord) -> Iterator[str]:
+def _body(title: str, record: AnyRecord) -> Iterator[str]:
     yield f"<h1>{title}</h1>"
-    yield from (f'<p class="loud">{escape(one)}</p>' for one in warnings(made))
-    yield _pairs_of_words(_facts(made))
-    for chart in charts.of(made):
+    yield from (f'<p class="loud">{escape(warning)}</p>' for warning in warnings(record))
+    yield _pairs_of_words(_facts(record))
+    for chart in charts.build(record):
         yield f"<figure>{svg(chart)}</figure>"
-    if isinstance(made, Record) and made.pairs is not None:
-        yield from _matrix(made, made.pairs)
-    for table in tables.of(made):
+    if isinstance(record, Record) and record.pairs is not None:
+        yield from _matrix(record, record.pairs)
+    for table in tables.build(record):
         yield f'<div class="scroll">{_table(table)}</div>'
-    if isinstance(made, Record):
-        yield from _around(made)
+    if isinstance(record, Record):
+        yield from _around(record)
 
 
-def warnings(made: AnyRecord) -> list[str]:
+def warnings(record: AnyRecord) -> list[str]:
     """What a reader must know before any figure."""
-    words = [f"Partial: {made.why}"] if made.state == "partial" else []
-    if isinstance(made, Scaling):
-        return [*words, *filter(None, [charts.scaling_note(made)])]
-    if isinstance(made, Overhead):
-        return [*words, *([GLOO] if made.asked.backend == "gloo" else [])]
-    drill = made.asked.drill
+    words = [f"Partial: {record.why}"] if record.state == "partial" else []
+    if isinstance(record, Scaling):
+        return [*words, *filter(None, [charts.scaling_note(record)])]
+    if isinstance(record, Overhead):
+        return [*words, *([GLOO] if record.config.backend == "gloo" else [])]
+    fault = record.config.fault
     return [
         *words,
-        *([] if made.is_hardware else [f"Not hardware: {made.carried_by}."]),
-        *([f"A drill: {drill.kind} on rank {drill.rank}, on purpose."] if drill else []),
-        *(slow_pairs.told(slow_pairs.find(made.pairs, made.ranks), made.ranks) if made.pairs else []),
+        *([] if record.is_hardware else [f"Not hardware: {record.transport}."]),
+        *([f"Injected fault: {fault.kind} on rank {fault.rank}."] if fault else []),
+        *(
+            slow_pairs.describe(slow_pairs.find(record.pairs, record.ranks), record.ranks)
+            if record.pairs
+            else []
+        ),
     ]
 
 
-def _facts(made: AnyRecord) -> dict[str, str]:
+def _facts(record: AnyRecord) -> dict[str, str]:
     """In the order of the page; empty ones are left out."""
-    commit, where = made.commit, made.environment
-    facts: dict[str, Any] = {"started": made.started}
-    if isinstance(made, Record):
-        asked, world = made.asked, made.world
+    commit, where = record.commit, record.environment
+    facts: dict[str, Any] = {"started": record.started}
+    if isinstance(record, Record):
+        config, world = record.config, record.world
         facts |= {
-            "through": asked.via, "nodes × ranks": f"{asked.nodes} × {asked.gpus}", "image": asked.image,
-            "manifest": asked.manifest, "calls": f"{asked.warmup} to warm up, {asked.rounds} rounds of {asked.iterations}",
+            "through": config.via, "nodes × ranks": f"{config.nodes} × {config.gpus}", "image": config.image,
+            "manifest": config.manifest, "calls": f"{config.warmup} to warm up, {config.rounds} rounds of {config.iterations}",
         }  # fmt: skip
         if world is not None:
             facts |= {
-                label: world.said(fact)
+                label: world.values(fact)
                 for label, fact in (
                     ("device", "device"), ("NCCL", "nccl"), ("torch", "torch"), ("CUDA", "cuda"), ("driver", "driver"),
                 )
@@ -92,11 +96,11 @@ def _facts(made: AnyRecord) -> dict[str, str]:
     return {name: str(value) for name, value in facts.items() if value}
 
 
-def _around(made: Record) -> Iterator[str]:
-    if found := tables.not_measured(made):
+def _around(record: Record) -> Iterator[str]:
+    if found := tables.not_measured(record):
         yield "<h2>Not measured</h2>"
-        yield f"<ul>{''.join(f'<li>{escape(one)}</li>' for one in found)}</ul>"
-    nodes = made.world.nodes if made.world else []
+        yield f"<ul>{''.join(f'<li>{escape(reason)}</li>' for reason in found)}</ul>"
+    nodes = record.world.nodes if record.world else []
     for node in nodes:
         if len(nodes) > 1:
             yield f"<h2>{escape(', '.join(node.hosts))}</h2>"
@@ -111,13 +115,13 @@ def _around(made: Record) -> Iterator[str]:
             yield f"<h3>Topology</h3><pre>{escape(node.topology)}</pre>"
 
 
-def _matrix(made: Record, pairs: Pairs) -> Iterator[str]:
+def _matrix(record: Record, pairs: Pairs) -> Iterator[str]:
     """GB/s by rank and by the other rank; the slower, the redder."""
     best = max(max(row) for row in pairs.gb_per_second) or 1.0
     yield "<h2>Pairs</h2>"
     head = "".join(f"<th>{rank}</th>" for rank in range(len(pairs.gb_per_second)))
     rows = "".join(
-        f"<tr><th>{escape(slow_pairs.who(made.ranks, rank))}</th>"
+        f"<tr><th>{escape(slow_pairs.describe_rank(record.ranks, rank))}</th>"
         + "".join(_cell(value, best, is_self=rank == other) for other, value in enumerate(row))
         + "</tr>"
         for rank, row in enumerate(pairs.gb_per_second)

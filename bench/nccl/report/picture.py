@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from bench.nccl.report import charts
 from bench.nccl.report.charts import Chart
-from bench.nccl.report.svg import coloured
+from bench.nccl.report.svg import with_colors
 from bench.nccl.schema import AnyRecord
 from bench.nccl.sizes import spelled
 
@@ -15,39 +15,39 @@ INCHES = (10.0, 5.5)
 DOTS_PER_INCH = 120
 
 
-def write(made: AnyRecord, path: Path) -> Path:
+def write(record: AnyRecord, path: Path) -> Path:
     """Of a record that has something to draw."""
-    found = charts.of(made)
+    found = charts.build(record)
     figure = Figure(figsize=(INCHES[0], INCHES[1] * len(found)), dpi=DOTS_PER_INCH, layout="constrained")
-    for place, chart in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
-        _draw(place, chart)
+    for axes, chart in zip(figure.subplots(len(found), squeeze=False)[:, 0], found, strict=True):
+        _draw(axes, chart)
     figure.savefig(path)
     return path
 
 
-def _draw(place: Axes, chart: Chart) -> None:
-    for line, colour in coloured(chart.lines):
+def _draw(axes: Axes, chart: Chart) -> None:
+    for line, color in with_colors(chart.lines):
         across = [dot.x for dot in line.dots]
-        place.plot(
+        axes.plot(
             across,
             [dot.y for dot in line.dots],
-            color=colour,
+            color=color,
             label=line.label,
             ls="--" if line.is_reference else "-",
         )
-        place.fill_between(
-            across, [dot.low for dot in line.dots], [dot.high for dot in line.dots], color=colour, alpha=0.18
+        axes.fill_between(
+            across, [dot.low for dot in line.dots], [dot.high for dot in line.dots], color=color, alpha=0.18
         )
-    place.set_title("\n".join(filter(None, [chart.title, chart.note])))
-    place.set_ylabel(chart.y)
-    place.set_xlabel(chart.x)
-    place.set_xscale("log", base=2)
+    axes.set_title("\n".join(filter(None, [chart.title, chart.note])))
+    axes.set_ylabel(chart.y)
+    axes.set_xlabel(chart.x)
+    axes.set_xscale("log", base=2)
     columns = sorted({dot.x for line in chart.lines for dot in line.dots})
     labels = [spelled(int(x)) if chart.x == "size" else f"{x:g}" for x in columns]
-    place.set_xticks(columns, labels, rotation=60, fontsize=8)
+    axes.set_xticks(columns, labels, rotation=60, fontsize=8)
     if chart.logarithmic:
-        place.set_yscale("log")
+        axes.set_yscale("log")
     else:
-        place.set_ylim(bottom=0)
-    place.grid(visible=True, alpha=0.3)
-    place.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)  # Over no line.
+        axes.set_ylim(bottom=0)
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)  # Over no line.

@@ -12,9 +12,9 @@ from bench.nccl.sizes import spelled
 WIDTH, HEIGHT = 900, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
 LEGEND_LINE = 20
-COLOURS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#db2777", "#a16207", "#4b5563")
-REFERENCE_COLOURS = ("#64748b", "#94a3b8", "#78716c", "#a1a1aa")
-MOST_LABELS = 12
+COLORS = ("#1769aa", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#db2777", "#a16207", "#4b5563")
+REFERENCE_COLORS = ("#64748b", "#94a3b8", "#78716c", "#a1a1aa")
+MAX_LABELS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +48,21 @@ def svg(chart: Chart) -> str:
     height = HEIGHT + LEGEND_LINE * len(chart.lines)
     parts = [
         *_frame(chart, across, up),
-        *(part for line, colour in coloured(chart.lines) for part in _line(line, colour, across, up, chart)),
+        *(part for line, color in with_colors(chart.lines) for part in _line(line, color, across, up, chart)),
         *_legend(chart.lines),
     ]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" class="chart">'
     return "\n".join([head, f"<title>{escape(chart.title)}</title>", *parts, "</svg>"])
 
 
-def coloured(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
+def with_colors(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
     mine = theirs = 0
     for line in lines:
         if line.is_reference:
-            yield line, REFERENCE_COLOURS[theirs % len(REFERENCE_COLOURS)]
+            yield line, REFERENCE_COLORS[theirs % len(REFERENCE_COLORS)]
             theirs += 1
         else:
-            yield line, COLOURS[mine % len(COLOURS)]
+            yield line, COLORS[mine % len(COLORS)]
             mine += 1
 
 
@@ -70,7 +70,7 @@ def limits(lows: Sequence[float], highs: Sequence[float], *, logarithmic: bool) 
     """Of an axis: from 0, or of the powers of ten around all values."""
     if not logarithmic:
         return 0.0, ticks(max(highs) or 1.0)[-1]
-    positive = [one for one in lows if one > 0] or [1.0]
+    positive = [low for low in lows if low > 0] or [1.0]
     low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(*highs, *positive)))
     return 10.0**low, 10.0 ** max(high, low + 1)
 
@@ -103,29 +103,29 @@ def _marks(up: Axis) -> list[float]:
 def _columns(chart: Chart) -> list[float]:
     """Which values of the other axis are named; not so many that they would lie over each other."""
     found = sorted({dot.x for line in chart.lines for dot in line.dots})
-    return found[:: math.ceil(len(found) / MOST_LABELS)]
+    return found[:: math.ceil(len(found) / MAX_LABELS)]
 
 
-def _line(line: Line, colour: str, across: Axis, up: Axis, chart: Chart) -> Iterator[str]:
+def _line(line: Line, color: str, across: Axis, up: Axis, chart: Chart) -> Iterator[str]:
     dots = line.dots
     if any(dot.high > dot.low for dot in dots):
         around = [(dot.x, dot.high) for dot in dots] + [(dot.x, dot.low) for dot in reversed(dots)]
         corners = " ".join(f"{across(x)},{up(y)}" for x, y in around)
-        yield f'<polygon class="spread" points="{corners}" fill="{colour}"/>'
+        yield f'<polygon class="spread" points="{corners}" fill="{color}"/>'
     points = " ".join(f"{across(dot.x)},{up(dot.y)}" for dot in dots)
     dashed = ' stroke-dasharray="6 4"' if line.is_reference else ""
-    yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
+    yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dashed}/>'
     for dot in dots:
         x = spelled(int(dot.x)) if chart.x == "size" else text(dot.x)
-        said = escape(f"{line.label}, {x}: {text(dot.y)} {chart.y} ({text(dot.low)} to {text(dot.high)})")
-        yield f'<circle cx="{across(dot.x)}" cy="{up(dot.y)}" r="3" fill="{colour}"><title>{said}</title></circle>'
+        tooltip = escape(f"{line.label}, {x}: {text(dot.y)} {chart.y} ({text(dot.low)} to {text(dot.high)})")
+        yield f'<circle cx="{across(dot.x)}" cy="{up(dot.y)}" r="3" fill="{color}"><title>{tooltip}</title></circle>'
 
 
 def _legend(lines: Sequence[Line]) -> Iterator[str]:
-    for number, (line, colour) in enumerate(coloured(lines)):
+    for number, (line, color) in enumerate(with_colors(lines)):
         y = HEIGHT + LEGEND_LINE * number + 6
         dashed = ' stroke-dasharray="6 4"' if line.is_reference else ""
-        yield f'<line x1="{LEFT}" x2="{LEFT + 30}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2"{dashed}/>'
+        yield f'<line x1="{LEFT}" x2="{LEFT + 30}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="2"{dashed}/>'
         yield _text(LEFT + 40, y + 4, line.label, "start")
 
 

@@ -56,14 +56,14 @@ class Operation:
 
     def fill(self) -> None:
         self.target.zero_()
-        given = self._given()
+        given = self._input_patterns()
         for part, pattern in zip(self.source.chunk(len(given)) if given else (), given, strict=True):
             for piece, block in _blocks(part, pattern):
                 piece.copy_(block)
 
     def wrong(self) -> int:
         """How many elements are not what they must be."""
-        wanted = self._wanted()
+        wanted = self._expected_patterns()
         parts = self.target.chunk(len(wanted))
         return sum(
             int(torch.count_nonzero(piece != block))
@@ -71,7 +71,7 @@ class Operation:
             for piece, block in _blocks(part, pattern)
         )
 
-    def _given(self) -> list[Pattern]:
+    def _input_patterns(self) -> list[Pattern]:
         """Of each segment of the source; none where this rank gives nothing."""
         match self.collective:
             case "all_reduce":
@@ -85,7 +85,7 @@ class Operation:
             case _:
                 return [partial(moved, rank=self.rank, segment=0)]
 
-    def _wanted(self) -> list[Pattern]:
+    def _expected_patterns(self) -> list[Pattern]:
         """Of each segment of the target."""
         match self.collective:
             case "all_reduce":
@@ -106,17 +106,17 @@ def operation(
     collective: str, elements: int, *, in_place: bool, rank: int, ranks: int, memory: tuple[Any, Any]
 ) -> Operation:
     """Over the first ``elements`` of the two tensors of ``memory``, of which in place uses one."""
-    one, other = memory[0][:elements], memory[1][:elements]
+    first, second = memory[0][:elements], memory[1][:elements]
     share = slice(rank * (elements // ranks), (rank + 1) * (elements // ranks))
     match collective:
         case "all_reduce" | "broadcast":
-            source, target = one, one
+            source, target = first, first
         case "all_gather":
-            source, target = (one if in_place else other)[share], one
+            source, target = (first if in_place else second)[share], first
         case "reduce_scatter":
-            source, target = one, (one if in_place else other)[share]
+            source, target = first, (first if in_place else second)[share]
         case _:
-            source, target = one, other
+            source, target = first, second
     return Operation(collective, rank, ranks, source, target)
 
 

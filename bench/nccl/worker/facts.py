@@ -6,35 +6,37 @@ from typing import Any
 
 import torch
 
-from bench.nccl.worker.machine import infiniband, nvlinks, said, settings
+from bench.nccl.worker.machine import command_output, infiniband, nvlinks, settings
 
 
 def facts(backend: str) -> dict[str, Any]:
     """Of this node."""
     on_gpu = backend == "nccl"
-    drivers = said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_gpu else ""
+    drivers = (
+        command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_gpu else ""
+    )
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else "",
         "driver": drivers.partition("\n")[0],  # A line for each GPU, and one driver.
         "device": torch.cuda.get_device_name() if on_gpu else "CPU",
-        "topology": said("nvidia-smi", "topo", "-m") if on_gpu else "",
-        "nvlink": nvlinks(said("nvidia-smi", "nvlink", "--status")) if on_gpu else {},
+        "topology": command_output("nvidia-smi", "topo", "-m") if on_gpu else "",
+        "nvlink": nvlinks(command_output("nvidia-smi", "nvlink", "--status")) if on_gpu else {},
         "infiniband": infiniband(),
         "settings": settings(os.environ),
     }
 
 
-def alike(of_ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def group_identical(of_ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each kind of node once, with the hosts that are of it."""
     nodes: list[dict[str, Any]] = []
-    for one in of_ranks:
-        if one["local_rank"] != 0:
+    for rank_facts in of_ranks:
+        if rank_facts["local_rank"] != 0:
             continue
-        known = next((node for node in nodes if node.items() >= one["facts"].items()), None)
+        known = next((node for node in nodes if node.items() >= rank_facts["facts"].items()), None)
         if known is None:
-            known = {"hosts": [], **one["facts"]}
+            known = {"hosts": [], **rank_facts["facts"]}
             nodes.append(known)
-        known["hosts"].append(one["host"])
+        known["hosts"].append(rank_facts["host"])
     return nodes

@@ -6,37 +6,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LATE_SECONDS = 0.02
-DIED = 86
+DELAY_SECONDS = 0.02
+FAULT_EXIT_CODE = 86
 """Exit code of a rank that dies; no program of others has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drill:
+class Fault:
     """What this rank does wrong: ``slow``, ``die``, ``corrupt`` or, nearly always, nothing."""
 
     kind: str = ""
 
     def die_at(self, *, middle: bool) -> None:
         if self.kind == "die" and middle:
-            os._exit(DIED)
+            os._exit(FAULT_EXIT_CODE)
 
-    def spoil(self, target: Any) -> None:
+    def corrupt(self, target: Any) -> None:
         if self.kind == "corrupt":
             target[0] += 1
 
-    def late(self, call: Callable[[], None]) -> Callable[[], None]:
+    def delay(self, call: Callable[[], None]) -> Callable[[], None]:
         """The call, or the same after a while."""
         if self.kind != "slow":
             return call
 
-        def slowed() -> None:
-            time.sleep(LATE_SECONDS)
+        def delayed() -> None:
+            time.sleep(DELAY_SECONDS)
             call()
 
-        return slowed
+        return delayed
 
 
-def of(task: Mapping[str, Any], rank: int) -> Drill:
-    drill = task["drill"]
-    return Drill(drill["kind"]) if drill and drill["rank"] == rank else Drill()
+def fault_of(task: Mapping[str, Any], rank: int) -> Fault:
+    fault = task["fault"]
+    return Fault(fault["kind"]) if fault and fault["rank"] == rank else Fault()

@@ -9,28 +9,28 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from bench.nccl.worker.rank_info import Place
+from bench.nccl.worker.rank_info import RankInfo
 
 
-class Refused(Exception):
+class InvalidPlacement(Exception):
     """The ranks and the GPUs do not go together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    place: Place
+    rank_info: RankInfo
     device: Any
     gpu: str
     """The identity of the GPU; empty on a CPU."""
-    ranks_a_gpu: int
+    max_ranks_per_gpu: int
     """The most that are on one GPU; 0 on CPUs."""
     backend: str
-    stamps: dict[str, float] = field(default_factory=dict[str, float])
+    timestamps: dict[str, float] = field(default_factory=dict[str, float])
     """When it was that far, in seconds since the epoch."""
 
     @property
     def shared_gpu(self) -> bool:
-        return self.ranks_a_gpu > 1
+        return self.max_ranks_per_gpu > 1
 
     def barrier(self) -> None:
         """Wait for all ranks, on the device too."""
@@ -40,13 +40,13 @@ class Group:
         return self._reduced(value, dist.ReduceOp.SUM)
 
     def mean(self, value: float) -> float:
-        return self.sum(value) / self.place.ranks
+        return self.sum(value) / self.rank_info.ranks
 
-    def least(self, value: float) -> float:
+    def minimum(self, value: float) -> float:
         return self._reduced(value, dist.ReduceOp.MIN)
 
-    def gathered(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
-        found: list[Any] = [None] * self.place.ranks
+    def all_gather(self, mine: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[Any] = [None] * self.rank_info.ranks
         dist.all_gather_object(found, mine)
         return found
 
@@ -56,44 +56,48 @@ class Group:
         return float(held.item())
 
 
-def join(backend: str, place: Place, *, share_gpu: bool, stamps: dict[str, float]) -> Group:
+def join(backend: str, rank_info: RankInfo, *, share_gpu: bool, timestamps: dict[str, float]) -> Group:
     """
     Raises:
-        Refused: a rank has no GPU, or one that another rank has, and sharing is not asked for.
+        InvalidPlacement: a rank has no GPU, or one that another rank has, and sharing is not asked for.
     """
     store, _, _ = next(dist.rendezvous("env://"))
-    device, gpu = _device(place, share_gpu=share_gpu) if backend == "nccl" else (torch.device("cpu"), "")
-    together = _ranks_a_gpu(store, place, gpu) if gpu else 0
+    device, gpu = _device(rank_info, share_gpu=share_gpu) if backend == "nccl" else (torch.device("cpu"), "")
+    together = _max_ranks_per_gpu(store, rank_info, gpu) if gpu else 0
     if together > 1 and not share_gpu:
-        raise Refused("several ranks are on one GPU, which NCCL refuses; --share-gpu runs them over sockets")
+        raise InvalidPlacement(
+            "several ranks are on one GPU, which NCCL refuses; --share-gpu runs them over sockets"
+        )
     if together > 1:
         # NCCL takes ranks of different hosts for neighbours on a network, and asks no more.
-        os.environ["NCCL_HOSTID"] = f"rallypoint-{place.rank}"
+        os.environ["NCCL_HOSTID"] = f"rallypoint-{rank_info.rank}"
     dist.init_process_group(
-        backend, store=dist.PrefixStore("bench", store), rank=place.rank, world_size=place.ranks
+        backend, store=dist.PrefixStore("bench", store), rank=rank_info.rank, world_size=rank_info.ranks
     )
-    group = Group(place, device, gpu, together, backend, stamps)
-    stamps["group"] = time.time()
+    group = Group(rank_info, device, gpu, together, backend, timestamps)
+    timestamps["group"] = time.time()
     group.barrier()
-    stamps["first"] = time.time()
+    timestamps["first"] = time.time()
     return group
 
 
-def _device(place: Place, *, share_gpu: bool) -> tuple[Any, str]:
+def _device(rank_info: RankInfo, *, share_gpu: bool) -> tuple[Any, str]:
     count = torch.cuda.device_count()
     if count == 0:
-        raise Refused(f"rank {place.rank} sees no GPU; --backend gloo runs on CPUs")
-    if place.local_rank >= count and not share_gpu:
-        raise Refused(f"rank {place.rank} is number {place.local_rank} on its node, which has {count} GPUs")
-    device = torch.device("cuda", place.local_rank % count)
+        raise InvalidPlacement(f"rank {rank_info.rank} sees no GPU; --backend gloo runs on CPUs")
+    if rank_info.local_rank >= count and not share_gpu:
+        raise InvalidPlacement(
+            f"rank {rank_info.rank} is number {rank_info.local_rank} on its node, which has {count} GPUs"
+        )
+    device = torch.device("cuda", rank_info.local_rank % count)
     torch.cuda.set_device(device)
     return device, str(torch.cuda.get_device_properties(device).uuid)
 
 
-def _ranks_a_gpu(store: Any, place: Place, gpu: str) -> int:
+def _max_ranks_per_gpu(store: Any, rank_info: RankInfo, gpu: str) -> int:
     """The most ranks on one GPU, which the first rank finds out for all."""
-    store.set(f"gpu/{place.rank}", gpu)
-    if place.rank == 0:
-        found = Counter(store.get(f"gpu/{rank}") for rank in range(place.ranks))
+    store.set(f"gpu/{rank_info.rank}", gpu)
+    if rank_info.rank == 0:
+        found = Counter(store.get(f"gpu/{rank}") for rank in range(rank_info.ranks))
         store.set("gpus", str(max(found.values())))
     return int(store.get("gpus"))

@@ -9,8 +9,8 @@ from pathlib import Path
 SETTINGS = ("NCCL_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "NVSHMEM_", "CUDA_VISIBLE_", "OMP_NUM_")
 """Beginnings of the variables that decide how bytes travel."""
 INFINIBAND = Path("/sys/class/infiniband")
-LONGEST_SECONDS = 20.0
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TIMEOUT_SECONDS = 20.0
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU (\d+):")
 _LINK = re.compile(r"\s+Link \d+: (.+)")
 
@@ -21,7 +21,7 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Memory of the node that can be had without swapping; files that are kept in it give way."""
-    (line,) = [one for one in meminfo.read_text().splitlines() if one.startswith("MemAvailable:")]
+    (line,) = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
     return int(line.split()[1]) * 1024
 
 
@@ -50,10 +50,10 @@ def nvlinks(status: str) -> dict[str, str]:
     }
 
 
-def said(*command: str) -> str:
+def command_output(*command: str) -> str:
     """What a program says, without colours; nothing where it is not there or does not answer."""
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return _COLOUR.sub("", ended.stdout).strip() if ended.returncode == 0 else ""
+    return _COLOR.sub("", ended.stdout).strip() if ended.returncode == 0 else ""

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.nccl.worker.messages import tell
-from bench.nccl.worker.rank_info import place
+from bench.nccl.worker.messages import emit
+from bench.nccl.worker.rank_info import read_rank_info
 
 
 def main(started: float) -> None:
@@ -26,37 +26,42 @@ def main(started: float) -> None:
     try:
         _work(task, {"process": started})
     except Exception as error:
-        tell("error", rank=int(os.environ.get("RANK", "-1")), why=f"{type(error).__name__}: {error}"[:2000])
+        emit("error", rank=int(os.environ.get("RANK", "-1")), why=f"{type(error).__name__}: {error}"[:2000])
         raise
 
 
-def _work(task: dict[str, Any], stamps: dict[str, float]) -> None:
-    mine = place(os.environ)
+def _work(task: dict[str, Any], timestamps: dict[str, float]) -> None:
+    rank_info = read_rank_info(os.environ)
     # Whatever has started us may have other words for it.
-    os.environ.update(RANK=str(mine.rank), WORLD_SIZE=str(mine.ranks))
+    os.environ.update(RANK=str(rank_info.rank), WORLD_SIZE=str(rank_info.ranks))
     # torchrun says so of several ranks on a node, and mpirun of none: both are to measure the same.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Imported here, as that takes seconds, which are to be told apart from what comes before.
     import torch.distributed as dist
 
-    stamps["torch"] = time.time()
+    timestamps["torch"] = time.time()
     from bench.nccl.worker import facts, pairs, sweep, train
     from bench.nccl.worker.group import join
 
-    group = join(task["backend"], mine, share_gpu=task["share_gpu"], stamps=stamps)
-    where = {"rank": mine.rank, "local_rank": mine.local_rank, "host": socket.gethostname(), "gpu": group.gpu}
-    about = facts.facts(task["backend"]) if mine.local_rank == 0 else {}
-    others = group.gathered(where | {"facts": about})
-    if mine.rank == 0:
-        tell("world", ranks=mine.ranks, shared_gpu=group.shared_gpu, stamps=stamps)
-        for node in facts.alike(others):
-            tell("node", **node)
-        for one in others:
-            tell("rank", **{name: one[name] for name in where})
+    group = join(task["backend"], rank_info, share_gpu=task["share_gpu"], timestamps=timestamps)
+    where = {
+        "rank": rank_info.rank,
+        "local_rank": rank_info.local_rank,
+        "host": socket.gethostname(),
+        "gpu": group.gpu,
+    }
+    about = facts.facts(task["backend"]) if rank_info.local_rank == 0 else {}
+    others = group.all_gather(where | {"facts": about})
+    if rank_info.rank == 0:
+        emit("world", ranks=rank_info.ranks, shared_gpu=group.shared_gpu, timestamps=timestamps)
+        for node in facts.group_identical(others):
+            emit("node", **node)
+        for rank_facts in others:
+            emit("rank", **{name: rank_facts[name] for name in where})
     for part, run in (("sizes", sweep.run), ("pair_bytes", pairs.run), ("model", train.run)):
         if task.get(part):
             run(task, group)
     group.barrier()
-    if mine.rank == 0:
-        tell("end")
+    if rank_info.rank == 0:
+        emit("end")
     dist.destroy_process_group()

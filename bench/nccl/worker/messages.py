@@ -4,11 +4,11 @@ import json
 import os
 from typing import Any
 
-MARK = "rallypoint-bench "
+PREFIX = "rallypoint-bench "
 
 
-def tell(say: str, **fields: Any) -> None:
+def emit(message_type: str, **fields: Any) -> None:
     """Write one line in one call, so that those of other ranks do not break it apart."""
-    line = MARK + json.dumps({"say": say, **fields}, separators=(",", ":")) + "\n"
+    line = PREFIX + json.dumps({"type": message_type, **fields}, separators=(",", ":")) + "\n"
     # The newline before it ends what another process may have left open.
     os.write(1, b"\n" + line.encode())

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from bench.nccl.worker import fault_injection
 from bench.nccl.worker.collectives import exchange
 from bench.nccl.worker.group import Group
-from bench.nccl.worker.messages import tell
+from bench.nccl.worker.messages import emit
 from bench.nccl.worker.round_robin import rounds
 
 TIMES = 9
@@ -20,23 +20,27 @@ TIMES = 9
 
 def run(task: Mapping[str, Any], group: Group) -> None:
     """Tell a row for each rank: GB/s in one direction with each other rank, and 0 with itself."""
-    size, place, drill = task["pair_bytes"], group.place, fault_injection.of(task, group.place.rank)
+    size, rank_info, fault = (
+        task["pair_bytes"],
+        group.rank_info,
+        fault_injection.fault_of(task, group.rank_info.rank),
+    )
     source, target = (torch.zeros(size, dtype=torch.uint8, device=group.device) for _ in range(2))
-    row = torch.zeros(place.ranks, dtype=torch.float64, device=group.device)
-    for pairs in rounds(place.ranks):
+    row = torch.zeros(rank_info.ranks, dtype=torch.float64, device=group.device)
+    for pairs in rounds(rank_info.ranks):
         group.barrier()
         for low, high in pairs:
-            if place.rank in (low, high):
-                other = low + high - place.rank
+            if rank_info.rank in (low, high):
+                other = low + high - rank_info.rank
                 meet = partial(exchange, source, other, target, other)
                 meet()  # Once, to open connections.
-                seconds = median(_seconds(group, drill.late(meet)) for _ in range(TIMES))
+                seconds = median(_seconds(group, fault.delay(meet)) for _ in range(TIMES))
                 row[other] = size / seconds / 1e9
-    rows = [torch.zeros_like(row) for _ in range(place.ranks)]
+    rows = [torch.zeros_like(row) for _ in range(rank_info.ranks)]
     dist.all_gather(rows, row)
-    if place.rank == 0:
+    if rank_info.rank == 0:
         for rank, found in enumerate(rows):
-            tell("pairs", rank=rank, size_bytes=size, row=[round(one, 4) for one in found.tolist()])
+            emit("pairs", rank=rank, size_bytes=size, row=[round(value, 4) for value in found.tolist()])
 
 
 def _seconds(group: Group, call: Callable[[], None]) -> float:

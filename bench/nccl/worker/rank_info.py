@@ -19,12 +19,12 @@ torchrun's come last where both are there: a pod of a PyTorchJob has RANK and no
 """
 
 
-class NoPlace(Exception):
+class UnknownRank(Exception):
     """Nothing says which rank this is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankInfo:
     rank: int
     ranks: int
     local_rank: int
@@ -32,20 +32,20 @@ class Place:
     """Ranks on this node."""
 
 
-def place(environment: Mapping[str, str]) -> Place:
+def read_rank_info(environment: Mapping[str, str]) -> RankInfo:
     """
     Raises:
-        NoPlace: no starter's variables are whole.
+        UnknownRank: no starter's variables are whole.
     """
     for rank, ranks, local_rank, local_ranks in (*STARTERS[1:], STARTERS[0]):
         if rank in environment and ranks in environment and _is_whole(rank, local_rank, environment):
-            return Place(
+            return RankInfo(
                 int(environment[rank]),
                 int(environment[ranks]),
                 int(environment.get(local_rank, "0")),
                 int(environment.get(local_ranks, "1")),
             )
-    raise NoPlace(
+    raise UnknownRank(
         "neither torchrun nor mpirun has started this process: no RANK, OMPI_COMM_WORLD_RANK or PMI_RANK"
     )
 

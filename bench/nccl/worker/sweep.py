@@ -10,10 +10,10 @@ from bench.nccl.worker import fault_injection
 from bench.nccl.worker.collectives import IN_PLACE, Operation, elements_of, operation
 from bench.nccl.worker.group import Group
 from bench.nccl.worker.machine import available_bytes
-from bench.nccl.worker.messages import tell
-from bench.nccl.worker.timing import seconds_each
+from bench.nccl.worker.messages import emit
+from bench.nccl.worker.timing import mean_seconds_per_call
 
-OF_FREE_MEMORY = 0.8
+MEMORY_SHARE = 0.8
 """Of this rank's share of a GPU's, or of a node's if it had all ranks, buffers take no more."""
 WIDEST_BYTES = 8
 """Of an element of any type."""
@@ -31,8 +31,8 @@ class Case:
     def kind(self) -> Any:
         return getattr(torch, self.dtype)
 
-    def told(self, say: str, **fields: Any) -> None:
-        tell(say, collective=self.collective, dtype=self.dtype, in_place=self.in_place, **fields)
+    def emit(self, message_type: str, **fields: Any) -> None:
+        emit(message_type, collective=self.collective, dtype=self.dtype, in_place=self.in_place, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,48 +41,56 @@ class Sweep:
     group: Group
     memory: Sequence[Any]
     """Two buffers of bytes, of which every operation takes the beginning."""
-    drill: fault_injection.Drill
+    fault: fault_injection.Fault
 
     def point(self, case: Case, size: int) -> None:
         """Measure one size, and tell what came of it."""
-        elements = elements_of(case.collective, size, case.kind.itemsize, self.group.place.ranks)
-        taken = elements * case.kind.itemsize
-        if why := self._too(elements, taken):
-            return self._tell(case, "skipped", size_bytes=taken or size, why=why)
+        elements = elements_of(case.collective, size, case.kind.itemsize, self.group.rank_info.ranks)
+        size_bytes = elements * case.kind.itemsize
+        if why := self._size_problem(elements, size_bytes):
+            return self._emit(case, "skipped", size_bytes=size_bytes or size, why=why)
         call = self.operation(case, elements)
         wrong = self._wrong(call)
         call.source.zero_()
-        late = self.drill.late(call)
-        seconds_each(self.group, late, self.task["warmup"])
-        times = [seconds_each(self.group, late, self.task["iterations"]) for _ in range(self.task["rounds"])]
+        delayed = self.fault.delay(call)
+        mean_seconds_per_call(self.group, delayed, self.task["warmup"])
+        times = [
+            mean_seconds_per_call(self.group, delayed, self.task["iterations"])
+            for _ in range(self.task["rounds"])
+        ]
         times_us = [round(seconds * 1e6, 3) for seconds in times]
-        return self._tell(case, "point", size_bytes=taken, elements=elements, times_us=times_us, wrong=wrong)
+        return self._emit(
+            case, "point", size_bytes=size_bytes, elements=elements, times_us=times_us, wrong=wrong
+        )
 
-    def unfit(self, case: Case) -> bool:
+    def is_unsupported(self, case: Case) -> bool:
         """Whether this backend cannot do it at all, which is told."""
-        why = _missing(case, self.group.place.ranks)
+        why = _unsupported_reason(case, self.group.rank_info.ranks)
         try:
             if not why:
-                self.operation(case, self.group.place.ranks)()
+                self.operation(case, self.group.rank_info.ranks)()
         except (RuntimeError, TypeError, ValueError) as error:
             # All ranks are told the same, before anything has been sent.
             why = str(error).splitlines()[0]
         if why:
-            self._tell(case, "skipped", why=why)
+            self._emit(case, "skipped", why=why)
         return bool(why)
 
     def operation(self, case: Case, elements: int) -> Operation:
-        place, memory = self.group.place, (self.memory[0].view(case.kind), self.memory[1].view(case.kind))
+        rank_info, memory = (
+            self.group.rank_info,
+            (self.memory[0].view(case.kind), self.memory[1].view(case.kind)),
+        )
         return operation(
             case.collective,
             elements,
             in_place=case.in_place,
-            rank=place.rank,
-            ranks=place.ranks,
+            rank=rank_info.rank,
+            ranks=rank_info.ranks,
             memory=memory,
         )
 
-    def _too(self, elements: int, size: int) -> str:
+    def _size_problem(self, elements: int, size: int) -> str:
         """Why a size cannot be measured."""
         if elements == 0:
             return "less than one element for each rank"
@@ -93,24 +101,26 @@ class Sweep:
         call.fill()
         self.group.barrier()
         call()
-        self.drill.spoil(call.target)
+        self.fault.corrupt(call.target)
         return int(self.group.sum(call.wrong()))
 
-    def _tell(self, case: Case, say: str, **fields: Any) -> None:
-        if self.group.place.rank == 0:
-            case.told(say, **fields)
+    def _emit(self, case: Case, message_type: str, **fields: Any) -> None:
+        if self.group.rank_info.rank == 0:
+            case.emit(message_type, **fields)
 
 
 def run(task: Mapping[str, Any], group: Group) -> None:
     sizes = task["sizes"]
-    sweep = Sweep(task, group, _memory(group, max(sizes)), fault_injection.of(task, group.place.rank))
-    cases = [case for case in _cases(task) if not sweep.unfit(case)]
-    if group.place.rank == 0:
-        tell("planned", points=len(cases) * len(sizes))
+    sweep = Sweep(
+        task, group, _memory(group, max(sizes)), fault_injection.fault_of(task, group.rank_info.rank)
+    )
+    cases = [case for case in _cases(task) if not sweep.is_unsupported(case)]
+    if group.rank_info.rank == 0:
+        emit("planned", points=len(cases) * len(sizes))
     middle = len(cases) * len(sizes) // 2
     for number, case in enumerate(cases):
         for index, size in enumerate(sizes):
-            sweep.drill.die_at(middle=number * len(sizes) + index == middle)
+            sweep.fault.die_at(middle=number * len(sizes) + index == middle)
             sweep.point(case, size)
 
 
@@ -121,21 +131,21 @@ def _cases(task: Mapping[str, Any]) -> Iterator[Case]:
                 yield Case(collective, dtype, in_place)
 
 
-def _missing(case: Case, ranks: int) -> str:
+def _unsupported_reason(case: Case, ranks: int) -> str:
     """Why nobody could do it; a copy beside the call would be no form of it."""
     if case.in_place not in IN_PLACE[case.collective]:
         return f"torch has it {'out of' if case.in_place else 'in'} place only"
     return "it takes two ranks" if case.collective == "sendrecv" and ranks == 1 else ""
 
 
-def _memory(group: Group, wanted: int) -> list[Any]:
+def _memory(group: Group, wanted_bytes: int) -> list[Any]:
     """Two buffers of the largest size that every rank has room for twice, and of an element for each rank at least."""
     if group.device.type == "cuda":
-        (free, _), beside = torch.cuda.mem_get_info(), group.ranks_a_gpu
+        (free, _), beside = torch.cuda.mem_get_info(), group.max_ranks_per_gpu
     else:
         # Pods of several ranks may be on one machine, and do not see each other.
-        free, beside = available_bytes(), group.place.ranks
-    fits = int(group.least(free // beside * OF_FREE_MEMORY / 2))
-    size = max(min(wanted, fits), WIDEST_BYTES * group.place.ranks)
+        free, beside = available_bytes(), group.rank_info.ranks
+    fits = int(group.minimum(free // beside * MEMORY_SHARE / 2))
+    size = max(min(wanted_bytes, fits), WIDEST_BYTES * group.rank_info.ranks)
     whole = -(-size // WIDEST_BYTES) * WIDEST_BYTES
     return [torch.zeros(whole, dtype=torch.uint8, device=group.device) for _ in range(2)]

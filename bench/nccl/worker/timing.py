@@ -8,7 +8,7 @@ import torch
 from bench.nccl.worker.group import Group
 
 
-def seconds_each(group: Group, call: Callable[[], None], times: int) -> float:
+def mean_seconds_per_call(group: Group, call: Callable[[], None], times: int) -> float:
     """Of ``times`` calls right after one another, on the average of all ranks."""
     group.barrier()
     return group.mean((_by_events if group.device.type == "cuda" else _by_clock)(call, times) / times)

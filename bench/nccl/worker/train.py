@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.nccl.worker.group import Group
-from bench.nccl.worker.messages import tell
+from bench.nccl.worker.messages import emit
 
 MODELS = {"resnet50": ((3, 4, 6, 3), 64, 224), "small": ((1, 1, 1, 1), 16, 32)}
 """Bottlenecks of each stage, width of the first one, pixels of an image's side."""
@@ -36,11 +36,11 @@ def run(task: Mapping[str, Any], group: Group) -> None:
         optimizer.step()
 
     _seconds(group, step, task["warmup"])
-    seen = task["batch"] * task["iterations"] * group.place.ranks
+    seen = task["batch"] * task["iterations"] * group.rank_info.ranks
     rates = [seen / _seconds(group, step, task["iterations"]) for _ in range(task["rounds"])]
-    if group.place.rank == 0:
-        parameters = sum(one.numel() for one in model.parameters())
-        tell("trained", images_per_second=[round(rate, 3) for rate in rates], parameters=parameters)
+    if group.rank_info.rank == 0:
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        emit("trained", images_per_second=[round(rate, 3) for rate in rates], parameters=parameters)
 
 
 def network(stages: tuple[int, ...], width: int) -> Any:

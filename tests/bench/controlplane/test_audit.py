@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
-from bench.controlplane.audit import POLICY, POLL_SECONDS, QUIET_SECONDS, AuditLog
+from bench.controlplane.audit import IDLE_SECONDS, POLICY, POLL_SECONDS, AuditLog
 
 
 def line(verb: str, resource: str, code: int = 200, **reference: Any) -> bytes:
@@ -32,7 +32,7 @@ def test_calls_by_verb_and_resource(tmp_path: Path) -> None:
         + line("create", "services", 409)
     )
 
-    calls = AuditLog(path).since(0)
+    calls = AuditLog(path).calls_since(0)
 
     assert calls.by_kind == {"create pods": 3, "create services": 2, "patch pytorchjobs/status": 2}
     assert calls.refused == {"409": 1}
@@ -43,25 +43,25 @@ def test_watches_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_bytes(line("watch", "pods") + line("list", "pods"))
 
-    assert AuditLog(path).since(0).by_kind == {"list pods": 1}
+    assert AuditLog(path).calls_since(0).by_kind == {"list pods": 1}
 
 
 def test_only_what_comes_after_the_mark_counts(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
-    assert log.mark() == 0
+    assert log.size_bytes() == 0
     (tmp_path / "audit.log").write_bytes(line("create", "pods"))
-    mark = log.mark()
+    offset = log.size_bytes()
     with (tmp_path / "audit.log").open("ab") as file:
         file.write(line("delete", "pods") + b'{"verb": "crea')
 
-    assert log.since(mark).by_kind == {"delete pods": 1}
+    assert log.calls_since(offset).by_kind == {"delete pods": 1}
 
 
 def test_a_call_without_object_counts_too(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_bytes(orjson.dumps({"verb": "get", "requestURI": "/version"}) + b"\n")
 
-    assert AuditLog(path).since(0).total == 1
+    assert AuditLog(path).calls_since(0).total == 1
 
 
 async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
     path.write_bytes(b"")
     loop = asyncio.get_running_loop()
     started = loop.time()
-    loop.call_later(QUIET_SECONDS / 2, path.write_bytes, line("create", "pods"))
+    loop.call_later(IDLE_SECONDS / 2, path.write_bytes, line("create", "pods"))
 
-    await AuditLog(path).quiet()
+    await AuditLog(path).wait_until_idle()
 
-    assert 1.5 * QUIET_SECONDS <= loop.time() - started < 1.5 * QUIET_SECONDS + 3 * POLL_SECONDS
+    assert 1.5 * IDLE_SECONDS <= loop.time() - started < 1.5 * IDLE_SECONDS + 3 * POLL_SECONDS
 
 
 def test_the_policy_knows_one_user_and_no_leases() -> None:

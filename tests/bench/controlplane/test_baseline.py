@@ -34,4 +34,4 @@ def test_renaming_keeps_the_size() -> None:
 
     assert again == b'{"metadata":{"name":"f1-0000-worker-0","labels":{"job-name":"f1-0000"}}}'
     with pytest.raises(ValueError, match="of one length"):
-        renamed(body, "j1", "floor")
+        renamed(body, "j1", "baseline")

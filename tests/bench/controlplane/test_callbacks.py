@@ -5,14 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.controlplane.callbacks import KEPT, Longest, described, launcher, read
+from bench.controlplane.callbacks import MAX_CALLBACKS, LongestCallbacks, callback_name, launcher, read
 
 WORK = """
 import asyncio, gc
 from bench.controlplane import callbacks
 
-longest = callbacks.Longest()
-callbacks.watch(longest)
+longest = callbacks.LongestCallbacks()
+callbacks.time_callbacks(longest)
 
 async def short(): await asyncio.sleep(0)
 async def long(): sum(range(3_000_000)); await asyncio.sleep(0)
@@ -39,14 +39,14 @@ def test_the_longest_callback_comes_first() -> None:
 
 
 def test_only_the_longest_call_of_each_is_kept() -> None:
-    longest = Longest()
-    for index in range(KEPT + 5):
-        longest.took(f"callback-{index}", float(index))
-        longest.took(f"callback-{index}", index / 2)
+    longest = LongestCallbacks()
+    for index in range(MAX_CALLBACKS + 5):
+        longest.record(f"callback-{index}", float(index))
+        longest.record(f"callback-{index}", index / 2)
 
-    assert next(iter(longest.table().items())) == (f"callback-{KEPT + 4}", KEPT + 4.0)
-    assert len(longest.table()) == KEPT
-    assert longest.calls == 2 * (KEPT + 5)
+    assert next(iter(longest.table().items())) == (f"callback-{MAX_CALLBACKS + 4}", MAX_CALLBACKS + 4.0)
+    assert len(longest.table()) == MAX_CALLBACKS
+    assert longest.calls == 2 * (MAX_CALLBACKS + 5)
 
 
 async def test_a_plain_callback_goes_by_its_function() -> None:
@@ -54,7 +54,7 @@ async def test_a_plain_callback_goes_by_its_function() -> None:
 
     handle = asyncio.get_running_loop().call_soon(called)
 
-    assert described(handle).endswith("called")
+    assert callback_name(handle).endswith("called")
 
 
 def test_the_launcher_is_the_module_and_its_file(tmp_path: Path) -> None:

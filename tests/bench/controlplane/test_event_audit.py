@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from bench.controlplane.event_audit import count, created
+from bench.controlplane.event_audit import audit, created_children
 from bench.controlplane.scenario import Jobs
 
 QUICK = Jobs(jobs=2, replicas=2, quick=True)
 
 
 def job(*conditions: str, name: str = "a") -> dict[str, Any]:
-    shown = [{"type": one, "status": "False"} for one in conditions]
+    shown = [{"type": condition, "status": "False"} for condition in conditions]
     return {"metadata": {"name": name}, "status": {"conditions": shown}}
 
 
@@ -26,30 +26,30 @@ END = event("PyTorchJobSucceeded", "PyTorchJob bench/a successfully completed.")
 
 
 def test_nothing_is_missing() -> None:
-    told = count(QUICK, [DONE, DONE], [PODS, *SERVICES, END] * 2, seen_running=2)
+    events = audit(QUICK, [DONE, DONE], [PODS, *SERVICES, END] * 2, running_jobs=2)
 
-    assert (told.jobs_without_all_conditions, told.jobs_never_seen_running) == (0, 0)
-    assert (told.children_told, told.ends_told, told.events_missing) == (8, 2, 0)
-    assert told.events == 8
+    assert (events.jobs_without_all_conditions, events.jobs_never_observed_running) == (0, 0)
+    assert (events.children_with_event, events.ends_with_event, events.events_missing) == (8, 2, 0)
+    assert events.events == 8
 
 
 def test_a_job_that_never_said_that_it_ran() -> None:
-    told = count(QUICK, [DONE, job("Created", "Succeeded")], [], seen_running=1)
+    events = audit(QUICK, [DONE, job("Created", "Succeeded")], [], running_jobs=1)
 
-    assert (told.jobs_without_all_conditions, told.jobs_never_seen_running) == (1, 1)
+    assert (events.jobs_without_all_conditions, events.jobs_never_observed_running) == (1, 1)
 
 
 def test_a_job_that_is_gone_or_has_no_status_counts_as_well() -> None:
-    assert count(QUICK, [DONE], [], seen_running=0).jobs_without_all_conditions == 1
-    assert count(QUICK, [DONE, job()], [], seen_running=0).jobs_without_all_conditions == 1
+    assert audit(QUICK, [DONE], [], running_jobs=0).jobs_without_all_conditions == 1
+    assert audit(QUICK, [DONE, job()], [], running_jobs=0).jobs_without_all_conditions == 1
 
 
 def test_what_is_told_of_a_job_before_does_not_count() -> None:
     late = event("SuccessfulCreatePod", "Created pod: warm-0000-master-0", job="warm-0000")
 
-    told = count(QUICK, [DONE, DONE], [late], seen_running=2)
+    events = audit(QUICK, [DONE, DONE], [late], running_jobs=2)
 
-    assert (told.children_told, told.events) == (0, 0)
+    assert (events.children_with_event, events.events) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_told_of_a_job_before_does_not_count() -> None:
     ],
 )
 def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> None:
-    assert count(QUICK, [DONE, DONE], events, seen_running=2).events_missing == missing
+    assert audit(QUICK, [DONE, DONE], events, running_jobs=2).events_missing == missing
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> N
     ],
 )
 def test_of_how_many_children_an_event_tells(message: str, children: int) -> None:
-    assert created(message) == children
+    assert created_children(message) == children

@@ -6,7 +6,7 @@ from bench.controlplane.job_run import times
 from bench.controlplane.observer import Observer
 
 
-class Seen(Observer):
+class RecordedObserver(Observer):
     """An observer that was told, and never looked."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ SUBMITTED = {"a": 10.0, "b": 10.25}
 
 
 def test_spans_go_from_the_first_submission_to_the_last_arrival() -> None:
-    figures = times(Seen(), SUBMITTED, ended=12.0)
+    figures = times(RecordedObserver(), SUBMITTED, ended=12.0)
 
     assert {name: round(value) for name, value in figures.items()} == {
         "create_to_first_pod_ms": 200,
@@ -38,18 +38,20 @@ def test_spans_go_from_the_first_submission_to_the_last_arrival() -> None:
 
 
 def test_what_ends_by_itself_ends_after_its_submission() -> None:
-    figures = times(Seen(), SUBMITTED, ended=None)
+    figures = times(RecordedObserver(), SUBMITTED, ended=None)
 
     assert figures["create_to_succeeded_ms"] == pytest.approx(2500)
     assert "exit_to_succeeded_ms" not in figures
 
 
 def test_one_job_needs_no_percentiles() -> None:
-    assert not [name for name in times(Seen(), {"a": 10.0}, ended=12.0) if name.startswith("job_")]
+    assert not [
+        name for name in times(RecordedObserver(), {"a": 10.0}, ended=12.0) if name.startswith("job_")
+    ]
 
 
 def test_what_was_never_seen_has_no_time() -> None:
-    seen = Seen()
-    seen.conditions = {}
+    observer = RecordedObserver()
+    observer.conditions = {}
 
-    assert "create_to_running_ms" not in times(seen, SUBMITTED, ended=None)
+    assert "create_to_running_ms" not in times(observer, SUBMITTED, ended=None)

@@ -40,7 +40,7 @@ class Server:
 async def test_a_silent_watch_goes_on_where_it_was() -> None:
     server = Server()
     async with Observer(cast(Client, server), "bench") as observer:
-        await observer.until(lambda: len(observer.pods) >= 3)
+        await observer.wait_until(lambda: len(observer.pods) >= 3)
 
     assert server.asked[:3] == ["1", "2", "3"]
     assert list(observer.pods_running)[:3] == ["pod-1", "pod-2", "pod-3"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.controlplane import profile
-from bench.controlplane.profile import NoProfiler, part, summary
+from bench.controlplane.profile import ProfilerUnavailable, package_of, summarize_stacks
 
 MAIN = "main (controller/__main__.py:1)"
 SEND = "Client.request (controller/kube/client.py:160)"
@@ -23,19 +23,24 @@ STACKS = [
 
 
 def test_waiting_is_no_time() -> None:
-    assert summary(STACKS).samples == 10
+    assert summarize_stacks(STACKS).samples == 10
 
 
 def test_own_time_is_the_innermost_functions() -> None:
-    assert summary(STACKS).own == {SEND: 40, "write (libc.so.6)": 30, "read (libc.so.6)": 20, HTTP: 10}
+    assert summarize_stacks(STACKS).own == {
+        SEND: 40,
+        "write (libc.so.6)": 30,
+        "read (libc.so.6)": 20,
+        HTTP: 10,
+    }
 
 
 def test_a_package_is_charged_with_what_c_code_does_for_it() -> None:
-    assert summary(STACKS).parts == {"aiohttp": 40, "controller/kube": 40, "uvloop": 20}
+    assert summarize_stacks(STACKS).parts == {"aiohttp": 40, "controller/kube": 40, "uvloop": 20}
 
 
 def test_a_function_on_the_stack_twice_counts_once_and_the_outermost_not_at_all() -> None:
-    assert summary(STACKS).inclusive == {SEND: 80, HTTP: 40, "run (uvloop/__init__.py:38)": 20}
+    assert summarize_stacks(STACKS).inclusive == {SEND: 80, HTTP: 40, "run (uvloop/__init__.py:38)": 20}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_a_function_on_the_stack_twice_counts_once_and_the_outermost_not_at_all(
     ],
 )
 def test_the_part_of_a_function(function: str, expected: str) -> None:
-    assert part(function) == expected
+    assert package_of(function) == expected
 
 
 def test_without_a_profiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -56,5 +61,5 @@ def test_without_a_profiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert shutil.which("py-spy") is None
 
-    with pytest.raises(NoProfiler, match=r"rallypoint\[testing\]"):
-        profile.program()
+    with pytest.raises(ProfilerUnavailable, match=r"rallypoint\[testing\]"):
+        profile.py_spy_path()

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench.controlplane.report import GROWN, LABELS, STARTS, tables
+from bench.controlplane.report import GROWTH_LABELS, LABELS, START_LABELS, tables
 
 
 def run(**changes: float) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def jobs(**changes: Any) -> dict[str, Any]:
     return {
         "case": "1x8 full",
         "runs": [run(create_to_running_ms=value) for value in (90.0, 60.0, 66.0)],
-        "floor": [{"create_to_pods_running_ms": value} for value in (50.0, 40.0, 60.0)],
+        "baseline": [{"create_to_pods_running_ms": value} for value in (50.0, 40.0, 60.0)],
         **changes,
     }
 
@@ -30,9 +30,9 @@ def jobs(**changes: Any) -> dict[str, Any]:
 def starts() -> dict[str, Any]:
     return {
         "case": "1000-finished full",
-        "without": [dict.fromkeys(STARTS, 1.0)],
-        "with": [dict.fromkeys(STARTS, 2.0)],
-        "grown": dict.fromkeys(GROWN, 3.0),
+        "without": [dict.fromkeys(START_LABELS, 1.0)],
+        "with": [dict.fromkeys(START_LABELS, 2.0)],
+        "grown": dict.fromkeys(GROWTH_LABELS, 3.0),
         "callbacks": {"calls": 9, "cpu_ms": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}},
     }
 
@@ -57,14 +57,14 @@ def test_running_is_held_against_the_pods_of_the_floor_pair_by_pair() -> None:
 
 def test_what_the_floor_does_not_have_is_left_empty() -> None:
     assert row(shown(jobs()), LABELS["exit_to_succeeded_ms"])[1:] == ["10", "–", "–"]
-    assert row(shown(jobs(floor=[])), LABELS["create_to_running_ms"])[1:] == ["60 / 66 / 90", "–", "–"]
+    assert row(shown(jobs(baseline=[])), LABELS["create_to_running_ms"])[1:] == ["60 / 66 / 90", "–", "–"]
 
 
 def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
-    one = run()
-    del one["create_to_succeeded_ms"]
+    job_run = run()
+    del job_run["create_to_succeeded_ms"]
 
-    assert LABELS["create_to_succeeded_ms"] not in shown(jobs(runs=[one]))
+    assert LABELS["create_to_succeeded_ms"] not in shown(jobs(runs=[job_run]))
 
 
 def test_calls_are_listed_by_kind() -> None:
@@ -74,8 +74,8 @@ def test_calls_are_listed_by_kind() -> None:
 def test_starts_are_shown_side_by_side() -> None:
     text = shown(starts())
 
-    assert row(text, STARTS["start_to_first_pod_ms"])[1:] == ["1", "2"]
-    assert row(text, GROWN["rss_after_mib"])[1:] == ["", "3"]
+    assert row(text, START_LABELS["start_to_first_pod_ms"])[1:] == ["1", "2"]
+    assert row(text, GROWTH_LABELS["rss_after_mib"])[1:] == ["", "3"]
 
 
 def test_three_callbacks_are_shown() -> None:
@@ -100,9 +100,11 @@ def test_a_profile_is_shown_by_package_and_function() -> None:
 
 
 def test_briefly_a_case_is_a_row() -> None:
-    one = run(create_to_running_ms=60.0)
-    del one["exit_to_succeeded_ms"]
-    cells = row(shown(jobs(runs=[one], floor=[{"create_to_pods_running_ms": 40.0}]), brief=True), "1.50")
+    job_run = run(create_to_running_ms=60.0)
+    del job_run["exit_to_succeeded_ms"]
+    cells = row(
+        shown(jobs(runs=[job_run], baseline=[{"create_to_pods_running_ms": 40.0}]), brief=True), "1.50"
+    )
 
     assert cells == ["60", "–", "10", "10", "10", "10", "10", "40", "1.50", "–"]
 

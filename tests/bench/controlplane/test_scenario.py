@@ -6,7 +6,17 @@ import pytest
 
 from api.names import child_name
 from api.v1.pytorchjob import PyTorchJob
-from bench.controlplane.scenario import CASES, ENDS, NODES, Around, Case, Jobs, Start, manifest, parse
+from bench.controlplane.scenario import (
+    CASES,
+    EXIT_ANNOTATIONS,
+    NODES,
+    Case,
+    Jobs,
+    Preexisting,
+    Start,
+    manifest,
+    parse,
+)
 from controller.kind import Options, ReplicaKind
 from controller.kinds import ALL
 
@@ -18,9 +28,9 @@ from controller.kinds import ALL
         pytest.param("100x8-mixed", Jobs(jobs=100, replicas=8, mixed=True), id="jobs of all kinds"),
         pytest.param("50x8-mpi", Jobs(jobs=50, replicas=8, mpi=True), id="MPIJobs"),
         pytest.param("200x2-quick", Jobs(jobs=200, replicas=2, quick=True), id="jobs that end at once"),
-        pytest.param("10000-foreign", Start(10_000, Around.FOREIGN), id="a start among foreign pods"),
-        pytest.param("1000-finished", Start(1_000, Around.FINISHED), id="a start among finished jobs"),
-        pytest.param("10000-own", Start(10_000, Around.OWN), id="a start among own pods"),
+        pytest.param("10000-foreign", Start(10_000, Preexisting.FOREIGN), id="a start among foreign pods"),
+        pytest.param("1000-finished", Start(1_000, Preexisting.FINISHED), id="a start among finished jobs"),
+        pytest.param("10000-own", Start(10_000, Preexisting.OWN), id="a start among own pods"),
     ],
 )
 def test_a_name_says_all_of_a_scenario(name: str, scenario: Jobs | Start) -> None:
@@ -41,18 +51,18 @@ def test_every_case_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "floor", "timed"),
+    ("case", "baseline", "timed"),
     [
         pytest.param(Case(parse("100x8")), True, True, id="many jobs"),
         pytest.param(Case(parse("100x8"), "off"), True, False, id="with other events"),
         pytest.param(Case(parse("1x8")), True, False, id="little at once"),
-        pytest.param(Case(parse("1x8"), only_calls=True), False, False, id="only calls"),
+        pytest.param(Case(parse("1x8"), calls_only=True), False, False, id="only calls"),
         pytest.param(Case(parse("200x2-quick")), False, True, id="jobs that end at once"),
         pytest.param(Case(parse("9-own")), False, True, id="a start"),
     ],
 )
-def test_what_a_case_needs(case: Case, floor: bool, timed: bool) -> None:
-    assert (case.floor, case.timed) == (floor, timed)
+def test_what_a_case_needs(case: Case, baseline: bool, timed: bool) -> None:
+    assert (case.baseline, case.should_time_callbacks) == (baseline, timed)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,10 @@ def test_a_job_has_a_master_and_the_rest_are_workers(replicas: int, roles: dict[
 def test_pods_of_quick_jobs_end_by_themselves() -> None:
     roles = manifest(Jobs(1, 2, quick=True), "job")["spec"]["pytorchReplicaSpecs"]
 
-    assert [role["template"]["metadata"]["annotations"] for role in roles.values()] == [ENDS, ENDS]
+    assert [role["template"]["metadata"]["annotations"] for role in roles.values()] == [
+        EXIT_ANNOTATIONS,
+        EXIT_ANNOTATIONS,
+    ]
 
 
 REPLICATED: list[Any] = [kind for kind in ALL if isinstance(kind, ReplicaKind)]
@@ -87,7 +100,7 @@ def test_mixed_jobs_are_of_each_kind_in_turn(kind: ReplicaKind[Any], replicas: i
     mixed = Jobs(10, replicas, mixed=True)
     found = [manifest(mixed, name) for name in mixed.job_names("run")]
 
-    first, second = (one for one in found if one["kind"] == kind.resource.kind)
+    first, second = (manifest for manifest in found if manifest["kind"] == kind.resource.kind)
     job = kind.model.model_validate(first)
     assert kind.problems(job, Options()) == []
     assert first["spec"] == second["spec"]
@@ -96,9 +109,11 @@ def test_mixed_jobs_are_of_each_kind_in_turn(kind: ReplicaKind[Any], replicas: i
         for role in kind.roles(job).values()
         for index in range(role.replicas)
     }
-    deciding = mixed.form(first["metadata"]["name"]).deciding(first["metadata"]["name"], replicas, ())
+    deciding_pods = mixed.job_kind(first["metadata"]["name"]).deciding_pods(
+        first["metadata"]["name"], replicas, ()
+    )
     assert len(pods) == replicas
-    assert pods >= set(deciding) > set()
+    assert pods >= set(deciding_pods) > set()
 
 
 def test_names_of_jobs_have_one_length() -> None:
@@ -115,8 +130,8 @@ def test_an_mpi_job_has_a_launcher_beside_its_workers() -> None:
 
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     assert {role: spec["replicas"] for role, spec in roles.items()} == {"Launcher": 1, "Worker": 3}
-    assert roles["Launcher"]["template"]["metadata"]["annotations"] == ENDS
+    assert roles["Launcher"]["template"]["metadata"]["annotations"] == EXIT_ANNOTATIONS
     assert roles["Worker"]["template"]["metadata"]["annotations"] == {}
     assert (scenario.pods, scenario.services) == (8, 2)
     pods = ["job-0000-worker-0", "job-0000-launcher-x7k2p", "job-0001-launcher-abcde"]
-    assert scenario.form("job-0000").deciding("job-0000", 3, pods) == ["job-0000-launcher-x7k2p"]
+    assert scenario.job_kind("job-0000").deciding_pods("job-0000", 3, pods) == ["job-0000-launcher-x7k2p"]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from bench.controlplane.scenario import CASES
-from bench.controlplane.targets import TARGETS, judge, ratios
+from bench.controlplane.targets import TARGETS, evaluate_targets, ratios
 
 
 def runs(**figures: Any) -> dict[str, Any]:
-    return {"runs": [figures] * 3, "floor": []}
+    return {"runs": [figures] * 3, "baseline": []}
 
 
 def starts(**mib: float) -> dict[str, Any]:
@@ -21,7 +21,10 @@ def starts(**mib: float) -> dict[str, Any]:
 
 
 def verdicts(results: dict[str, Any]) -> dict[tuple[str, str], tuple[float, bool]]:
-    return {(one.target.case, one.target.figure): (one.measured, one.met) for one in judge(results)}
+    return {
+        (verdict.target.case, verdict.target.figure): (verdict.measured, verdict.is_met)
+        for verdict in evaluate_targets(results)
+    }
 
 
 def test_every_target_belongs_to_a_case_that_is_measured() -> None:
@@ -29,7 +32,7 @@ def test_every_target_belongs_to_a_case_that_is_measured() -> None:
 
 
 def test_nothing_measured_is_nothing_judged() -> None:
-    assert judge({}) == []
+    assert evaluate_targets({}) == []
 
 
 def test_mixed_kinds_are_held_against_one_kind() -> None:
@@ -47,7 +50,7 @@ def test_the_ratio_is_the_median_of_the_pairs() -> None:
     pairs = [(100.0, 50.0), (90.0, 90.0), (130.0, 100.0)]
     result = {
         "runs": [{"create_to_running_ms": ours} for ours, _ in pairs],
-        "floor": [{"create_to_pods_running_ms": below} for _, below in pairs],
+        "baseline": [{"create_to_pods_running_ms": below} for _, below in pairs],
     }
 
     assert ratios(result, "create_to_running_ms", "create_to_pods_running_ms") == [2.0, 1.0, 1.3]
@@ -57,10 +60,10 @@ def test_the_ratio_is_the_median_of_the_pairs() -> None:
     )
 
 
-@pytest.mark.parametrize(("calls", "met"), [(22, True), (23, False)])
-def test_as_many_as_allowed_is_met(calls: int, met: bool) -> None:
+@pytest.mark.parametrize(("calls", "is_met"), [(22, True), (23, False)])
+def test_as_many_as_allowed_is_met(calls: int, is_met: bool) -> None:
     assert verdicts({"1x8 compact": runs(calls=calls)}) == {
-        ("1x8 compact", "API calls, whole life"): (calls, met)
+        ("1x8 compact", "API calls, whole life"): (calls, is_met)
     }
 
 
@@ -83,7 +86,7 @@ def test_foreign_pods_are_held_against_a_start_without_them() -> None:
 
 def test_the_longest_callback_of_all_cases_counts() -> None:
     results = {
-        "1x256 full": {"runs": [], "floor": [], "callbacks": {"cpu_ms": {"a": 20.0, "b": 3.0}}},
+        "1x256 full": {"runs": [], "baseline": [], "callbacks": {"cpu_ms": {"a": 20.0, "b": 3.0}}},
         "10000-own full": {
             **starts(without=50, with_them=70, after=79),
             "callbacks": {"cpu_ms": {"a": 60.0}},

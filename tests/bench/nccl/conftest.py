@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.nccl.schema import VERSION, Asked, Node, Rank, Record, World, point
+from bench.nccl.schema import VERSION, Node, Rank, Record, RunConfig, World, point
 
-ASKED = Asked(
+CONFIG = RunConfig(
     via="pytorchjob",
     backend="nccl",
     nodes=2,
@@ -24,17 +24,17 @@ ASKED = Asked(
 
 
 @pytest.fixture
-def asked() -> Callable[..., Asked]:
+def make_config() -> Callable[..., RunConfig]:
     """With other fields than these."""
-    return lambda **fields: msgspec.structs.replace(ASKED, **fields)
+    return lambda **fields: msgspec.structs.replace(CONFIG, **fields)
 
 
 @pytest.fixture
-def record() -> Callable[..., Record]:
-    """Of four ranks on two nodes; ``asked`` are fields of what was asked, ``busbw`` is what each size has reached."""
+def make_record() -> Callable[..., Record]:
+    """Of four ranks on two nodes; ``config`` are fields of what was asked, ``busbw`` is what each size has reached."""
 
     def make(
-        asked: dict[str, Any] | None = None, busbw: dict[int, float] | None = None, **fields: Any
+        config: dict[str, Any] | None = None, busbw: dict[int, float] | None = None, **fields: Any
     ) -> Record:
         points = [
             # all_reduce of four ranks: the bus carries one and a half times the size.
@@ -62,7 +62,7 @@ def record() -> Callable[..., Record]:
             "submitted": 0.0,
             "commit": {"id": "0123456789abcdef", "changed": False},
             "environment": {"cores": 2, "cpu": "a CPU", "kernel": "Linux", "python": "CPython"},
-            "asked": msgspec.structs.replace(ASKED, **(asked or {})),
+            "config": msgspec.structs.replace(CONFIG, **(config or {})),
             "world": World(
                 ranks=4,
                 nodes=[Node(nccl="2.28.3", device="NVIDIA H200", settings={"NCCL_DEBUG": "WARN"})],

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench.nccl.manifest import READY
+from bench.nccl.manifest import MANIFESTS
 from bench.nccl.schema import Node, Record, load
-from bench.nccl.worker.messages import MARK
+from bench.nccl.worker.messages import PREFIX
 from rallypoint.testing.up import Up, up
 from rallypoint.testing.wire import Step
 
 pytestmark = pytest.mark.looptime(False)
 
-WORLD = MARK + '{"say":"world","ranks":1}'
+WORLD = PREFIX + '{"type":"world","ranks":1}'
 POINT = (
-    MARK
-    + '{"say":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[1.0],"wrong":0}'
+    PREFIX
+    + '{"type":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[1.0],"wrong":0}'
 )
 BENCH = [sys.executable, "-c", "import sys; from bench.__main__ import main; sys.exit(main())", "nccl"]
-END = MARK + '{"say":"end"}'
+END = PREFIX + '{"type":"end"}'
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
 OURS = ("/apis/kubeflow.org/v1/pytorchjobs", "/api/v1/configmaps", "/api/v1/pods")
 PERF = """[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exit 0
@@ -45,21 +45,21 @@ def script(folder: Path, name: str, *lines: str) -> Path:
 async def test_the_gate_as_a_job(tmp_path: Path) -> None:
     """Its pod submits the run with the rights of the file's Role, and its exit status is the verdict; here it is one rank on a CPU."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", f"echo '{END}'")
-    account, role, binding, job = yaml.safe_load_all((READY / "gate.yaml").read_text())
+    account, role, binding, job = yaml.safe_load_all((MANIFESTS / "gate.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert container["command"][:3] == ["rallypoint-bench", "nccl", "--in-cluster"]
     container["command"][0:1] = [sys.executable, "-m", "bench"]
     container["args"] = ["--backend=gloo", f"--python={worker}", "--max=8", "--min-busbw=1"]
     del container["securityContext"]
 
-    async with up("--isolation=auto", folder=tmp_path) as here:
-        await here.wire.send(Step("POST", "/api/v1/namespaces/default/serviceaccounts", account, 201))
-        await here.wire.send(Step("POST", f"{ROLES}/roles", role, 201))
-        await here.wire.send(Step("POST", f"{ROLES}/rolebindings", binding, 201))
-        await here.wire.send(Step("POST", "/apis/batch/v1/namespaces/default/jobs", job, 201))
-        ended = await here.until("/apis/batch/v1/namespaces/default/jobs/nccl-gate", has_ended)
-        log = await said(here)
-        await here.stop()
+    async with up("--isolation=auto", folder=tmp_path) as target:
+        await target.wire.send(Step("POST", "/api/v1/namespaces/default/serviceaccounts", account, 201))
+        await target.wire.send(Step("POST", f"{ROLES}/roles", role, 201))
+        await target.wire.send(Step("POST", f"{ROLES}/rolebindings", binding, 201))
+        await target.wire.send(Step("POST", "/apis/batch/v1/namespaces/default/jobs", job, 201))
+        ended = await target.until("/apis/batch/v1/namespaces/default/jobs/nccl-gate", has_ended)
+        log = await command_output(target)
+        await target.stop()
 
     assert ended["status"]["failed"] == 1
     assert "all_reduce reaches 0 GB/s of bus bandwidth (at 8), 1 is asked for" in log
@@ -86,30 +86,30 @@ async def test_programs_of_nccl_tests_by_a_kubeconfig(tmp_path: Path) -> None:
         "--gpu-resource=",
     ]
 
-    async with up("--isolation=auto", folder=tmp_path) as here:
+    async with up("--isolation=auto", folder=tmp_path) as target:
         bench = await asyncio.create_subprocess_exec(
-            *BENCH, *flags, f"--kubeconfig={here.kubeconfig}", cwd=tmp_path, stderr=PIPE
+            *BENCH, *flags, f"--kubeconfig={target.kubeconfig}", cwd=tmp_path, stderr=PIPE
         )
         _, errors = await bench.communicate()
-        await here.stop()
+        await target.stop()
 
     assert bench.returncode == 0, errors.decode()
-    made = recorded(tmp_path)
-    assert made.world is not None
-    assert made.world.nodes == [Node(device="a GPU of ours", nccl="2.28.3")]
-    assert [(one.in_place, one.times_us) for one in made.points] == [(False, [4.0]), (True, [2.0])]
+    record = recorded(tmp_path)
+    assert record.world is not None
+    assert record.world.nodes == [Node(device="a GPU of ours", nccl="2.28.3")]
+    assert [(point.in_place, point.times_us) for point in record.points] == [(False, [4.0]), (True, [2.0])]
 
 
 async def test_an_interruption(tmp_path: Path) -> None:
     """What was measured is kept, and nothing of the run stays in the cluster."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", "sleep 60")
 
-    async with up("--isolation=loopback", folder=tmp_path) as here:
+    async with up("--isolation=loopback", folder=tmp_path) as target:
         bench = await asyncio.create_subprocess_exec(
             *BENCH,
             "--backend=gloo",
             f"--python={worker}",
-            f"--kubeconfig={here.kubeconfig}",
+            f"--kubeconfig={target.kubeconfig}",
             cwd=tmp_path,
             stderr=PIPE,
         )
@@ -118,26 +118,26 @@ async def test_an_interruption(tmp_path: Path) -> None:
             assert line, "it has ended before it was interrupted"
         bench.send_signal(signal.SIGINT)
         _, errors = await bench.communicate()
-        left = [(await here.wire.send(Step("GET", path))).body["items"] for path in OURS]
-        await here.stop()
+        left = [(await target.wire.send(Step("GET", path))).body["items"] for path in OURS]
+        await target.stop()
 
     assert bench.returncode == 130
     assert b"the run is partial: interrupted" in errors
-    made = recorded(tmp_path)
-    assert (made.state, len(made.points)) == ("partial", 1)
+    record = recorded(tmp_path)
+    assert (record.state, len(record.points)) == ("partial", 1)
     assert [
-        one["metadata"]["name"]
+        pod["metadata"]["name"]
         for found in left
-        for one in found
-        if one["metadata"]["name"].startswith("nccl-")
+        for pod in found
+        if pod["metadata"]["name"].startswith("nccl-")
     ] == []
 
 
 def recorded(folder: Path) -> Record:
     (file,) = folder.glob("nccl-bench/*.json")
-    made = load(file)
-    assert isinstance(made, Record)
-    return made
+    record = load(file)
+    assert isinstance(record, Record)
+    return record
 
 
 def has_ended(job: dict[str, dict[str, int]]) -> bool:
@@ -145,12 +145,12 @@ def has_ended(job: dict[str, dict[str, int]]) -> bool:
     return bool(status.get("failed") or status.get("succeeded"))
 
 
-async def said(here: Up) -> str:
-    pods = await here.wire.send(
+async def command_output(target: Up) -> str:
+    pods = await target.wire.send(
         Step("GET", "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dnccl-gate")
     )
     (pod,) = pods.body["items"]
-    answer = await here.wire.send(
+    answer = await target.wire.send(
         Step("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log")
     )
     return str(answer.text)

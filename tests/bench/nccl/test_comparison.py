@@ -22,18 +22,18 @@ def test_verdict_on_times(second: Spread, found: str) -> None:
     assert verdict(Spread(9, 10, 11), second) == found
 
 
-def test_runs_of_different_sizes(record: Callable[..., Record]) -> None:
-    lines = compare(record(busbw={1024: 1.0, 2048: 2.0}), record(busbw={2048: 1.0, 4096: 4.0}))
+def test_runs_of_different_sizes(make_record: Callable[..., Record]) -> None:
+    lines = compare(make_record(busbw={1024: 1.0, 2048: 2.0}), make_record(busbw={2048: 1.0, 4096: 4.0}))
 
-    assert [(one.first.size_bytes, one.verdict) for one in lines] == [(2048, "slower")]
+    assert [(line.first.size_bytes, line.verdict) for line in lines] == [(2048, "slower")]
     assert ratio(lines) == pytest.approx(0.5)
 
 
-def test_what_else_was_different(record: Callable[..., Record]) -> None:
-    assert differences(record(), record()) == []
-    assert differences(record(), record(asked={"image": "other"})) == ["image:  / other"]
+def test_what_else_was_different(make_record: Callable[..., Record]) -> None:
+    assert differences(make_record(), make_record()) == []
+    assert differences(make_record(), make_record(config={"image": "other"})) == ["image:  / other"]
     other = World(4, nodes=[Node(nccl="2.29.2", device="NVIDIA H200", settings={"NCCL_ALGO": "Ring"})])
-    assert differences(record(), record(world=other)) == [
+    assert differences(make_record(), make_record(world=other)) == [
         "nccl: 2.28.3 / 2.29.2",
         "NCCL_DEBUG: WARN / unset",
         "NCCL_ALGO: unset / Ring",

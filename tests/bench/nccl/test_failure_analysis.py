@@ -1,7 +1,7 @@
 """Who died first."""
 
-from bench.nccl.failure_analysis import silent
-from bench.nccl.worker.messages import MARK
+from bench.nccl.failure_analysis import silent_ranks
+from bench.nccl.worker.messages import PREFIX
 
 TORCHRUN = """\
 Root Cause (first observed failure):
@@ -18,32 +18,32 @@ def test_the_one_that_says_nothing() -> None:
     """The others lose their connection to it, say so, and end with 1."""
     logs = [
         *TORCHRUN.format(rank=3, code=86).splitlines(),
-        MARK + '{"say":"error","rank":0,"why":"Connection closed by peer"}',
+        PREFIX + '{"type":"error","rank":0,"why":"Connection closed by peer"}',
         *TORCHRUN.format(rank=0, code=1).splitlines(),
     ]
 
-    assert silent(logs) == ["rank 3 has died: exit code 86"]
+    assert silent_ranks(logs) == ["rank 3 has died: exit code 86"]
 
 
 def test_a_coloured_log() -> None:
-    assert silent(
-        ["\x1b[31m" + one + "\x1b[0m" for one in TORCHRUN.format(rank=2, code=-9).splitlines()]
+    assert silent_ranks(
+        ["\x1b[31m" + line + "\x1b[0m" for line in TORCHRUN.format(rank=2, code=-9).splitlines()]
     ) == ["rank 2 has died: exit code -9"]
 
 
 def test_mpirun() -> None:
     line = "mpirun noticed that process rank 1 with PID 0 on node worker-0 exited on signal 9 (Killed)."
 
-    assert silent([line]) == ["rank 1 has died: signal 9"]
-    assert silent(["  Process name: [[62309,1],3]", "  Exit code:    86"]) == [
+    assert silent_ranks([line]) == ["rank 1 has died: signal 9"]
+    assert silent_ranks(["  Process name: [[62309,1],3]", "  Exit code:    86"]) == [
         "rank 3 has died: exit code 86"
     ]
 
 
 def test_a_quiet_log() -> None:
     assert (
-        silent(
-            ["epoch 1", MARK + '{"say":"error"'],
+        silent_ranks(
+            ["epoch 1", PREFIX + '{"type":"error"'],
         )
         == []
     )

@@ -26,7 +26,7 @@ def test_bus_bandwidth_of_eight_ranks(collective: str, busbw: float) -> None:
 
 
 def test_one_rank_has_no_bus() -> None:
-    assert [busbw_gb_per_second(one, 1, 1000, 1) for one in COLLECTIVES[:4]] == [0, 0, 0, 0]
+    assert [busbw_gb_per_second(collective, 1, 1000, 1) for collective in COLLECTIVES[:4]] == [0, 0, 0, 0]
 
 
 def test_a_line_of_a_published_table() -> None:

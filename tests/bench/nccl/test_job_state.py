@@ -23,19 +23,19 @@ def container(**state_: Any) -> dict[str, Any]:
 def test_the_first_rank_is_in_the_master() -> None:
     master = pod("m", role="master")
 
-    assert job_state.first("pytorchjob", [pod("w"), master]) is master
-    assert job_state.first("mpijob", [pod("w"), master]) is None
+    assert job_state.first_rank_pod("pytorchjob", [pod("w"), master]) is master
+    assert job_state.first_rank_pod("mpijob", [pod("w"), master]) is None
 
 
 def test_of_two_launchers_the_younger() -> None:
     launchers = [pod("old"), pod("new")]
-    for one, when in zip(launchers, ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"), strict=True):
-        one["metadata"] |= {
+    for launcher, when in zip(launchers, ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"), strict=True):
+        launcher["metadata"] |= {
             "labels": {"training.kubeflow.org/job-role": "launcher"},
             "creationTimestamp": when,
         }
 
-    assert job_state.first("mpijob", launchers) is launchers[1]
+    assert job_state.first_rank_pod("mpijob", launchers) is launchers[1]
 
 
 @pytest.mark.parametrize(
@@ -48,26 +48,27 @@ def test_of_two_launchers_the_younger() -> None:
     ],
 )
 def test_who_has_a_log(status: dict[str, Any], speaks: bool) -> None:
-    assert job_state.speaks(pod("m", containerStatuses=[status] if status else [])) is speaks
+    assert job_state.has_log(pod("m", containerStatuses=[status] if status else [])) is speaks
 
 
 def test_a_dead_worker() -> None:
     dead = pod("w", "Failed", containerStatuses=[container(terminated={"exitCode": 137})], reason="Evicted")
 
     assert (
-        job_state.lost("pytorchjob", {}, [pod("m"), dead]) == "pod w has failed with exit code 137: Evicted"
+        job_state.failure_reason("pytorchjob", {}, [pod("m"), dead])
+        == "pod w has failed with exit code 137: Evicted"
     )
     assert (
-        job_state.lost("pytorchjob", {}, [pod("w", containerStatuses=[{"restartCount": 1}])])
+        job_state.failure_reason("pytorchjob", {}, [pod("w", containerStatuses=[{"restartCount": 1}])])
         == "pod w has been restarted"
     )
-    assert job_state.lost("pytorchjob", {}, [pod("m"), pod("w", "Succeeded")]) == ""
+    assert job_state.failure_reason("pytorchjob", {}, [pod("m"), pod("w", "Succeeded")]) == ""
 
 
 def test_a_worker_that_is_cleaned_away_after_the_master() -> None:
     pods = [pod("m", "Succeeded", role="master"), pod("w", "Failed")]
 
-    assert job_state.lost("pytorchjob", {}, pods) == ""
+    assert job_state.failure_reason("pytorchjob", {}, pods) == ""
 
 
 def test_a_failed_job_without_pods() -> None:
@@ -77,7 +78,9 @@ def test_a_failed_job_without_pods() -> None:
         }
     }
 
-    assert job_state.lost("pytorchjob", failed, []) == "the job has failed: no container named pytorch"
+    assert (
+        job_state.failure_reason("pytorchjob", failed, []) == "the job has failed: no container named pytorch"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,11 +170,11 @@ def test_a_failed_job_without_pods() -> None:
     ],
 )
 def test_what_a_start_waits_for(job: dict[str, Any], pods: list[dict[str, Any]], why: str) -> None:
-    assert why in job_state.waiting_for(job, pods)
+    assert why in job_state.pending_reason(job, pods)
 
 
 def test_nodes_by_what_processes_call_their_host() -> None:
     named = pod("launcher-x7")
     named["spec"]["hostname"] = "launcher"
 
-    assert job_state.nodes([pod("w"), named]) == {"w": "node", "launcher": "node"}
+    assert job_state.nodes_by_host([pod("w"), named]) == {"w": "node", "launcher": "node"}

@@ -39,7 +39,7 @@ def test_a_table() -> None:
         Rank(3, 1, "bench-worker-1"),
     ]
     assert table.device == "NVIDIA H100 80GB HBM3"
-    assert [(one.size_bytes, one.in_place) for one in table.points] == [
+    assert [(point.size_bytes, point.in_place) for point in table.points] == [
         (8, False),
         (8, True),
         (1 << 29, False),
@@ -81,7 +81,7 @@ def test_bandwidths_are_those_that_it_prints() -> None:
     ],
 )
 def test_columns_of_other_programs(collective: str, row: str, wrong: list[int | None]) -> None:
-    assert [one.wrong for one in parse(collective, [row], ranks=4).points] == wrong
+    assert [point.wrong for point in parse(collective, [row], ranks=4).points] == wrong
 
 
 @pytest.mark.parametrize(

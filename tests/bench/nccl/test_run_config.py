@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from bench.nccl import run_config
-from bench.nccl.schema import Asked, Drill
+from bench.nccl.schema import Fault, RunConfig
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -16,12 +16,12 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def asked(*words: str) -> Asked:
-    return run_config.asked(parsed(*words))
+def make_config(*words: str) -> RunConfig:
+    return run_config.from_flags(parsed(*words))
 
 
 def test_by_default_eight_bytes_to_eight_gib() -> None:
-    found = asked()
+    found = make_config()
 
     assert (found.sizes[0], found.sizes[-1], len(found.sizes)) == (8, 8 << 30, 31)
     assert (found.via, found.backend, found.collectives, found.pair_bytes) == (
@@ -33,22 +33,24 @@ def test_by_default_eight_bytes_to_eight_gib() -> None:
 
 
 def test_on_cpus_sizes_end_earlier() -> None:
-    assert asked("--backend", "gloo").sizes[-1] == 4 << 20
+    assert make_config("--backend", "gloo").sizes[-1] == 4 << 20
 
 
 def test_the_worker_is_told_what_it_needs() -> None:
-    told = run_config.task(
-        asked("--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--drill", "slow:1")
+    task = run_config.worker_task(
+        make_config(
+            "--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--inject-fault", "slow:1"
+        )
     )
 
-    assert told["sizes"] == [8, 16]
-    assert told["collectives"][-1] == "sendrecv"
-    assert told["drill"] == {"kind": "slow", "rank": 1}
-    assert told["pair_bytes"] == 256 << 20
+    assert task["sizes"] == [8, 16]
+    assert task["collectives"][-1] == "sendrecv"
+    assert task["fault"] == {"kind": "slow", "rank": 1}
+    assert task["pair_bytes"] == 256 << 20
 
 
 def test_one_rank_has_no_pairs() -> None:
-    assert asked("--pairs").pair_bytes == 0
+    assert make_config("--pairs").pair_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -56,30 +58,36 @@ def test_one_rank_has_no_pairs() -> None:
     [
         (["--nccl-tests", "/opt"], "takes --via mpijob"),
         (["--nccl-tests", "/opt", "--via", "mpijob", "--pairs"], "goes without"),
-        (["--drill", "die:4", "--gpus", "4"], "there is no rank 4 among 4"),
+        (["--inject-fault", "die:4", "--gpus", "4"], "there is no rank 4 among 4"),
         (["--min", "1M", "--max", "1K"], "above the largest"),
     ],
 )
 def test_flags_that_do_not_go_together(words: list[str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        asked(*words)
+        make_config(*words)
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--max", "big"], ["--dtypes", "float8"], ["--drill", "slow"], ["--drill", "burn:1"], ["--gpus", "0"]],
+    [
+        ["--max", "big"],
+        ["--dtypes", "float8"],
+        ["--inject-fault", "slow"],
+        ["--inject-fault", "burn:1"],
+        ["--gpus", "0"],
+    ],
 )
 def test_flags_that_mean_nothing(words: list[str]) -> None:
     with pytest.raises(argparse.ArgumentError):
         parsed(*words)
 
 
-def test_drills() -> None:
-    assert run_config.drill("die:3") == Drill("die", 3)
+def test_faults() -> None:
+    assert run_config.parse_fault("die:3") == Fault("die", 3)
 
 
 def test_programs_of_nccl_tests_have_their_own_words() -> None:
-    found = asked("--via", "mpijob", "--nccl-tests", "/opt", "--min", "512M", "--iterations", "7")
+    found = make_config("--via", "mpijob", "--nccl-tests", "/opt", "--min", "512M", "--iterations", "7")
 
     words = run_config.perf_arguments(found, "float16")
 

@@ -7,15 +7,15 @@ import pytest
 from bench.__main__ import main
 from bench.nccl.scaling import numbers
 from bench.nccl.schema import Overhead, Scaling, load
-from bench.nccl.worker.messages import MARK
+from bench.nccl.worker.messages import PREFIX
 
 pytestmark = pytest.mark.looptime(False)
 
-STAMPS = """'"stamps":{"process":'$(date +%s.%N)',"torch":'$(date +%s.%N)',"group":'$(date +%s.%N)',"first":'$(date +%s.%N)'}}'"""
-WORLD = f"""echo '{MARK}{{"say":"world","ranks":2,'{STAMPS}"""
-POINT = f"""echo '{MARK}{{"say":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[2.0],"wrong":0}}'"""
-TRAINED = f"""echo '{MARK}{{"say":"trained","images_per_second":[80.0,100.0,90.0],"parameters":7}}'"""
-END = f"""echo '{MARK}{{"say":"end"}}'"""
+STAMPS = """'"timestamps":{"process":'$(date +%s.%N)',"torch":'$(date +%s.%N)',"group":'$(date +%s.%N)',"first":'$(date +%s.%N)'}}'"""
+WORLD = f"""echo '{PREFIX}{{"type":"world","ranks":2,'{STAMPS}"""
+POINT = f"""echo '{PREFIX}{{"type":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[2.0],"wrong":0}}'"""
+TRAINED = f"""echo '{PREFIX}{{"type":"trained","images_per_second":[80.0,100.0,90.0],"parameters":7}}'"""
+END = f"""echo '{PREFIX}{{"type":"end"}}'"""
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_scaling(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scaling", "--backend=gloo", "--nodes=2", "--isolation=loopback", python]) == 0
 
     (file,) = Path("nccl-bench").glob("*-scaling.json")
-    made = load(file)
-    assert isinstance(made, Scaling)
-    assert [(one.nodes, one.images_per_second) for one in made.runs] == [
+    record = load(file)
+    assert isinstance(record, Scaling)
+    assert [(run.nodes, run.images_per_second) for run in record.runs] == [
         (1, [80, 100, 90]),
         (2, [80, 100, 90]),
     ]
@@ -61,10 +61,10 @@ def test_scaling_that_breaks_off(script: Path) -> None:
     assert main(["scaling", "--backend=gloo", "--nodes=2", "--isolation=loopback", python]) == 1
 
     (file,) = Path("nccl-bench").glob("*-scaling.json")
-    made = load(file)
-    assert isinstance(made, Scaling)
-    assert (made.state, [one.nodes for one in made.runs]) == ("partial", [1])
-    assert "worker-0 has failed with exit code 9" in made.why
+    record = load(file)
+    assert isinstance(record, Scaling)
+    assert (record.state, [run.nodes for run in record.runs]) == ("partial", [1])
+    assert "worker-0 has failed with exit code 9" in record.why
 
 
 def test_overhead_in_turn(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,10 +78,10 @@ def test_overhead_in_turn(script: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
     (file,) = Path("nccl-bench").glob("*-overhead.json")
-    made = load(file)
-    assert isinstance(made, Overhead)
-    assert [one.by_hand for one in made.starts] == [True, False, False, True]
-    assert all(0 < one.stamps["process"] <= one.stamps["first"] < 60 for one in made.starts)
+    record = load(file)
+    assert isinstance(record, Overhead)
+    assert [start.manual for start in record.starts] == [True, False, False, True]
+    assert all(0 < start.timestamps["process"] <= start.timestamps["first"] < 60 for start in record.starts)
     assert "1.000 to 1.000" in " ".join(capsys.readouterr().out.split())
 
 

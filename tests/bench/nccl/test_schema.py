@@ -7,19 +7,27 @@ import msgspec
 import orjson
 import pytest
 
-from bench.nccl.schema import SCHEMA, VERSION, Record, Unreadable, World, described, load
+from bench.nccl.schema import SCHEMA, VERSION, Fault, InvalidRecord, Record, World, json_schema, load
 
 
 def test_the_file_describes_them() -> None:
-    """After a change: write ``described()`` into it, and mind what VERSION says."""
-    assert orjson.loads(SCHEMA.read_bytes()) == orjson.loads(orjson.dumps(described()))
+    """After a change: write ``json_schema()`` into it, and mind what VERSION says."""
+    assert orjson.loads(SCHEMA.read_bytes()) == orjson.loads(orjson.dumps(json_schema()))
 
 
-def test_a_record_is_read_as_it_was_written(record: Callable[..., Record], tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(make_record: Callable[..., Record], tmp_path: Path) -> None:
     file = tmp_path / "record.json"
-    file.write_bytes(msgspec.json.encode(record()))
+    file.write_bytes(msgspec.json.encode(make_record()))
 
-    assert load(file) == record()
+    assert load(file) == make_record()
+
+
+def test_a_record_of_version_2_has_other_keys(make_record: Callable[..., Record], tmp_path: Path) -> None:
+    file = tmp_path / "record.json"
+    text = msgspec.json.encode(make_record(schema_version=2, config={"fault": Fault("slow", 1)}))
+    file.write_bytes(text.replace(b'"config":', b'"asked":').replace(b'"fault":', b'"drill":'))
+
+    assert load(file) == make_record(schema_version=2, config={"fault": Fault("slow", 1)})
 
 
 @pytest.mark.parametrize(
@@ -31,29 +39,29 @@ def test_what_is_none_of_ours(text: str, tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     file.write_text(text)
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidRecord):
         load(file)
 
 
-def test_a_version_of_tomorrow(record: Callable[..., Record], tmp_path: Path) -> None:
+def test_a_version_of_tomorrow(make_record: Callable[..., Record], tmp_path: Path) -> None:
     file = tmp_path / "record.json"
-    file.write_bytes(msgspec.json.encode(record(schema_version=VERSION + 1)))
+    file.write_bytes(msgspec.json.encode(make_record(schema_version=VERSION + 1)))
 
-    with pytest.raises(Unreadable, match=f"version {VERSION + 1}"):
+    with pytest.raises(InvalidRecord, match=f"version {VERSION + 1}"):
         load(file)
 
 
-def test_what_is_hardware(record: Callable[..., Record]) -> None:
-    assert record().is_hardware
-    assert not record(asked={"backend": "gloo"}).is_hardware
-    assert "CPUs" in record(asked={"backend": "gloo"}).carried_by
-    shared = record(world=World(ranks=4, shared_gpu=True))
+def test_what_is_hardware(make_record: Callable[..., Record]) -> None:
+    assert make_record().is_hardware
+    assert not make_record(config={"backend": "gloo"}).is_hardware
+    assert "CPUs" in make_record(config={"backend": "gloo"}).transport
+    shared = make_record(world=World(ranks=4, shared_gpu=True))
     assert not shared.is_hardware
-    assert "loopback sockets" in shared.carried_by
+    assert "loopback sockets" in shared.transport
 
 
-def test_bandwidth_has_the_spread_of_the_times(record: Callable[..., Record]) -> None:
-    found = record(busbw={1 << 20: 100.0}).points[0]
+def test_bandwidth_has_the_spread_of_the_times(make_record: Callable[..., Record]) -> None:
+    found = make_record(busbw={1 << 20: 100.0}).points[0]
 
     assert found.busbw_gb_per_second == pytest.approx(100)
     spread = found.busbw(4)

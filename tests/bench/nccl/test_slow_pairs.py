@@ -16,15 +16,15 @@ def matrix(within: float, between: float, **others: float) -> Pairs:
 
 
 def test_nodes_may_be_slower_between_them() -> None:
-    assert slow_pairs.find(matrix(400, 40), RANKS) == slow_pairs.Slow((), ())
+    assert slow_pairs.find(matrix(400, 40), RANKS) == slow_pairs.SlowPairs((), ())
 
 
 def test_a_slow_pair() -> None:
     found = slow_pairs.find(matrix(400, 40, r02=10), RANKS)
 
-    assert [(one.low, one.high, one.usual_gb_per_second) for one in found.pairs] == [(0, 2, 40)]
+    assert [(pair.low, pair.high, pair.usual_gb_per_second) for pair in found.pairs] == [(0, 2, 40)]
     assert found.ranks == ()
-    assert slow_pairs.told(found, RANKS) == [
+    assert slow_pairs.describe(found, RANKS) == [
         "slow pair: rank 0 (node node-0, pod pod-0, GPU 0) and rank 2 (node node-1, pod pod-1, GPU 0): 10 GB/s, others 40"
     ]
 
@@ -33,7 +33,9 @@ def test_a_slow_rank() -> None:
     found = slow_pairs.find(matrix(400, 40, r01=50, r12=5, r13=6), RANKS)
 
     assert found.ranks == (1,)
-    assert slow_pairs.told(found, RANKS) == ["slow: rank 1 (node node-0, pod pod-0, GPU 1), in 3 slow pairs"]
+    assert slow_pairs.describe(found, RANKS) == [
+        "slow: rank 1 (node node-0, pod pod-0, GPU 1), in 3 slow pairs"
+    ]
 
 
 def test_of_three_ranks() -> None:
@@ -46,9 +48,9 @@ def test_of_three_ranks() -> None:
 def test_one_direction_suffices() -> None:
     pairs = Pairs(1024, [[0, 10, 10], [10, 0, 10], [10, 2, 0]])
 
-    assert [(one.low, one.high) for one in slow_pairs.find(pairs, []).pairs] == [(1, 2)]
+    assert [(pair.low, pair.high) for pair in slow_pairs.find(pairs, []).pairs] == [(1, 2)]
 
 
 def test_two_ranks_are_held_against_nothing() -> None:
-    assert slow_pairs.find(Pairs(1024, [[0, 1], [1, 0]]), RANKS) == slow_pairs.Slow((), ())
-    assert slow_pairs.find(Pairs(1024, [[0]]), RANKS[:1]) == slow_pairs.Slow((), ())
+    assert slow_pairs.find(Pairs(1024, [[0, 1], [1, 0]]), RANKS) == slow_pairs.SlowPairs((), ())
+    assert slow_pairs.find(Pairs(1024, [[0]]), RANKS[:1]) == slow_pairs.SlowPairs((), ())

@@ -1,4 +1,4 @@
-"""A job from submission to removal, on a site of this process, with a script in the worker's place."""
+"""A job from submission to removal, on a target of this process, with a script in the worker's place."""
 
 import argparse
 import asyncio
@@ -13,51 +13,51 @@ import pytest
 
 from api.meta import CONFIG_MAPS, PODS, Resource
 from bench.nccl import measurement, submission
-from bench.nccl.cluster import Cluster, cluster
-from bench.nccl.log_parser import Gathering
-from bench.nccl.schema import Asked
+from bench.nccl.cluster import Cluster, connect
+from bench.nccl.log_parser import LogParser
+from bench.nccl.schema import RunConfig
 from bench.nccl.submission import RESOURCES
-from bench.nccl.worker.messages import MARK
+from bench.nccl.worker.messages import PREFIX
 from controller.kube.errors import AlreadyExists, Forbidden, Invalid, ServerError
 
 pytestmark = pytest.mark.looptime(False)
 
-WORLD = MARK + '{"say":"world","ranks":2}'
-RANK = MARK + '{"say":"rank","rank":0,"local_rank":0,"host":"run-master-0","gpu":""}'
+WORLD = PREFIX + '{"type":"world","ranks":2}'
+RANK = PREFIX + '{"type":"rank","rank":0,"local_rank":0,"host":"run-master-0","gpu":""}'
 POINT = (
-    MARK
-    + '{"say":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[1.0],"wrong":0}'
+    PREFIX
+    + '{"type":"point","collective":"all_reduce","dtype":"float32","in_place":true,"size_bytes":8,"elements":2,"times_us":[1.0],"wrong":0}'
 )
-END = MARK + '{"say":"end"}'
+END = PREFIX + '{"type":"end"}'
 
 
 @pytest.fixture
-async def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """A site, on which nothing of a run is left in the end."""
+async def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """A target, on which nothing of a run is left in the end."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(submission, "LAST_WORDS_SECONDS", 0.3)
-    monkeypatch.setattr(submission, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(submission, "ERROR_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(submission, "POLL_SECONDS", 0.05)
     flags = argparse.Namespace(kubeconfig="", in_cluster=False, namespace="", isolation="loopback")
-    async with cluster(flags) as site:
-        yield site
+    async with connect(flags) as target:
+        yield target
         for resource in (RESOURCES["pytorchjob"], CONFIG_MAPS, PODS):
-            left = orjson.loads(await site.client.list(resource, "default"))["items"]
+            remaining = orjson.loads(await target.client.list(resource, "default"))["items"]
             assert [
-                one["metadata"]["name"] for one in left if one["metadata"]["name"].startswith("run")
+                pod["metadata"]["name"] for pod in remaining if pod["metadata"]["name"].startswith("run")
             ] == []
 
 
 class Run:
     """A run of a script; each node is given its number as $RANK."""
 
-    def __init__(self, here: Cluster, folder: Path, asked: Asked) -> None:
-        self._here = here
+    def __init__(self, target: Cluster, folder: Path, config: RunConfig) -> None:
+        self._target = target
         self._folder = folder
-        self._asked = asked
-        self.news: list[str] = []
-        self.heard: Callable[[str], None] = self.news.append
+        self._config = config
+        self.progress: list[str] = []
+        self.on_progress: Callable[[str], None] = self.progress.append
 
-    async def __call__(self, *lines: str, **flags: Any) -> tuple[Gathering, str]:
+    async def __call__(self, *lines: str, **flags: Any) -> tuple[LogParser, str]:
         script = self._folder / "worker.sh"
         script.write_text("\n".join(["#!/bin/sh", *lines]))
         script.chmod(0o755)
@@ -71,13 +71,13 @@ class Run:
             **flags,
         }
         return await measurement.measure(
-            self._here, argparse.Namespace(**chosen), self._asked, {}, self.heard
+            self._target, argparse.Namespace(**chosen), self._config, {}, self.on_progress
         )
 
 
 @pytest.fixture
-def run(here: Cluster, tmp_path: Path, asked: Callable[..., Asked]) -> Run:
-    return Run(here, tmp_path, asked(backend="gloo", gpus=1))
+def run(target: Cluster, tmp_path: Path, make_config: Callable[..., RunConfig]) -> Run:
+    return Run(target, tmp_path, make_config(backend="gloo", gpus=1))
 
 
 def says(*lines: str) -> str:
@@ -85,23 +85,23 @@ def says(*lines: str) -> str:
 
 
 async def test_a_whole_run(run: Run) -> None:
-    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says("NCCL INFO", WORLD, RANK, POINT, END))
+    log_parser, why = await run('[ "$RANK" = 1 ] && exit 0', says("NCCL INFO", WORLD, RANK, POINT, END))
 
     assert why == ""
-    assert [one.size_bytes for one in gathering.points] == [8]
-    assert gathering.record().ranks[0].node == "local"
-    assert run.news[0].startswith("PyTorchJob default/run on this machine")
+    assert [point.size_bytes for point in log_parser.points] == [8]
+    assert log_parser.record().ranks[0].node == "local"
+    assert run.progress[0].startswith("PyTorchJob default/run on this machine")
 
 
 async def test_a_rank_that_dies(run: Run) -> None:
-    gathering, why = await run('[ "$RANK" = 1 ] && { sleep 1; exit 3; }', says(WORLD, POINT), "sleep 60")
+    log_parser, why = await run('[ "$RANK" = 1 ] && { sleep 1; exit 3; }', says(WORLD, POINT), "sleep 60")
 
     assert why.startswith("pod run-worker-0 has failed with exit code 3")
-    assert len(gathering.points) == 1, "what was measured before is kept"
+    assert len(log_parser.points) == 1, "what was measured before is kept"
 
 
 async def test_what_a_rank_says_before_it_dies(run: Run) -> None:
-    error = MARK + '{"say":"error","rank":0,"why":"RuntimeError: unhandled cuda error"}'
+    error = PREFIX + '{"type":"error","rank":0,"why":"RuntimeError: unhandled cuda error"}'
 
     _, why = await run('[ "$RANK" = 1 ] && sleep 60', says(WORLD, error), "exit 1")
 
@@ -117,34 +117,34 @@ async def test_a_worker_that_ends_without_having_said_all(run: Run) -> None:
 
 
 async def test_a_job_that_never_starts(
-    here: Cluster, tmp_path: Path, asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
+    target: Cluster, tmp_path: Path, make_config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Why is told while it waits, by those who know."""
-    monkeypatch.setattr(submission, "PATIENT_SECONDS", 0.0)
-    run = Run(here, tmp_path, asked(nodes=1, gpus=8))
+    monkeypatch.setattr(submission, "PENDING_REPORT_SECONDS", 0.0)
+    run = Run(target, tmp_path, make_config(nodes=1, gpus=8))
 
     def hear(line: str) -> None:
         if line.startswith("waiting: run-master-0: Unschedulable: 0/1 nodes are available"):
-            here.stop.set()
+            target.stop.set()
 
-    run.heard = hear
-    gathering, why = await run("exit 0")
+    run.on_progress = hear
+    log_parser, why = await run("exit 0")
 
     assert why == "interrupted"
-    assert gathering.record(why).state == "partial"
+    assert log_parser.record(why).state == "partial"
 
 
-async def test_an_interruption(run: Run, here: Cluster) -> None:
+async def test_an_interruption(run: Run, target: Cluster) -> None:
     def hear(line: str) -> None:
-        run.news.append(line)
+        run.progress.append(line)
         if "all_reduce" in line:
-            here.stop.set()
+            target.stop.set()
 
-    run.heard = hear
-    gathering, why = await run(says(WORLD, POINT), "sleep 60")
+    run.on_progress = hear
+    log_parser, why = await run(says(WORLD, POINT), "sleep 60")
 
     assert why == "interrupted"
-    assert len(gathering.points) == 1
+    assert len(log_parser.points) == 1
 
 
 async def test_a_run_that_takes_too_long(run: Run) -> None:
@@ -153,32 +153,32 @@ async def test_a_run_that_takes_too_long(run: Run) -> None:
     assert "it is not done after 1 s" in why
 
 
-async def test_somebody_deletes_the_job(run: Run, here: Cluster) -> None:
+async def test_somebody_deletes_the_job(run: Run, target: Cluster) -> None:
     submitted = asyncio.Event()
 
     async def delete() -> None:
         await submitted.wait()
-        await here.client.delete(RESOURCES["pytorchjob"], "default", "run")
+        await target.client.delete(RESOURCES["pytorchjob"], "default", "run")
 
-    run.heard = lambda _: submitted.set()
+    run.on_progress = lambda _: submitted.set()
     _, (_, why) = await asyncio.gather(delete(), run(says(WORLD), "sleep 60"))
 
     assert why == "somebody has deleted the job"
 
 
-async def test_a_name_that_is_taken(run: Run, here: Cluster) -> None:
+async def test_a_name_that_is_taken(run: Run, target: Cluster) -> None:
     """Whoever has it keeps it."""
     theirs = {"metadata": {"name": "run"}}
-    await here.client.create(CONFIG_MAPS, "default", orjson.dumps(theirs))
+    await target.client.create(CONFIG_MAPS, "default", orjson.dumps(theirs))
 
     with pytest.raises(AlreadyExists):
         await run("exit 0")
 
-    await here.client.get(CONFIG_MAPS, "default", "run")
-    await here.client.delete(CONFIG_MAPS, "default", "run")
+    await target.client.get(CONFIG_MAPS, "default", "run")
+    await target.client.delete(CONFIG_MAPS, "default", "run")
 
 
-async def test_an_account_without_rights(run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_account_without_rights(run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told so at once: nothing was made, so nothing is removed."""
     calls = list[str]()
 
@@ -186,8 +186,8 @@ async def test_an_account_without_rights(run: Run, here: Cluster, monkeypatch: p
         calls.append(resource.plural)
         raise Forbidden(403, "Forbidden", "cannot create resource")
 
-    monkeypatch.setattr(here.client, "create", refuse)
-    monkeypatch.setattr(here.client, "delete", refuse)
+    monkeypatch.setattr(target.client, "create", refuse)
+    monkeypatch.setattr(target.client, "delete", refuse)
 
     with pytest.raises(Forbidden):
         await run("exit 0")
@@ -195,21 +195,21 @@ async def test_an_account_without_rights(run: Run, here: Cluster, monkeypatch: p
     assert calls == ["configmaps"]
 
 
-async def test_a_log_that_breaks_off(run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_that_breaks_off(run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read on from there: no point counts twice."""
-    whole, broken = here.client.stream, list[str]()
+    whole, broken = target.client.stream, list[str]()
 
     @asynccontextmanager
     async def stream(*words: Any, **flags: Any) -> AsyncGenerator[Any]:
         async with whole(*words, **flags) as lines:
             yield lines if broken else Breaking(lines, broken)
 
-    monkeypatch.setattr(here.client, "stream", stream)
+    monkeypatch.setattr(target.client, "stream", stream)
 
-    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, POINT, END))
+    log_parser, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, POINT, END))
 
     assert (why, broken) == ("", ["broken"])
-    assert len(gathering.points) == 2
+    assert len(log_parser.points) == 2
 
 
 class Breaking:
@@ -227,12 +227,12 @@ class Breaking:
 
 
 async def test_a_cluster_that_does_not_answer(
-    run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch
+    run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a moment, which changes nothing, or for good."""
-    monkeypatch.setattr(submission, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(submission, "UNREACHABLE_SECONDS", 0.5)
     monkeypatch.setattr(submission, "REMOVAL_SECONDS", 0.5)
-    real, away = here.client.get, list[int]()
+    real, away = target.client.get, list[int]()
 
     async def get(*words: Any, **flags: Any) -> bytes:
         if away:
@@ -240,23 +240,23 @@ async def test_a_cluster_that_does_not_answer(
         return await real(*words, **flags)
 
     def hear(line: str) -> None:
-        run.news.append(line)
+        run.progress.append(line)
         if "all_reduce" in line:
             away.append(503)
 
-    monkeypatch.setattr(here.client, "get", get)
-    run.heard = hear
-    gathering, why = await run(says(WORLD, POINT), "sleep 60")
+    monkeypatch.setattr(target.client, "get", get)
+    run.on_progress = hear
+    log_parser, why = await run(says(WORLD, POINT), "sleep 60")
 
     assert why.startswith("the cluster has not answered for 0.5 s: etcdserver: leader changed")
-    assert len(gathering.points) == 1
+    assert len(log_parser.points) == 1
 
 
 async def test_a_removal_that_takes_two_tries(
-    run: Run, here: Cluster, monkeypatch: pytest.MonkeyPatch
+    run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was gathered is kept."""
-    real, refused = here.client.delete, list[str]()
+    real, refused = target.client.delete, list[str]()
 
     async def delete(*words: Any, **flags: Any) -> bytes:
         if not refused:
@@ -264,11 +264,11 @@ async def test_a_removal_that_takes_two_tries(
             raise ServerError(503, "ServiceUnavailable", "try again")
         return await real(*words, **flags)
 
-    monkeypatch.setattr(here.client, "delete", delete)
-    gathering, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, END))
+    monkeypatch.setattr(target.client, "delete", delete)
+    log_parser, why = await run('[ "$RANK" = 1 ] && exit 0', says(WORLD, POINT, END))
 
     assert (why, refused) == ("", ["once"])
-    assert len(gathering.points) == 1
+    assert len(log_parser.points) == 1
 
 
 async def test_a_name_that_the_cluster_refuses(run: Run) -> None:

@@ -16,10 +16,10 @@ def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
 
 
 def test_a_config_map_that_an_api_server_takes() -> None:
-    made, volume = worker_files.config_map("nccl", {}), worker_files.volume("nccl", {})
+    record, volume = worker_files.config_map("nccl", {}), worker_files.volume("nccl", {})
 
-    assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in made["data"])
-    assert sum(map(len, made["data"].values())) < 1 << 20
-    items = {one["key"]: one["path"] for one in volume["configMap"]["items"]}
-    assert items.keys() == made["data"].keys()
+    assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in record["data"])
+    assert sum(map(len, record["data"].values())) < 1 << 20
+    items = {item["key"]: item["path"] for item in volume["configMap"]["items"]}
+    assert items.keys() == record["data"].keys()
     assert items["bench.nccl.worker.main.py"] == "bench/nccl/worker/main.py"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from bench.nccl.report import charts
-from bench.nccl.schema import VERSION, Asked, Overhead, Record, Scaling, ScalingRun, Start, World
+from bench.nccl.schema import VERSION, Overhead, Record, RunConfig, Scaling, ScalingRun, Start, World
 
 WHERE = {"started": "", "commit": {}, "environment": {}}
 
@@ -28,8 +28,8 @@ def scaling(**fields: object) -> Scaling:
     return Scaling(**(WHERE | whole | {"batch": 64, "share_gpu": False, "runs": runs} | fields))  # type: ignore[arg-type]
 
 
-def test_hardware_stands_beside_its_like(record: Callable[..., Record]) -> None:
-    bandwidth, latency = charts.of(record())
+def test_hardware_stands_beside_its_like(make_record: Callable[..., Record]) -> None:
+    bandwidth, latency = charts.build(make_record())
 
     dots = bandwidth.lines[0].dots
     assert [dot.x for dot in dots] == [1024, 1 << 20]
@@ -42,20 +42,22 @@ def test_hardware_stands_beside_its_like(record: Callable[..., Record]) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"asked": {"backend": "gloo"}}, {"world": World(ranks=4, shared_gpu=True)}],
+    [{"config": {"backend": "gloo"}}, {"world": World(ranks=4, shared_gpu=True)}],
     ids=["CPUs", "one GPU for all"],
 )
-def test_what_is_no_hardware_stands_alone(record: Callable[..., Record], fields: dict[str, object]) -> None:
-    bandwidth = charts.bandwidth(record(**fields))
+def test_what_is_no_hardware_stands_alone(
+    make_record: Callable[..., Record], fields: dict[str, object]
+) -> None:
+    bandwidth = charts.bandwidth(make_record(**fields))
 
     assert not any(line.is_reference for line in bandwidth.lines)
     assert bandwidth.title == "Bandwidth over size, not of hardware"
     assert bandwidth.note
 
 
-def test_in_and_out_of_place_are_two_lines(record: Callable[..., Record]) -> None:
-    run = record()
-    out = [msgspec.structs.replace(one, in_place=False) for one in run.points]
+def test_in_and_out_of_place_are_two_lines(make_record: Callable[..., Record]) -> None:
+    run = make_record()
+    out = [msgspec.structs.replace(point, in_place=False) for point in run.points]
     run = msgspec.structs.replace(run, points=[*run.points, *out])
 
     assert [line.label for line in charts.latency(run).lines] == [
@@ -65,7 +67,7 @@ def test_in_and_out_of_place_are_two_lines(record: Callable[..., Record]) -> Non
 
 
 def test_scaling() -> None:
-    throughput, efficiency = charts.of(scaling())
+    throughput, efficiency = charts.build(scaling())
 
     assert [line.label for line in throughput.lines] == ["pytorchjob", "pytorchjob, nothing lost"]
     assert [dot.y for dot in throughput.lines[1].dots] == [100, 200]
@@ -74,25 +76,25 @@ def test_scaling() -> None:
     assert "say nothing of GPUs" in charts.throughput(scaling(backend="gloo")).note
 
 
-def test_overhead(record: Callable[..., Record], asked: Callable[..., Asked]) -> None:
+def test_overhead(make_record: Callable[..., Record], make_config: Callable[..., RunConfig]) -> None:
     starts = [
-        Start(by_hand, {}, record(busbw={1024: value}).points)
-        for by_hand, value in ((True, 2.0), (False, 1.0), (False, 3.0))
+        Start(manual, {}, make_record(busbw={1024: value}).points)
+        for manual, value in ((True, 2.0), (False, 1.0), (False, 3.0))
     ]
 
     whole: dict[str, Any] = {"schema_version": VERSION, "state": "complete", "why": "", **WHERE}
 
-    (chart,) = charts.of(Overhead(asked=asked(), starts=starts, **whole))
+    (chart,) = charts.build(Overhead(config=make_config(), starts=starts, **whole))
 
     assert [line.label for line in chart.lines] == ["all_reduce, by hand", "all_reduce, through the operator"]
     assert [line.dots[0].y for line in chart.lines] == pytest.approx([2 / 1.5, 2 / 1.5])
 
 
-def test_nothing_to_show(record: Callable[..., Record]) -> None:
-    assert charts.of(record(points=[], asked={"backend": "gloo"})) == []
+def test_nothing_to_show(make_record: Callable[..., Record]) -> None:
+    assert charts.build(make_record(points=[], config={"backend": "gloo"})) == []
 
 
-def test_one_rank_has_no_bus(record: Callable[..., Record]) -> None:
-    (only,) = charts.of(record(world=World(ranks=1)))
+def test_one_rank_has_no_bus(make_record: Callable[..., Record]) -> None:
+    (only,) = charts.build(make_record(world=World(ranks=1)))
 
     assert only.title == "Time of a call over size"

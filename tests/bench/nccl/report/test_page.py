@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from bench.nccl.report.page import page, warnings
-from bench.nccl.schema import VERSION, Drill, Node, Pairs, Record, Scaling, ScalingRun, Skipped, World
+from bench.nccl.schema import VERSION, Fault, Node, Pairs, Record, Scaling, ScalingRun, Skipped, World
 
 VOID = {"meta", "br", "hr"}
 
@@ -41,8 +41,8 @@ def tags(text: str) -> Tags:
     return found
 
 
-def test_nothing_comes_from_elsewhere(record: Callable[..., Record]) -> None:
-    text = page(record())
+def test_nothing_comes_from_elsewhere(make_record: Callable[..., Record]) -> None:
+    text = page(make_record())
 
     found = tags(text)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in found.seen}
@@ -51,7 +51,7 @@ def test_nothing_comes_from_elsewhere(record: Callable[..., Record]) -> None:
     assert "url(" not in text
 
 
-def test_what_it_shows(record: Callable[..., Record]) -> None:
+def test_what_it_shows(make_record: Callable[..., Record]) -> None:
     pairs = Pairs(1024, [[0, 9, 1, 9], [9, 0, 1, 9], [1, 1, 0, 1], [9, 9, 1, 0]])
     node = Node(
         hosts=["pod-0"],
@@ -64,7 +64,7 @@ def test_what_it_shows(record: Callable[..., Record]) -> None:
     world = World(ranks=4, nodes=[node, other])
 
     text = page(
-        record(
+        make_record(
             pairs=pairs, world=world, skipped=[Skipped("alltoall", "int8", in_place=False, why="too small")]
         )
     )
@@ -84,16 +84,18 @@ def test_what_it_shows(record: Callable[..., Record]) -> None:
     assert "slow: rank 2 (node node-1, pod pod-1, GPU 0)" in text
 
 
-def test_what_a_reader_must_know_first(record: Callable[..., Record]) -> None:
-    assert warnings(record()) == []
-    made = record(state="partial", why="<b>died</b>", asked={"backend": "gloo", "drill": Drill("die", 1)})
+def test_what_a_reader_must_know_first(make_record: Callable[..., Record]) -> None:
+    assert warnings(make_record()) == []
+    record = make_record(
+        state="partial", why="<b>died</b>", config={"backend": "gloo", "fault": Fault("die", 1)}
+    )
 
-    assert len(warnings(made)) == 3
-    assert "Partial: &lt;b&gt;died&lt;/b&gt;" in page(made)
+    assert len(warnings(record)) == 3
+    assert "Partial: &lt;b&gt;died&lt;/b&gt;" in page(record)
 
 
-def test_a_record_of_nothing(record: Callable[..., Record]) -> None:
-    tags(page(record(points=[], world=None, ranks=[], state="partial", why="it has not started")))
+def test_a_record_of_nothing(make_record: Callable[..., Record]) -> None:
+    tags(page(make_record(points=[], world=None, ranks=[], state="partial", why="it has not started")))
 
 
 def test_scaling() -> None:

@@ -9,8 +9,8 @@ from bench.nccl.report import picture
 from bench.nccl.schema import Record
 
 
-def test_a_png_of_both_charts(record: Callable[..., Record], tmp_path: Path) -> None:
-    path = picture.write(record(), tmp_path / "plot.png")
+def test_a_png_of_both_charts(make_record: Callable[..., Record], tmp_path: Path) -> None:
+    path = picture.write(make_record(), tmp_path / "plot.png")
 
     drawn = imread(path)
     height, width, _ = drawn.shape

@@ -20,13 +20,13 @@ def test_a_drawing() -> None:
 
     drawn = ET.fromstring(svg(chart))
 
-    texts = [one.text for one in drawn.iter(f"{SVG}text")]
+    texts = [element.text for element in drawn.iter(f"{SVG}text")]
     assert {"Title", "GB/s", "8", "1K", "mine & <yours>", "theirs"} <= set(texts)
     lines = list(drawn.iter(f"{SVG}polyline"))
     assert [line.get("stroke-dasharray") for line in lines] == [None, "6 4"]
     assert len(list(drawn.iter(f"{SVG}polygon"))) == 1, "a reference has no spread"
-    (said, *_) = [one.findtext(f"{SVG}title") for one in drawn.iter(f"{SVG}circle")]
-    assert said == "mine & <yours>, 8: 2 GB/s (1 to 3)"
+    (command_output, *_) = [element.findtext(f"{SVG}title") for element in drawn.iter(f"{SVG}circle")]
+    assert command_output == "mine & <yours>, 8: 2 GB/s (1 to 3)"
 
 
 def test_dots_are_inside() -> None:
@@ -34,7 +34,10 @@ def test_dots_are_inside() -> None:
 
     drawn = ET.fromstring(svg(Chart("all sizes", "µs", (Line("one", dots),), logarithmic=True)))
 
-    places = [(float(one.get("cx", "-1")), float(one.get("cy", "-1"))) for one in drawn.iter(f"{SVG}circle")]
+    places = [
+        (float(element.get("cx", "-1")), float(element.get("cy", "-1")))
+        for element in drawn.iter(f"{SVG}circle")
+    ]
     assert len(places) == 31
     assert all(0 < x < WIDTH and 0 < y < 420 for x, y in places)
     assert [x for x, _ in places] == sorted(x for x, _ in places)

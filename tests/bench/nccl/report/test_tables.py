@@ -7,7 +7,7 @@ import msgspec
 from rich.table import Table
 
 from bench.nccl.report import tables
-from bench.nccl.schema import VERSION, Asked, Overhead, Record, Skipped, Start
+from bench.nccl.schema import VERSION, Overhead, Record, RunConfig, Skipped, Start
 
 
 def rows(table: Table) -> list[list[str]]:
@@ -16,11 +16,11 @@ def rows(table: Table) -> list[list[str]]:
     ]
 
 
-def test_points(record: Callable[..., Record]) -> None:
-    made = record(busbw={1 << 20: 100.0}, state="partial")
-    made = msgspec.structs.replace(made, points=[msgspec.structs.replace(made.points[0], wrong=None)])
+def test_points(make_record: Callable[..., Record]) -> None:
+    record = make_record(busbw={1 << 20: 100.0}, state="partial")
+    record = msgspec.structs.replace(record, points=[msgspec.structs.replace(record.points[0], wrong=None)])
 
-    (table,) = tables.of(made)
+    (table,) = tables.build(record)
 
     assert "PARTIAL" in str(table.title)
     ((collective, dtype, place, size, time, algbw, busbw, wrong),) = rows(table)
@@ -28,27 +28,33 @@ def test_points(record: Callable[..., Record]) -> None:
     assert (time, algbw, busbw) == ("14.2 / 15.7 / 18.9", "66.7", "83.3 / 100 / 111")
 
 
-def test_a_partial_run_of_nothing(record: Callable[..., Record]) -> None:
-    assert tables.of(record(points=[])) == []
+def test_a_partial_run_of_nothing(make_record: Callable[..., Record]) -> None:
+    assert tables.build(make_record(points=[])) == []
 
 
-def overhead(record: Callable[..., Record], asked: Asked, ways: list[tuple[bool, float, float]]) -> Overhead:
+def overhead(
+    make_record: Callable[..., Record], config: RunConfig, ways: list[tuple[bool, float, float]]
+) -> Overhead:
     fields: dict[str, Any] = {"started": "", "commit": {}, "environment": {}}
     starts = [
         Start(
-            by_hand,
+            manual,
             {"process": first - 3, "torch": first - 1, "group": first - 0.5, "first": first},
-            record(busbw={1024: busbw}).points,
+            make_record(busbw={1024: busbw}).points,
         )
-        for by_hand, first, busbw in ways
+        for manual, first, busbw in ways
     ]
-    return Overhead(schema_version=VERSION, state="complete", why="", asked=asked, starts=starts, **fields)
+    return Overhead(schema_version=VERSION, state="complete", why="", config=config, starts=starts, **fields)
 
 
-def test_where_a_start_spends_its_time(record: Callable[..., Record], asked: Callable[..., Asked]) -> None:
-    starts, ratios = tables.of(
+def test_where_a_start_spends_its_time(
+    make_record: Callable[..., Record], make_config: Callable[..., RunConfig]
+) -> None:
+    starts, ratios = tables.build(
         overhead(
-            record, asked(), [(True, 5.0, 10.0), (False, 5.5, 11.0), (False, 6.5, 9.0), (True, 5.0, 10.0)]
+            make_record,
+            make_config(),
+            [(True, 5.0, 10.0), (False, 5.5, 11.0), (False, 6.5, 9.0), (True, 5.0, 10.0)],
         )
     )
 
@@ -59,10 +65,12 @@ def test_where_a_start_spends_its_time(record: Callable[..., Record], asked: Cal
     assert rows(ratios) == [["all_reduce", "float32", "1K", "1.000", "0.900 to 1.100"]]
 
 
-def test_what_was_not_measured(record: Callable[..., Record]) -> None:
+def test_what_was_not_measured(make_record: Callable[..., Record]) -> None:
     skipped = [
         Skipped("all_reduce", "int8", in_place=True, why="no room", size_bytes=size)
         for size in (4 << 30, 8 << 30)
     ]
 
-    assert tables.not_measured(record(skipped=skipped)) == ["all_reduce of int8, in place: no room (4G, 8G)"]
+    assert tables.not_measured(make_record(skipped=skipped)) == [
+        "all_reduce of int8, in place: no room (4G, 8G)"
+    ]

@@ -7,14 +7,14 @@ from functools import partial
 import pytest
 
 from bench.nccl.worker import fault_injection
-from bench.nccl.worker.fault_injection import Drill
+from bench.nccl.worker.fault_injection import Fault
 
 
 def test_only_the_rank_that_is_meant() -> None:
-    task = {"drill": {"kind": "slow", "rank": 2}}
+    task = {"fault": {"kind": "slow", "rank": 2}}
 
-    assert fault_injection.of(task, 2) == Drill("slow")
-    assert fault_injection.of(task, 1) == fault_injection.of({"drill": None}, 0) == Drill()
+    assert fault_injection.fault_of(task, 2) == Fault("slow")
+    assert fault_injection.fault_of(task, 1) == fault_injection.fault_of({"fault": None}, 0) == Fault()
 
 
 def test_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,11 +24,18 @@ def test_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
     target = [5, 5]
 
     for kind in ("", "slow", "die", "corrupt"):
-        drill = Drill(kind)
-        drill.late(partial(done.append, kind))()
-        drill.die_at(middle=False)
-        drill.die_at(middle=True)
-        drill.spoil(target)
+        fault = Fault(kind)
+        fault.delay(partial(done.append, kind))()
+        fault.die_at(middle=False)
+        fault.die_at(middle=True)
+        fault.corrupt(target)
 
-    assert done == ["", fault_injection.LATE_SECONDS, "slow", "die", fault_injection.DIED, "corrupt"]
+    assert done == [
+        "",
+        fault_injection.DELAY_SECONDS,
+        "slow",
+        "die",
+        fault_injection.FAULT_EXIT_CODE,
+        "corrupt",
+    ]
     assert target == [6, 5]

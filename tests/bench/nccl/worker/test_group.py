@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.nccl.worker.rank_info import Place
+from bench.nccl.worker.rank_info import RankInfo
 
 
 class Store:
@@ -64,11 +64,13 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     name = "bench.nccl.worker.group"
 
-    def joined(machine: Machine, place: Place, *, share_gpu: bool = False, backend: str = "nccl") -> Any:
+    def joined(
+        machine: Machine, rank_info: RankInfo, *, share_gpu: bool = False, backend: str = "nccl"
+    ) -> Any:
         monkeypatch.setitem(sys.modules, "torch", machine.torch)
         monkeypatch.setitem(sys.modules, "torch.distributed", machine.distributed)
         sys.modules.pop(name, None)
-        return importlib.import_module(name).join(backend, place, share_gpu=share_gpu, stamps={})
+        return importlib.import_module(name).join(backend, rank_info, share_gpu=share_gpu, timestamps={})
 
     yield joined
     sys.modules.pop(name, None)
@@ -77,44 +79,46 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
 def test_each_rank_has_the_gpu_of_its_number(join: Callable[..., Any]) -> None:
     machine = Machine(["GPU-a", "GPU-b"], {1: "GPU-a"})
 
-    group = join(machine, Place(0, 2, 1, 2))
+    group = join(machine, RankInfo(0, 2, 1, 2))
 
     assert machine.chosen == [1]
-    assert (group.gpu, group.ranks_a_gpu, group.shared_gpu) == ("GPU-b", 1, False)
+    assert (group.gpu, group.max_ranks_per_gpu, group.shared_gpu) == ("GPU-b", 1, False)
     assert machine.begun == ["nccl"], "NCCL finds out itself who is whose neighbour"
-    assert group.stamps.keys() == {"group", "first"}
+    assert group.timestamps.keys() == {"group", "first"}
 
 
 def test_ranks_that_share_a_gpu_are_told_apart(join: Callable[..., Any]) -> None:
     """Also those of several pods, which have the first number each."""
     machine = Machine(["GPU-a"], {1: "GPU-a", 2: "GPU-a"})
 
-    group = join(machine, Place(0, 3, 2, 3), share_gpu=True)
+    group = join(machine, RankInfo(0, 3, 2, 3), share_gpu=True)
 
-    assert (group.ranks_a_gpu, group.shared_gpu) == (3, True)
+    assert (group.max_ranks_per_gpu, group.shared_gpu) == (3, True)
     assert machine.begun == ["nccl rallypoint-0"], "before the library is asked for anything"
 
 
 @pytest.mark.parametrize(
-    ("gpus", "others", "place", "why"),
+    ("gpus", "others", "rank_info", "why"),
     [
-        pytest.param([], {}, Place(0, 1, 0, 1), "sees no GPU", id="none"),
-        pytest.param(["GPU-a"], {}, Place(0, 2, 1, 2), "which has 1 GPUs", id="too few"),
-        pytest.param(["GPU-a"], {1: "GPU-a"}, Place(0, 2, 0, 1), "--share-gpu runs them", id="one for two"),
+        pytest.param([], {}, RankInfo(0, 1, 0, 1), "sees no GPU", id="none"),
+        pytest.param(["GPU-a"], {}, RankInfo(0, 2, 1, 2), "which has 1 GPUs", id="too few"),
+        pytest.param(
+            ["GPU-a"], {1: "GPU-a"}, RankInfo(0, 2, 0, 1), "--share-gpu runs them", id="one for two"
+        ),
     ],
 )
 def test_what_nccl_would_refuse(
-    gpus: list[str], others: dict[int, str], place: Place, why: str, join: Callable[..., Any]
+    gpus: list[str], others: dict[int, str], rank_info: RankInfo, why: str, join: Callable[..., Any]
 ) -> None:
     machine = Machine(gpus, others)
 
     with pytest.raises(Exception, match=why):
-        join(machine, place)
+        join(machine, rank_info)
 
     assert machine.begun == []
 
 
 def test_cpus_belong_to_all(join: Callable[..., Any]) -> None:
-    group = join(Machine([], {}), Place(0, 2, 0, 2), backend="gloo")
+    group = join(Machine([], {}), RankInfo(0, 2, 0, 2), backend="gloo")
 
     assert (group.device.type, group.gpu, group.shared_gpu) == ("cpu", "", False)

@@ -15,7 +15,7 @@ MODULES = sorted(Path(worker.__file__).parent.glob("*.py"))
 def imported(module: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield node.module or ""
 
@@ -45,7 +45,7 @@ def test_torch_is_not_needed_to_find_out_who_one_is() -> None:
         "machine.py",
         "fault_injection.py",
     ):
-        (module,) = [one for one in MODULES if one.name == name]
+        (module,) = [module for module in MODULES if module.name == name]
         top = [
             node
             for node in ast.parse(module.read_text()).body

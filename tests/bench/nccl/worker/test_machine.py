@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from bench.nccl.worker.machine import available_bytes, infiniband, nvlinks, said, settings
+from bench.nccl.worker.machine import available_bytes, command_output, infiniband, nvlinks, settings
 
 
 def test_only_what_carries_bytes() -> None:
@@ -25,10 +25,12 @@ def test_ports_that_are_up(tmp_path: Path) -> None:
 
 
 def test_what_a_program_says() -> None:
-    assert said(sys.executable, "-c", "print(' word ')") == "word"
-    assert said(sys.executable, "-c", r"print('\x1b[4mGPU0\x1b[0m')") == "GPU0", "nvidia-smi underlines heads"
-    assert said(sys.executable, "-c", "print('half'); raise SystemExit(1)") == ""
-    assert said("no-such-program-anywhere") == ""
+    assert command_output(sys.executable, "-c", "print(' word ')") == "word"
+    assert command_output(sys.executable, "-c", r"print('\x1b[4mGPU0\x1b[0m')") == "GPU0", (
+        "nvidia-smi underlines heads"
+    )
+    assert command_output(sys.executable, "-c", "print('half'); raise SystemExit(1)") == ""
+    assert command_output("no-such-program-anywhere") == ""
 
 
 def test_links_between_gpus() -> None:

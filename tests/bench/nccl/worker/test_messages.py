@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from bench.nccl.worker.messages import MARK, tell
+from bench.nccl.worker.messages import PREFIX, emit
 
 
 def test_one_write_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[int, bytes]] = []
     monkeypatch.setattr(os, "write", lambda *call: written.append(call))
 
-    tell("point", times_us=[1.5])
+    emit("point", times_us=[1.5])
 
-    assert written == [(1, f'\n{MARK}{{"say":"point","times_us":[1.5]}}\n'.encode())]
+    assert written == [(1, f'\n{PREFIX}{{"type":"point","times_us":[1.5]}}\n'.encode())]

@@ -9,8 +9,8 @@ from bench.nccl.worker.round_robin import rounds
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64])
 def test_everybody_meets_everybody_once(ranks: int) -> None:
-    played = rounds(ranks)
+    schedule = rounds(ranks)
 
-    assert sorted(chain.from_iterable(played)) == list(combinations(range(ranks), 2))
-    assert all(len(set(chain.from_iterable(pairs))) == 2 * len(pairs) for pairs in played)
-    assert len(played) <= max(ranks, 1)
+    assert sorted(chain.from_iterable(schedule)) == list(combinations(range(ranks), 2))
+    assert all(len(set(chain.from_iterable(pairs))) == 2 * len(pairs) for pairs in schedule)
+    assert len(schedule) <= max(ranks, 1)
