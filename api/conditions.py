@@ -37,10 +37,9 @@ def merge(
     message: str,
     now: datetime,
     *,
-    since: datetime | None = None,
     rewords: bool = False,
 ) -> list[JobCondition]:
-    """The list with one condition set; ``now`` in whole seconds, and ``since`` is when that began if it was before now.
+    """The list with one condition set; ``now`` in whole seconds.
 
     A failed job keeps its conditions. The same type, status and reason again changes nothing, not even the message unless it ``rewords``.
     Running and Restarting exclude each other; Succeeded and Failed turn Running to False where it stands.
@@ -54,7 +53,7 @@ def merge(
     )
     if is_same or (failed and failed.status == TRUE):
         return list(conditions)
-    began = old.last_transition_time if old and old.status == status else since or now
+    began = old.last_transition_time if old and old.status == status else now
     new = JobCondition(
         type=type_,
         status=status,

@@ -15,6 +15,7 @@ from api.job import ConditionType, Job, JobStatus, ReplicaStatus
 from api.meta import Resource
 from api.names import role_selector
 from controller.domain import Child, Count, Counts, Deletion, Event, Plan, Probe, Role, Severity, shortened
+from controller.kind.idle import IdleReason, has_run, is_blocked
 
 LONGEST_MESSAGE = 4096
 """Characters of a condition's message: a status that nobody can store tells nobody anything."""
@@ -140,7 +141,7 @@ class StatusBuilder:
 
     def blocked(self, message: str) -> None:
         """A job that does not run yet waits for somebody; one that runs goes on meanwhile."""
-        self._idle("Blocked", message)
+        self._idle(IdleReason.BLOCKED, message)
 
     def unreadable(self, message: str) -> None:
         """Nothing is decided for the job, whatever it does. What holds goes on holding, and says so in its message.
@@ -152,19 +153,18 @@ class StatusBuilder:
         holding = (ConditionType.SUSPENDED, ConditionType.RUNNING, ConditionType.RESTARTING)
         for one in holding:
             if conditions.is_true(self.status, one):
-                self._set(one, TRUE, "Blocked", message, rewords=True)
+                self._set(one, TRUE, IdleReason.BLOCKED, message, rewords=True)
                 return
         self.blocked(message)
 
     def unblocked(self) -> None:
         """Nothing is in the way of its pods any more; they may take their time to run."""
-        running = conditions.find(self.status.conditions or (), ConditionType.RUNNING)
-        if running and running.reason == f"{self._kind}Blocked":
+        if is_blocked(self._kind, self.status):
             self.waits_for(f"{self._kind} {self._name} waits for its pods to run.")
 
     def waits_for(self, message: str) -> None:
         """Pods of the job are not made yet, or do not start, and that for a while."""
-        self._idle("WaitsForPods", message)
+        self._idle(IdleReason.WAITING_FOR_PODS, message)
 
     def record_restart(self, message: str) -> None:
         self._record_event(Severity.WARNING, "Restarting", message)
@@ -221,7 +221,7 @@ class StatusBuilder:
         if statuses:
             self.status.replica_statuses = statuses
 
-    def _idle(self, suffix: str, message: str) -> None:
+    def _idle(self, reason: IdleReason, message: str) -> None:
         """Why the job does not run, as it is now. Not said over that it runs, restarts, is suspended or has ended.
 
         What holds stays last, since the last condition is what kubectl shows as the job's state.
@@ -232,17 +232,11 @@ class StatusBuilder:
             ConditionType.SUSPENDED,
             ConditionType.SUCCEEDED,
         )
-        if not any(conditions.is_true(self.status, one) for one in statuses):
-            self._stands_still(suffix, message, rewords=True)
+        if not any(conditions.is_true(self.status, type_) for type_ in statuses):
+            suffix = reason.after_resume if has_run(self._kind, self.status) else reason.value
+            self._set(ConditionType.RUNNING, FALSE, suffix, message, rewords=True)
             given = self.status.conditions or []
-            self.status.conditions = sorted(given, key=lambda one: one.status == TRUE)
-
-    def _stands_still(self, suffix: str, message: str, *, rewords: bool = False) -> None:
-        """The job does not run; if it never did, since it was created: so it can be told from one that has run."""
-        found = {one.type: one.last_transition_time for one in self.status.conditions or ()}
-        has_run = ConditionType.RUNNING in found or ConditionType.RESTARTING in found
-        since = None if has_run else found.get(ConditionType.CREATED)
-        self._set(ConditionType.RUNNING, FALSE, suffix, message, since=since, rewords=rewords)
+            self.status.conditions = sorted(given, key=lambda condition: condition.status == TRUE)
 
     def _complete(self) -> None:
         if self.status.completion_time is None:
@@ -256,16 +250,13 @@ class StatusBuilder:
         message: str,
         at: datetime | None = None,
         *,
-        since: datetime | None = None,
         rewords: bool = False,
     ) -> bool:
         """Whether that changed anything."""
         before = self.status.conditions or []
         text = shortened(message, LONGEST_MESSAGE)
         reason = f"{self._kind}{suffix}"
-        after = conditions.merge(
-            before, type_, status, reason, text, at or self.now, since=since, rewords=rewords
-        )
+        after = conditions.merge(before, type_, status, reason, text, at or self.now, rewords=rewords)
         self.status.conditions = after
         return after != before
 

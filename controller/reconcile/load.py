@@ -8,11 +8,11 @@ import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from api import conditions
-from api.job import ConditionType, Job, JobStatus
+from api.job import Job
 from api.meta import Resource
 from controller.domain import Key, Problem
 from controller.kind import JobKind
+from controller.kind.idle import is_blocked
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.reconcile.apply import Applier, Cache
@@ -128,7 +128,7 @@ class Loader:
         memory = self._memories.begin(key, row.uid)
         loaded = self._parse(row, memory, is_first=not memory.is_reconciled)
         if loaded.is_first:
-            memory.is_blocked = was_blocked(loaded.job)
+            memory.is_blocked = is_blocked(loaded.job.kind, loaded.job.status)
             memory.is_reconciled = True
         return loaded
 
@@ -170,19 +170,3 @@ def _subject(kind: JobKind[Any], key: Key, uid: str) -> Subject:
     """The job as events refer to it."""
     resource, source = kind.resource, kind.event_messages.source or kind.controller_name
     return Subject(resource.api_version, resource.kind, key.namespace, key.name, uid, source)
-
-
-def has_run(status: JobStatus | None) -> bool:
-    """Whether the job was ever Running, as far as its conditions tell: one that never did does not run since it was created."""
-    given = (status or JobStatus()).conditions or ()
-    types = (ConditionType.RUNNING, ConditionType.CREATED, ConditionType.RESTARTING)
-    running, created, restarting = (conditions.find(given, type_) for type_ in types)
-    if restarting or running is None or running.status == conditions.TRUE:
-        return bool(restarting or running)
-    return created is None or running.last_transition_time != created.last_transition_time
-
-
-def was_blocked(job: Job) -> bool:
-    """Whether the last that a job's status says is that somebody has to act before it can go on."""
-    running = conditions.find((job.status or JobStatus()).conditions or (), ConditionType.RUNNING)
-    return running is not None and running.reason == f"{job.kind}Blocked"

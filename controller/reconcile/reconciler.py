@@ -19,6 +19,7 @@ from api.meta import PODS, SERVICES, Resource
 from api.nodes import Place
 from controller.domain import Event, Key, Plan, Probe, Problem, Severity, Snapshot, WriteMode
 from controller.kind import JobKind, Options
+from controller.kind.idle import IdleReason, has_run
 from controller.kube import errors
 from controller.kube.client import Client
 from controller.policy import replacement
@@ -28,7 +29,7 @@ from controller.reconcile.apply import Applier, Cache
 from controller.reconcile.commit import Counter, JobCommitter
 from controller.reconcile.events import EventRecorder
 from controller.reconcile.jobs import JobRow, of_spec
-from controller.reconcile.load import LoadedJob, Loader, has_run
+from controller.reconcile.load import LoadedJob, Loader
 from controller.reconcile.memory import JobMemories
 from controller.reconcile.observe import Sources, observe
 from controller.reconcile.ownership import Ownership
@@ -173,7 +174,7 @@ class Reconciler:
         return (
             loaded.is_first
             and decision.creates
-            and has_run(loaded.job.status)
+            and has_run(loaded.job.kind, loaded.job.status)
             and await self._applier.find(decision.parent, decision.plan.create)
         )
 
@@ -200,7 +201,7 @@ class Reconciler:
         loaded, plan = decision.loaded, decision.plan
         kind, job, memory = loaded.kind, loaded.job, loaded.memory
         if isinstance(children, Refused):
-            if not has_run(job.status):
+            if not has_run(job.kind, job.status):
                 problem = children.problem
                 await self._committer.write_again(
                     loaded, lambda latest: planning.refuse(latest.kind, latest.job, problem, self._now())
@@ -240,7 +241,7 @@ class Reconciler:
         """Part of the object cannot be read, so nothing is planned until it changes; the status says which part."""
         job = loaded.job
         text = f"{job.kind} cannot be read: {'; '.join(map(str, unreadable))}"
-        event = Event(Severity.WARNING, f"{job.kind}Blocked", text)
+        event = Event(Severity.WARNING, f"{job.kind}{IdleReason.BLOCKED}", text)
         await self._committer.write(loaded, planning.unreadable(loaded.kind, job, event, self._now()))
         return ReconcileResult(failure=Terminal(text))
 
@@ -265,7 +266,7 @@ def _blockers(kind: JobKind[Any], error: object) -> list[tuple[Event | None, str
             event = event_messages.taken(conflict.resource.kind, conflict.name)
             blockers.append((event, f"{conflict.message}: {what}"))
         else:
-            event = Event(Severity.WARNING, f"{kind.resource.kind}Blocked", conflict.message)
+            event = Event(Severity.WARNING, f"{kind.resource.kind}{IdleReason.BLOCKED}", conflict.message)
             blockers.append((event, conflict.message))
     return blockers
 

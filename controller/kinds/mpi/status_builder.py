@@ -12,6 +12,7 @@ from api import conditions
 from api.conditions import FALSE, TRUE
 from api.job import ConditionType, Job, ReplicaStatus
 from controller.domain import Count, Event, Severity
+from controller.kind.idle import SUSPENDED, has_run
 from controller.kind.status_builder import Named, StatusBuilder
 
 MAX_MESSAGE_BYTES = 1024
@@ -51,7 +52,10 @@ class MPIStatusBuilder(StatusBuilder):
 
         See docs/decisions/0018-mpijob-v2beta1.md.
         """
-        self._stands_still("Suspended", f"MPIJob {self._name} is suspended.")
+        text = f"MPIJob {self._name} is suspended."
+        created = conditions.find(self.status.conditions or (), ConditionType.CREATED)
+        at = None if has_run(self._kind, self.status) or created is None else created.last_transition_time
+        self._set(ConditionType.RUNNING, FALSE, SUSPENDED, text, at)
         if self._set(ConditionType.SUSPENDED, TRUE, "Suspended", "MPIJob suspended"):
             self._record_event(Severity.NORMAL, "Suspended", "MPIJob suspended")
 

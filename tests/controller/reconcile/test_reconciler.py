@@ -12,14 +12,12 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from api.job import JobStatus
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES
 from api.v1.pytorchjob import RESOURCE
 from controller.domain import Event, Key, Severity
 from controller.kind import KindDefaults
 from controller.kube.namespaces import RETRY_SECONDS
 from controller.reconcile import plan as planning
-from controller.reconcile.load import has_run
 from controller.reconcile.memory import JobMemories
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
@@ -403,27 +401,6 @@ async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_
         assert await on.events("FailedCreatePod") == ["Error creating: too long"]
 
 
-@pytest.mark.parametrize(
-    ("given", "ran"),
-    [
-        pytest.param("", False, id="nothing is said"),
-        pytest.param("Running True 5", True, id="it runs"),
-        pytest.param("Restarting True 5", True, id="it restarts"),
-        pytest.param("Running False 0", False, id="it has waited ever since"),
-        pytest.param("Running False 0, Suspended False 9", False, id="it was suspended before it ran"),
-        pytest.param("Running False 5, Suspended False 9", True, id="it was suspended later"),
-    ],
-)
-def test_conditions_say_whether_a_job_has_run(given: str, ran: bool) -> None:
-    conditions = [words.split() for words in ["Created True 0", *filter(None, given.split(", "))]]
-    found = [
-        {"type": type_, "status": status, "lastTransitionTime": f"2026-01-01T00:00:0{at}Z"}
-        for type_, status, at in conditions
-    ]
-
-    assert has_run(JobStatus.model_validate({"conditions": found})) is ran
-
-
 async def test_an_exceeded_quota_delays_only_its_job() -> None:
     """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
@@ -478,7 +455,7 @@ async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
             for condition in (await on.job())["status"]["conditions"]
             if condition["type"] == "Running"
         )
-        assert waits["reason"] == "PyTorchJobWaitsForPods"
+        assert waits["reason"] == "PyTorchJobWaitingForPods"
         await train(on)
         assert await on.conditions() == SUCCEEDED
 

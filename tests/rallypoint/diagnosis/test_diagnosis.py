@@ -526,7 +526,7 @@ def test_a_refusal_that_is_over() -> None:
 
 
 def test_what_the_status_says_of_missing_pods() -> None:
-    waits = job(CREATED, false("Running", reason="MPIJobWaitsForPods", message="worker 1 does not answer"))
+    waits = job(CREATED, false("Running", reason="MPIJobWaitingForPods", message="worker 1 does not answer"))
 
     assert causes_of(waits)[0] == ((), "worker 1 does not answer")
 

@@ -416,7 +416,7 @@ def test_the_status_names_a_worker_that_is_late() -> None:
     life.settle()
 
     assert life.conditions == "Running F, Created T"
-    assert waiting(life).reason == "MPIJobWaitsForPods"
+    assert waiting(life).reason == "MPIJobWaitingForPods"
     assert waiting(life).message == "The launcher waits for pi-worker-1, pi-worker-3, pi-worker-4 and 1 more."
     up(life, "worker-1", "worker-3", "worker-4")
     assert waiting(life).message == "The launcher waits for pi-worker-5."
@@ -435,7 +435,7 @@ def test_an_init_container_that_fails_is_named() -> None:
     life.become("Pending", "worker-1", exits=(FETCH,))
     life.launch("Pending", exits=(msgspec.structs.replace(FETCH, message=""),))
     life.settle()
-    assert waiting(life).reason == "MPIJobWaitsForPods"
+    assert waiting(life).reason == "MPIJobWaitingForPods"
     assert waiting(life).message == (
         "Pods do not start: init container fetch of pi-worker-1 exited with code 1: no such host; "
         "init container fetch of pi-launcher-x exited with code 1."

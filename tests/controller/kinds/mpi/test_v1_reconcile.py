@@ -381,7 +381,7 @@ def test_workers_that_are_late_are_named() -> None:
 
     assert life.conditions == "Running F, Created T"
     first = (life.status.conditions or [])[0]
-    assert first.reason == "MPIJobWaitsForPods"
+    assert first.reason == "MPIJobWaitingForPods"
     assert first.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
 
 

@@ -305,7 +305,7 @@ async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
         await it.on.settled(400)
 
         told = await it.condition("Running")
-        assert told["reason"] == "MPIJobWaitsForPods"
+        assert told["reason"] == "MPIJobWaitingForPods"
         assert told["message"] == "The launcher waits for pi-worker-0, pi-worker-1."
 
 
