@@ -56,7 +56,7 @@ class Ownership:
         A name that is not MultiKueue's may be a mistake that leaves the job to no controller. An event says so: the status is not ours to
         write.
 
-        Differs: the originals say nothing. See docs/decisions/0012-defects-of-the-originals.md.
+        Differs: the originals say nothing. See docs/reference/differences-from-training-operator.md.
         """
         kind, row, job = loaded.kind, loaded.row, loaded.job
         manager = job.spec.policy.managed_by
