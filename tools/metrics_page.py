@@ -25,67 +25,67 @@ OF_KINDS = {
 
 QUERIES = {
     "Which jobs fail?": "sum by (job_namespace, framework) (increase(training_operator_jobs_failed_total[1h]))",
-    "How many passes, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
-    "Which share of the passes fails?": (
+    "How many reconciles run, and how do they end?": "sum by (controller, result) (rate(controller_runtime_reconcile_total[5m]))",
+    "Which share of the reconciles fails?": (
         "sum by (controller) (rate(controller_runtime_reconcile_errors_total[5m]))"
         " / sum by (controller) (rate(controller_runtime_reconcile_total[5m]))"
     ),
-    "How long does a pass take?": (
+    "How long does a reconcile take?": (
         "histogram_quantile(0.99, sum by (controller, le) (rate(controller_runtime_reconcile_time_seconds_bucket[5m])))"
     ),
-    "How long does a job wait for its pass?": (
+    "How long does a job wait in the queue?": (
         "histogram_quantile(0.99, sum by (name, le) (rate(workqueue_queue_duration_seconds_bucket[5m])))"
     ),
-    "How many jobs wait?": "sum by (name) (workqueue_depth)",
+    "How many jobs wait in the queue?": "sum by (name) (workqueue_depth)",
     "Are there enough workers?": (
         "sum by (controller) (controller_runtime_active_workers)"
         " / sum by (controller) (controller_runtime_max_concurrent_reconciles)"
     ),
-    "Was a defect met?": "increase(controller_runtime_reconcile_panics_total[1h]) > 0",
-    "Does the API server refuse us, or fail?": (
+    "Did a reconcile raise an unexpected exception?": "increase(controller_runtime_reconcile_panics_total[1h]) > 0",
+    "Does the API server refuse requests, or fail?": (
         'sum(rate(rest_client_requests_total{code=~"429|5..|<error>"}[5m])) / sum(rate(rest_client_requests_total[5m]))'
     ),
-    "How long does it take to answer?": (
+    "How long does the API server take to answer?": (
         "histogram_quantile(0.99, sum by (verb, le) (rate(rest_client_request_duration_seconds_bucket[5m])))"
     ),
-    "What waits for it?": "sum by (lane) (rallypoint_gate_waiting)",
-    "Does it slow us down? 32 is as wide as the gate gets": "min(rallypoint_gate_width)",
-    "Who leads? 1 is right; 0 for long, or 2, is not": "sum by (name) (leader_election_master_status)",
-    "Do we hear of changes? Below 90 all is well": "max by (resource) (rallypoint_watch_silence_seconds)",
-    "Do we hear of all of them? Above 0 a watch has lost events": "increase(rallypoint_watch_repairs_total[1h]) > 0",
+    "Which requests wait for it?": "sum by (lane) (rallypoint_gate_waiting)",
+    "Does it slow us down? 32 is the widest the gate gets": "min(rallypoint_gate_width)",
+    "How many replicas lead? 1 is right; 2, or 0 for long, is wrong": "sum by (name) (leader_election_master_status)",
+    "Do watches deliver? Below 90 is normal": "max by (resource) (rallypoint_watch_silence_seconds)",
+    "Do watches lose events? Above 0 they do": "increase(rallypoint_watch_repairs_total[1h]) > 0",
     "Is the process too busy to answer in time?": "max(rallypoint_event_loop_lag_longest_seconds)",
-    "Is a replica's clock wrong? Within 2 all is well": "max(abs(rallypoint_clock_offset_seconds))",
-    "Do events get lost?": "increase(rallypoint_events_dropped_total[1h])",
+    "Is a replica's clock wrong? Up to 2 is normal": "max(abs(rallypoint_clock_offset_seconds))",
+    "Are events lost?": "increase(rallypoint_events_dropped_total[1h])",
     "How much CPU?": "rate(process_cpu_seconds_total[5m])",
     "How much memory?": "process_resident_memory_bytes",
     "Which versions run?": "count by (version, python, loop) (rallypoint_build_info)",
 }
-"""What one asks, in PromQL."""
+"""Questions and their PromQL queries."""
 
 HEAD = """\
 # Metrics
 
 <!-- Made by `make docs` from controller/telemetry/metrics/families.py; edit that instead. -->
 
-Every replica serves its own at `/metrics` on `--metrics-bind-address` (`:8080`), in Prometheus' text form or as OpenMetrics; a standby
-does so, too. All series begin at 0 as soon as their labels are known. Names of jobs and pods are never labels: what a single job does is
-in its status and its events.
+Every replica, also a standby, serves its own metrics at `/metrics` on `--metrics-bind-address` (`:8080`), in Prometheus' text format or
+as OpenMetrics. All series start at 0 as soon as their labels are known. Names of jobs and pods are no labels, except the names of launchers
+in `mpi_operator_job_info`: read the status and the events of a job to see what it does.
 
-`deploy` has annotations that Prometheus may scrape by; `manifests/components/monitoring` has a ServiceMonitor and alerts for
+The Service in `deploy` has annotations that Prometheus can discover; `manifests/components/monitoring` has a ServiceMonitor and alerts for
 prometheus-operator.
 
-## What to ask
+## Queries
 """
 
 TAIL = """
-## What is not there
+## Metrics of the Go operators that do not exist here
 
-- `go_*`: this is no Go program. `process_*` has CPU time, memory and file descriptors, `python_gc_*` the garbage collector.
-- `controller_runtime_webhook_*` and `certwatcher_*`: there is no webhook, and so no certificate of one.
-- `workqueue_depth` has no label `priority`: what waits is ordered by urgency, but counted together.
-- `rest_client_exec_plugin_*`, `rest_client_transport_*`, `rest_client_dns_resolution_duration_seconds`: what they count of client-go has
-  no counterpart here.
-- `created_pods_total`, `deleted_pods_total` and their siblings: training-operator declares them and serves them nowhere.
+- `go_*`: this is not a Go program. `process_*` has CPU time, memory and file descriptors, `python_gc_*` the garbage collector.
+- `controller_runtime_webhook_*` and `certwatcher_*`: there is no webhook, and so no certificate for one.
+- the label `priority` of `workqueue_depth`: the queue orders keys by priority, but counts them together.
+- `rest_client_exec_plugin_*`, `rest_client_transport_*`, `rest_client_dns_resolution_duration_seconds`: they describe parts of client-go
+  that have no counterpart here.
+- `created_pods_total`, `deleted_pods_total` and similar ones: training-operator declares them but does not serve them.
 """
 
 

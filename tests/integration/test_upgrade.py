@@ -3,6 +3,7 @@
 ``training-operator.yaml`` stands for the original's manifests, as somebody else than kubectl has applied them.
 """
 
+import re
 import shlex
 import subprocess
 from collections.abc import Generator
@@ -41,7 +42,7 @@ def run(plane: ControlPlane, command: str) -> None:
 def commands(heading: str) -> list[str]:
     """Those under a heading of the guide."""
     section = GUIDE.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return [line.strip() for line in section.splitlines() if line.startswith("    kubectl ")]
+    return [line.strip() for line in section.splitlines() if re.match(" {4,}kubectl ", line)]
 
 
 def test_running_jobs_go_on(plane: ControlPlane) -> None:
@@ -52,7 +53,7 @@ def test_running_jobs_go_on(plane: ControlPlane) -> None:
     before = {pod: jobs.uid(pod) for pod in jobs.pods("old")}
     run(plane, INSTALL_THE_ORIGINAL)  # only now, as nobody answers its webhook
 
-    for command in commands("At once"):
+    for command in commands("Upgrade all kinds at once"):
         run(plane, command)
     with in_cluster_service(plane):
         jobs.create("new", job(workers=1))
@@ -72,7 +73,7 @@ def test_and_back(plane: ControlPlane) -> None:
     """What the original does not have is gone, and its manifests make of the rest what it was."""
     run(plane, "kubectl apply --server-side -f deploy/standalone.yaml")
 
-    for command in commands("Back"):
+    for command in commands("Go back"):
         run(plane, command)
     run(plane, INSTALL_THE_ORIGINAL)
 
