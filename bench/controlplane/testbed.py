@@ -9,12 +9,13 @@ import orjson
 
 from api.batch import BATCH_JOBS
 from api.meta import EVENTS, PODS, SERVICES, Resource
-from bench.controlplane.audit import POLICY, AuditLog
+from bench.controlplane.audit import AuditLog
 from bench.controlplane.job_kinds import RESOURCES
 from bench.controlplane.observer import Observer
 from bench.controlplane.scenario import NODES
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
+from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_service, install
 
@@ -58,7 +59,7 @@ def control_plane(*, batch: bool = False) -> Generator[ControlPlane]:
     plane = ControlPlane(
         controllers=("job-controller",) if batch else (),
         service_account_admission=False,
-        audit_policy=POLICY.format(user=ACCOUNT),
+        audit_policy=policy([ACCOUNT], leases=False),
         nodes=len(NODES),
     )
     with plane:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from api.meta import Resource
-from rallypoint.testing.parity.audit import Call
+from rallypoint.testing.audit import Call
 from rallypoint.testing.parity.case import Record
 from rallypoint.testing.parity.defaults import Object
 from rallypoint.testing.parity.normal import Words, current, plain, sent, text

@@ -9,8 +9,8 @@ from typing import Any
 from api.meta import Resource
 from controller.crds import all_crds
 from controller.kinds import ALL
+from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane, User
-from rallypoint.testing.parity.audit import POLICY
 from rallypoint.testing.parity.resources import CONFIG_MAPS, NAMESPACE, NODE
 from rallypoint.testing.service import granted
 
@@ -30,7 +30,7 @@ def stage(
         users=[User(OPERATOR)],
         controllers=CONTROLLERS,
         service_account_admission=False,
-        audit_policy=POLICY.format(user=OPERATOR),
+        audit_policy=policy([OPERATOR], bodies=True),
     )
     crds = all_crds() if definitions is None else definitions
     served = {

@@ -7,7 +7,14 @@ from typing import Any
 import orjson
 import yaml
 
-from bench.controlplane.audit import IDLE_SECONDS, POLICY, POLL_SECONDS, AuditLog
+from bench.controlplane.audit import IDLE_SECONDS, POLL_SECONDS, AuditLog
+from rallypoint.testing.audit import policy
+
+SENDER = {
+    "user": {"username": "system:serviceaccount:a:b"},
+    "requestReceivedTimestamp": "2026-05-01T12:00:00.000100Z",
+    "stageTimestamp": "2026-05-01T12:00:00.010100Z",
+}
 
 
 def line(verb: str, resource: str, code: int = 200, **reference: Any) -> bytes:
@@ -17,6 +24,7 @@ def line(verb: str, resource: str, code: int = 200, **reference: Any) -> bytes:
         "level": "Metadata",
         "stage": "ResponseComplete",
         "verb": verb,
+        **SENDER,
         "objectRef": {"resource": resource, "namespace": "bench", "apiVersion": "v1", **reference},
         "responseStatus": {"metadata": {}, "code": code},
     }
@@ -59,7 +67,7 @@ def test_only_what_comes_after_the_mark_counts(tmp_path: Path) -> None:
 
 def test_a_call_without_object_counts_too(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    path.write_bytes(orjson.dumps({"verb": "get", "requestURI": "/version"}) + b"\n")
+    path.write_bytes(orjson.dumps({"verb": "get", "requestURI": "/version", **SENDER}) + b"\n")
 
     assert AuditLog(path).calls_since(0).total == 1
 
@@ -77,7 +85,7 @@ async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
 
 
 def test_the_policy_knows_one_user_and_no_leases() -> None:
-    first, second, rest = yaml.safe_load(POLICY.format(user="system:serviceaccount:a:b"))["rules"]
+    first, second, rest = yaml.safe_load(policy(["system:serviceaccount:a:b"], leases=False))["rules"]
 
     assert first == {"level": "None", "resources": [{"group": "coordination.k8s.io"}]}
     assert second == {"level": "Metadata", "users": ["system:serviceaccount:a:b"]}

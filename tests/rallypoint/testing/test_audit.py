@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import yaml
 
-from rallypoint.testing.audit import calls, policy
+from rallypoint.testing.audit import calls, policy, read
 
 LINE = orjson.dumps(
     {
@@ -52,3 +52,39 @@ def test_the_policy_tells_of_these_users_only() -> None:
     rules = yaml.safe_load(policy(["one", "other"]))["rules"]
 
     assert rules == [{"level": "Metadata", "users": ["one", "other"]}, {"level": "None"}]
+
+
+def test_bodies_of_writes_are_logged_on_demand() -> None:
+    reads, writes, others = yaml.safe_load(policy(["one"], bodies=True))["rules"]
+
+    assert reads == {"level": "Metadata", "users": ["one"], "verbs": ["get", "list", "watch"]}
+    assert writes == {"level": "Request", "users": ["one"]}
+    assert others == {"level": "None"}
+
+
+def test_reading_continues_after_the_last_complete_line(tmp_path: Path) -> None:
+    (log := tmp_path / "audit.log").write_bytes(LINE + b"\n" + LINE[:50])
+    first, offset = read(log)
+    with log.open("ab") as file:
+        file.write(LINE[50:] + b"\n")
+
+    second, end = read(log, offset)
+
+    assert (len(first), len(second), end) == (1, 1, log.stat().st_size)
+
+
+def test_an_object_without_a_name_in_the_reference_has_that_of_its_body(tmp_path: Path) -> None:
+    event = orjson.loads(LINE) | {
+        "objectRef": {"resource": "pods"},
+        "requestObject": {"metadata": {"name": "b"}},
+    }
+    (log := tmp_path / "audit.log").write_bytes(orjson.dumps(event) + b"\n")
+
+    (call,) = calls(log)
+
+    assert (call.name, call.body, call.creates, call.succeeded) == (
+        "b",
+        {"metadata": {"name": "b"}},
+        True,
+        True,
+    )

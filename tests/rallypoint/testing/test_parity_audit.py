@@ -15,6 +15,8 @@ def line(
     event = {
         "verb": verb,
         "stage": "ResponseComplete",
+        "user": {"username": "operator"},
+        "requestReceivedTimestamp": f"1970-01-01T00:00:{second:02}.000000Z",
         "stageTimestamp": f"1970-01-01T00:00:{second:02}.000000Z",
         "objectRef": {"resource": resource, "name": name},
         "requestObject": body,

@@ -1,22 +1,25 @@
 """From the operator's calls and the objects that are there to a record."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from api.meta import PODS, SERVICES, Resource
-from rallypoint.testing.parity.audit import Call
+from rallypoint.testing.audit import Call
 from rallypoint.testing.parity.case import Record
 from rallypoint.testing.parity.record import record
 
 JOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
 Calls = list[Call]
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def call(verb: str, name: str, code: int = 200, *, resource: str = "pods", **body: Any) -> Call:
     subresource = "status" if resource.endswith("/status") else ""
     resource = resource.removesuffix("/status")
-    return Call(verb, resource, subresource, name, {"metadata": {"name": name}, **body}, code, 0.0)
+    sent = {"metadata": {"name": name}, **body}
+    return Call("operator", verb, resource, "", name, code, NOW, NOW, subresource, sent)
 
 
 def create(name: str, code: int = 201, **body: Any) -> Call:
