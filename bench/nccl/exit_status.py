@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from bench import record
 from bench.nccl.manifest import InvalidManifest
-from bench.nccl.report import charts, page, tables
+from bench.nccl.report import page, tables
 from bench.nccl.schema import AnyRecord
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
@@ -45,17 +44,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="where record and report go; default nccl-bench",
     )
     parser.add_argument("--no-record", action="store_true", help="only show the figures")
-    parser.add_argument("--png", action="store_true", help="the plots as a picture too; takes matplotlib")
 
 
 def run(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]], errors: Console) -> int:
     """The exit status of ``work``, or another one with why it could not begin."""
-    if args.png and find_spec("matplotlib") is None:
-        # RunConfig now: after an hour of measuring it would be too late.
-        errors.print(
-            "rallypoint-bench: --png takes matplotlib: pip install 'rallypoint[plots]'", markup=False
-        )
-        return USAGE_ERROR
     status = 1
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -90,9 +82,4 @@ def _save(args: argparse.Namespace, name: str, document: AnyRecord, errors: Cons
     path = record.save(name, msgspec.to_builtins(document), args.out)
     html = path.with_suffix(".html")
     html.write_text(page.page(document))
-    written = [path, html]
-    if args.png and charts.build(document):
-        from bench.nccl.report import picture
-
-        written.append(picture.write(document, path.with_suffix(".png")))
-    errors.print(f"recorded in {', '.join(map(str, written))}", markup=False)
+    errors.print(f"recorded in {path}, {html}", markup=False)
