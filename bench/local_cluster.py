@@ -22,8 +22,8 @@ def main() -> None:
 
 async def _stay(args: argparse.Namespace) -> None:
     stop, folder = asyncio.Event(), Path.cwd()
-    async with local_flags.opened(args, folder, ServerConfig(tls=True)) as cluster:
-        local_flags.end_by_signal(cluster, stop)
+    async with local_flags.open_cluster(args, folder, ServerConfig(tls=True)) as cluster:
+        local_flags.stop_on_signal(cluster, stop)
         kubeconfig = folder / "kubeconfig"
         private.file(kubeconfig).write_text(yaml.safe_dump(dict(cluster.kubeconfig)))
         sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n")

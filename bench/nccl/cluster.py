@@ -13,7 +13,7 @@ from controller.crds import all_crds
 from controller.kube.client import Client
 from controller.kube.connect import Connection, from_kubeconfig, in_cluster
 from controller.telemetry import logs
-from rallypoint.cli.local_flags import SETTINGS, end_by_signal, run_folder
+from rallypoint.cli.local_flags import SETTINGS, run_folder, stop_on_signal
 from rallypoint.local.cluster import local_cluster
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
@@ -74,7 +74,7 @@ async def _of_this_process(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
     with (folder / "controller.log").open("w") as log_file:
         logs.configure("console", "info", log_file)
         async with local_cluster(all_crds(), folder, isolation=args.isolation) as target:
-            end_by_signal(target, stop)
+            stop_on_signal(target, stop)
             async with asyncio.TaskGroup() as tasks:
                 controller = tasks.create_task(app.run(SETTINGS, target.connection))
                 yield Cluster(

@@ -30,19 +30,19 @@ DISCOVERY = ",".join(
     for version in ("v2", "v2beta1")
 )
 """Kubernetes 1.29 has the same lists as v2beta1 only."""
-UNREAD = 141
+EXIT_BROKEN_PIPE = 141
 """What SIGPIPE makes of other programs."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 Object: TypeAlias = dict[str, Any]
 
 
-class Unusable(Exception):
+class CommandError(Exception):
     """The arguments make no sense on this cluster. The text says why, as kubectl does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ServedResource:
     """A resource with all that it may be called."""
 
     resource: Resource
@@ -68,39 +68,39 @@ class Cluster:
     server: str
     namespace: str
     """Empty for all."""
-    resources: Sequence[Named]
+    resources: Sequence[ServedResource]
 
-    def find(self, word: str) -> Named:
+    def find(self, word: str) -> ServedResource:
         """
         Raises:
             Unusable: the cluster serves nothing of that name.
         """
-        found = next((named for named in self.resources if named.matches(word)), None)
+        found = next((served for served in self.resources if served.matches(word)), None)
         if found is None:
-            raise Unusable(f'the server doesn\'t have a resource type "{word}"')
+            raise CommandError(f'the server doesn\'t have a resource type "{word}"')
         return found
 
-    def find_all(self, words: str) -> list[Named]:
+    def find_all(self, words: str) -> list[ServedResource]:
         """Of a list such as ``pods,svc``, or of a category such as ``all``; raises as ``find`` does."""
-        found: list[Named] = []
+        found: list[ServedResource] = []
         for word in words.split(","):
-            members = [named for named in self.resources if word in named.categories]
+            members = [served for served in self.resources if word in served.categories]
             found += members or [self.find(word)]
         return list(dict.fromkeys(found))
 
-    def place(self, named: Named) -> str:
-        return self.namespace if named.resource.namespaced else ""
+    def namespace_of(self, served: ServedResource) -> str:
+        return self.namespace if served.resource.namespaced else ""
 
-    async def get(self, named: Named, name: str) -> Object:
+    async def get(self, served: ServedResource, name: str) -> Object:
         """
         Raises:
             Unusable: nobody can say in which namespace.
         """
-        if named.resource.namespaced and not self.namespace:
-            raise Unusable("a resource cannot be retrieved by name across all namespaces")
-        return await self._read(named.resource.path(self.place(named), name))
+        if served.resource.namespaced and not self.namespace:
+            raise CommandError("a resource cannot be retrieved by name across all namespaces")
+        return await self._read(served.resource.path(self.namespace_of(served), name))
 
-    async def all_of(self, resource: Resource, **query: str) -> list[Object]:
+    async def list_objects(self, resource: Resource, **query: str) -> list[Object]:
         found = await self._read(resource.path(self.namespace if resource.namespaced else ""), query)
         items: list[Object] = found["items"] or []
         kind = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -110,29 +110,33 @@ class Cluster:
         found: Object = orjson.loads(await self.client.request("GET", path, params=query))
         return found
 
-    async def pods(self, words: Sequence[str], selector: str) -> list[Object]:
+    async def pods(self, arguments: Sequence[str], selector: str) -> list[Object]:
         """The pods that ``NAME``, ``pod/NAME`` or ``KIND/NAME`` of a job mean, or a selector.
 
         Raises:
             Unusable: there is none.
         """
         if selector:
-            found = await self.all_of(PODS, labelSelector=selector)
+            found = await self.list_objects(PODS, labelSelector=selector)
         else:
-            kind, _, name = words[0].rpartition("/")
-            named = self.find(kind or "pods")
-            found = [await self.get(named, name)] if named.resource == PODS else await self._of(named, name)
+            kind, _, name = arguments[0].rpartition("/")
+            served = self.find(kind or "pods")
+            found = (
+                [await self.get(served, name)]
+                if served.resource == PODS
+                else await self._owned_pods(served, name)
+            )
         if not found:
-            raise Unusable("no pods found")
+            raise CommandError("no pods found")
         return found
 
-    async def _of(self, named: Named, name: str) -> list[Object]:
+    async def _owned_pods(self, served: ServedResource, name: str) -> list[Object]:
         """Its own, and those of batch Jobs that are its own, as an MPIJob's launcher is."""
-        owners = {(await self.get(named, name))["metadata"]["uid"]}
-        if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == named.resource.kind):
-            jobs = await self.all_of(BATCH_JOBS)
+        owners = {(await self.get(served, name))["metadata"]["uid"]}
+        if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == served.resource.kind):
+            jobs = await self.list_objects(BATCH_JOBS)
             owners |= {job["metadata"]["uid"] for job in jobs if owners & owners_of(job)}
-        return [pod for pod in await self.all_of(PODS) if owners & owners_of(pod)]
+        return [pod for pod in await self.list_objects(PODS) if owners & owners_of(pod)]
 
 
 def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
@@ -145,89 +149,93 @@ def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) 
         parser.add_argument("--all-namespaces", "-A", action="store_true", help="everywhere")
 
 
-Work: TypeAlias = Callable[[Cluster], Awaitable[int]]
+Operation: TypeAlias = Callable[[Cluster], Awaitable[int]]
 
 
-def execute(args: argparse.Namespace, work: Work) -> int:
-    """Do ``work`` with the cluster that the flags name; its exit status, or 1 with the reason on stderr."""
+def execute(args: argparse.Namespace, operation: Operation) -> int:
+    """Do ``operation`` with the cluster that the flags name; its exit status, or 1 with the reason on stderr."""
     try:
-        return asyncio.run(_with_cluster(args, work))
+        return asyncio.run(_with_cluster(args, operation))
     except NotConfigured as error:
-        return _failed(f"error: {error}")
-    except Unusable as error:
-        return _failed(f"error: {error}")
+        return _report(f"error: {error}")
+    except CommandError as error:
+        return _report(f"error: {error}")
     except ApiError as error:
-        return _failed(f"Error from server ({error.reason or error.code}): {error.message}")
+        return _report(f"Error from server ({error.reason or error.code}): {error.message}")
     except BrokenPipeError:
         # Nobody reads any more; what is still to be flushed goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNREAD
+        return EXIT_BROKEN_PIPE
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return _failed(f"error: the server does not answer: {str(error) or type(error).__name__}")
+        return _report(f"error: the server does not answer: {str(error) or type(error).__name__}")
 
 
-def _failed(text: str) -> int:
+def _report(text: str) -> int:
     sys.stderr.write(f"{text}\n")
     return 1
 
 
-async def _with_cluster(args: argparse.Namespace, work: Work) -> int:
+async def _with_cluster(args: argparse.Namespace, operation: Operation) -> int:
     connection = await _connect(args.kubeconfig, args.context)
-    everywhere = getattr(args, "all_namespaces", False)
-    namespace = "" if everywhere else args.namespace or connection.namespace or "default"
+    all_namespaces = getattr(args, "all_namespaces", False)
+    namespace = "" if all_namespaces else args.namespace or connection.namespace or "default"
     async with Client(connection, user_agent="rallypoint-cli") as client:
-        return await work(Cluster(client, connection.server, namespace, await _discover(client)))
+        return await operation(Cluster(client, connection.server, namespace, await _discover(client)))
 
 
-def _kubeconfig(wanted: str) -> str:
+def _kubeconfig(flag: str) -> str:
     """The file that counts; empty when there is none."""
-    usual = DEFAULT_KUBECONFIG.expanduser()
-    return wanted or os.environ.get("KUBECONFIG", "") or (str(usual) if usual.is_file() else "")
+    default = DEFAULT_KUBECONFIG.expanduser()
+    return flag or os.environ.get("KUBECONFIG", "") or (str(default) if default.is_file() else "")
 
 
 async def _connect(kubeconfig: str, context: str) -> Connection:
-    named = _kubeconfig(kubeconfig)
-    if not named:
+    file = _kubeconfig(kubeconfig)
+    if not file:
         return in_cluster(SERVICE_ACCOUNT)
-    return static_kubeconfig(named, context) or await from_kubeconfig(named, context)
+    return static_kubeconfig(file, context) or await from_kubeconfig(file, context)
 
 
-async def _discover(client: Client) -> list[Named]:
+async def _discover(client: Client) -> list[ServedResource]:
     """All that can be listed, the core group first; of each resource the version that the server prefers."""
     groups: list[Object] = []
     for path in ("/api", "/apis"):
         groups += orjson.loads(await client.request("GET", path, accept=DISCOVERY))["items"]
-    found: dict[tuple[str, str], Named] = {}
+    found: dict[tuple[str, str], ServedResource] = {}
     for group in groups:
         for version in group["versions"]:
-            for one in version.get("resources") or ():
-                if "list" in one["verbs"]:
-                    made = _named(group["metadata"].get("name", ""), version["version"], one)
-                    found.setdefault((made.resource.group, made.resource.plural), made)
+            for discovered in version.get("resources") or ():
+                if "list" in discovered["verbs"]:
+                    served = _served_resource(
+                        group["metadata"].get("name", ""), version["version"], discovered
+                    )
+                    found.setdefault((served.resource.group, served.resource.plural), served)
     return list(found.values())
 
 
-def _named(group: str, version: str, told: Mapping[str, Any]) -> Named:
-    kind = told["responseKind"]["kind"]
-    resource = Resource(group, version, kind, told["resource"], namespaced=told["scope"] == "Namespaced")
-    singular = told.get("singularResource") or kind.lower()
-    names = {resource.plural, singular, kind.lower(), *told.get("shortNames", ())}
-    return Named(resource, frozenset(names), frozenset(told.get("categories", ())))
+def _served_resource(group: str, version: str, discovered: Mapping[str, Any]) -> ServedResource:
+    kind = discovered["responseKind"]["kind"]
+    resource = Resource(
+        group, version, kind, discovered["resource"], namespaced=discovered["scope"] == "Namespaced"
+    )
+    singular = discovered.get("singularResource") or kind.lower()
+    names = {resource.plural, singular, kind.lower(), *discovered.get("shortNames", ())}
+    return ServedResource(resource, frozenset(names), frozenset(discovered.get("categories", ())))
 
 
-def targets(words: Sequence[str]) -> list[tuple[str, str]]:
+def targets(arguments: Sequence[str]) -> list[tuple[str, str]]:
     """(kinds, name) of each thing that ``KIND NAME...`` or ``KIND/NAME...`` means; no name for all of a kind.
 
     Raises:
         Unusable: both forms at once.
     """
-    if any("/" in word for word in words):
-        if not all(word.count("/") == 1 for word in words):
-            raise Unusable(
+    if any("/" in argument for argument in arguments):
+        if not all(argument.count("/") == 1 for argument in arguments):
+            raise CommandError(
                 "there is no need to specify a resource type as a separate argument with KIND/NAME"
             )
-        return [_pair(word.split("/")) for word in words]
-    kinds, *names = words
+        return [_pair(argument.split("/")) for argument in arguments]
+    kinds, *names = arguments
     return [(kinds, name) for name in names] or [(kinds, "")]
 
 
@@ -236,19 +244,19 @@ def _pair(parts: Iterable[str]) -> tuple[str, str]:
     return kind, name
 
 
-def container_of(pod: Mapping[str, Any], wanted: str) -> str:
+def container_of(pod: Mapping[str, Any], requested: str) -> str:
     """The container that is meant; nobody need say which when it is the first one.
 
     Raises:
         Unusable: the pod has no container of that name.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    names = [one["name"] for one in pod["spec"]["containers"]]
-    inits = [one["name"] for one in pod["spec"].get("initContainers") or ()]
-    if wanted:
-        if wanted not in (*names, *inits):
-            raise Unusable(f"container {wanted} is not valid for pod {pod['metadata']['name']}")
-        return wanted
+    names = [container["name"] for container in pod["spec"]["containers"]]
+    inits = [container["name"] for container in pod["spec"].get("initContainers") or ()]
+    if requested:
+        if requested not in (*names, *inits):
+            raise CommandError(f"container {requested} is not valid for pod {pod['metadata']['name']}")
+        return requested
     chosen = annotations.get("kubectl.kubernetes.io/default-container")
     if chosen not in names:
         chosen = names[0]
@@ -258,10 +266,10 @@ def container_of(pod: Mapping[str, Any], wanted: str) -> str:
     return str(chosen)
 
 
-async def is_gone(cluster: Cluster, named: Named, name: str, uid: str) -> bool:
+async def is_gone(cluster: Cluster, served: ServedResource, name: str, uid: str) -> bool:
     """Whether this very object is no more."""
     try:
-        found = await cluster.get(named, name)
+        found = await cluster.get(served, name)
     except NotFound:
         return True
     return bool(found["metadata"]["uid"] != uid)

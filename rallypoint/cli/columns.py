@@ -35,30 +35,35 @@ class Columns:
         return GAP.join([*cells, last]) + "\n"
 
 
-def titles(table: Mapping[str, Any], *, wide: bool, place: bool) -> list[str]:
-    """Of a table as a server makes it; ``place``: with the namespace before it."""
-    shown = [one["name"].upper() for one in _shown(table, wide=wide)]
-    return ["NAMESPACE", *shown] if place else shown
+def table_titles(table: Mapping[str, Any], *, wide: bool, with_namespace: bool) -> list[str]:
+    """Of a table as a server makes it; ``with_namespace``: with the namespace before it."""
+    shown = [column["name"].upper() for column in _shown(table, wide=wide)]
+    return ["NAMESPACE", *shown] if with_namespace else shown
 
 
-def rows(
-    table: Mapping[str, Any], definitions: Mapping[str, Any], *, wide: bool, place: bool, prefix: str = ""
+def table_rows(
+    table: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    *,
+    wide: bool,
+    with_namespace: bool,
+    prefix: str = "",
 ) -> list[list[str]]:
     """The rows of a table; ``definitions`` is the table that described the columns, ``prefix`` goes before names."""
     found: list[list[str]] = []
     for row in table["rows"] or ():
-        every = zip(definitions["columnDefinitions"], row["cells"], strict=True)
-        cells = [_spell(cell) for column, cell in every if wide or column["priority"] == 0]
+        columns = zip(definitions["columnDefinitions"], row["cells"], strict=True)
+        cells = [_format(cell) for column, cell in columns if wide or column["priority"] == 0]
         cells[0] = prefix + cells[0]
-        found.append([row["object"]["metadata"].get("namespace", ""), *cells] if place else cells)
+        found.append([row["object"]["metadata"].get("namespace", ""), *cells] if with_namespace else cells)
     return found
 
 
 def _shown(table: Mapping[str, Any], *, wide: bool) -> list[Mapping[str, Any]]:
-    return [one for one in table["columnDefinitions"] if wide or one["priority"] == 0]
+    return [column for column in table["columnDefinitions"] if wide or column["priority"] == 0]
 
 
-def _spell(cell: Any) -> str:
+def _format(cell: Any) -> str:
     match cell:
         case None:
             return NONE
@@ -70,16 +75,16 @@ def _spell(cell: Any) -> str:
 
 def indented(rows: Sequence[Sequence[str]], titles: Sequence[str] = ()) -> str:
     """A part of a longer text; under titles, if there are any, is a line."""
-    under = [["-" * len(title) for title in titles]] if titles else []
-    text = Columns(titles).text([*under, *rows])
+    underlines = [["-" * len(title) for title in titles]] if titles else []
+    text = Columns(titles).text([*underlines, *rows])
     return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.split("\n")[:-1])
 
 
-def age(moment: str | datetime | None, now: datetime) -> str:
+def age(time: str | datetime | None, now: datetime) -> str:
     """``5s``, ``12m``, ``3h``, ``2d``."""
-    if not moment:
+    if not time:
         return NONE
-    since = parse_time(moment) if isinstance(moment, str) else moment
+    since = parse_time(time) if isinstance(time, str) else time
     seconds = max(int((now - since).total_seconds()), 0)
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * length:

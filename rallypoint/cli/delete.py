@@ -7,7 +7,7 @@ from functools import partial
 
 from controller.kube.errors import NotFound
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Named, Unusable, is_gone
+from rallypoint.cli.cluster import Cluster, CommandError, ServedResource, is_gone
 from rallypoint.local import documents
 
 POLL_SECONDS = 0.2
@@ -39,52 +39,52 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
     grace = 1 if args.now else args.grace_period
-    begun: list[tuple[Named, str, str]] = []
+    deleted: list[tuple[ServedResource, str, str]] = []
     status = 0
-    for named, name in await _wanted(args, cluster):
+    for served, name in await _selected_objects(args, cluster):
         try:
-            begun.append((named, name, await _begin(cluster, named, name, grace)))
+            deleted.append((served, name, await _delete_object(cluster, served, name, grace)))
         except NotFound as error:
             if not args.ignore_not_found:
                 status = 1
                 sys.stderr.write(f"Error from server (NotFound): {error.message}\n")
-    if not begun and status == 0 and not args.ignore_not_found:
+    if not deleted and status == 0 and not args.ignore_not_found:
         sys.stdout.write("No resources found\n")
-    for named, name, uid in begun:
-        gone = args.wait == "false"
-        while not gone:
-            gone = await is_gone(cluster, named, name, uid)
-            await asyncio.sleep(0 if gone else POLL_SECONDS)
+    for served, name, uid in deleted:
+        is_deleted = args.wait == "false"
+        while not is_deleted:
+            is_deleted = await is_gone(cluster, served, name, uid)
+            await asyncio.sleep(0 if is_deleted else POLL_SECONDS)
     return status
 
 
-async def _begin(cluster: Cluster, named: Named, name: str, grace: int | None) -> str:
+async def _delete_object(cluster: Cluster, served: ServedResource, name: str, grace: int | None) -> str:
     """Delete one object, or begin to; its UID."""
-    place = cluster.place(named)
-    uid = str((await cluster.get(named, name))["metadata"]["uid"])
-    await cluster.client.delete(named.resource, place, name, uid=uid, grace_period_seconds=grace)
-    where = f" from {place} namespace" if place else ""
-    sys.stdout.write(f'{named.full_name} "{name}" deleted{where}\n')
+    namespace = cluster.namespace_of(served)
+    uid = str((await cluster.get(served, name))["metadata"]["uid"])
+    await cluster.client.delete(served.resource, namespace, name, uid=uid, grace_period_seconds=grace)
+    suffix = f" from {namespace} namespace" if namespace else ""
+    sys.stdout.write(f'{served.full_name} "{name}" deleted{suffix}\n')
     sys.stdout.flush()
     return uid
 
 
-async def _wanted(args: argparse.Namespace, cluster: Cluster) -> list[tuple[Named, str]]:
-    found: list[tuple[Named, str]] = []
+async def _selected_objects(args: argparse.Namespace, cluster: Cluster) -> list[tuple[ServedResource, str]]:
+    found: list[tuple[ServedResource, str]] = []
     for document in documents.read(args.filename, cluster.namespace):
         group = document.group
         found.append((cluster.find(f"{document.kind}.{group}" if group else document.kind), document.name))
     if not args.what:
         if not found:
-            raise Unusable("You must provide one or more resources by argument or filename.")
+            raise CommandError("You must provide one or more resources by argument or filename.")
         return found
     for kinds, name in clusters.targets(args.what):
-        for named in cluster.find_all(kinds):
+        for served in cluster.find_all(kinds):
             if name:
-                found.append((named, name))
+                found.append((served, name))
             elif args.selector or args.all:
-                listed = await cluster.all_of(named.resource, labelSelector=args.selector)
-                found += [(named, one["metadata"]["name"]) for one in listed]
+                listed = await cluster.list_objects(served.resource, labelSelector=args.selector)
+                found += [(served, obj["metadata"]["name"]) for obj in listed]
             else:
-                raise Unusable("resource(s) were provided, but no name was specified")
+                raise CommandError("resource(s) were provided, but no name was specified")
     return found

@@ -11,11 +11,11 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, PODS
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Named, Object
+from rallypoint.cli.cluster import Cluster, Object, ServedResource
 from rallypoint.cli.columns import NONE, Columns, age, indented
 from rallypoint.diagnosis.objects import all_container_statuses, container_statuses, event_time, replica_specs
 
-JOBS = "kubeflow.org"
+JOB_GROUP = "kubeflow.org"
 
 
 def add_parser(
@@ -35,30 +35,30 @@ def execute(args: argparse.Namespace) -> int:
 async def _describe(args: argparse.Namespace, cluster: Cluster) -> int:
     texts: list[str] = []
     for kinds, name in clusters.targets(args.what):
-        for named in cluster.find_all(kinds):
+        for served in cluster.find_all(kinds):
             if name:
-                found = [await cluster.get(named, name)]
+                found = [await cluster.get(served, name)]
             else:
-                found = await cluster.all_of(named.resource, labelSelector=args.selector)
-            texts += [await _told(cluster, named, one) for one in found]
+                found = await cluster.list_objects(served.resource, labelSelector=args.selector)
+            texts += [await _description(cluster, served, obj) for obj in found]
     sys.stdout.write("\n\n".join(texts))
     return 0
 
 
-async def _told(cluster: Cluster, named: Named, obj: Object) -> str:
+async def _description(cluster: Cluster, served: ServedResource, obj: Object) -> str:
     uid, now = obj["metadata"]["uid"], clock.now()
-    events = await cluster.all_of(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
+    events = await cluster.list_objects(EVENTS, fieldSelector=f"involvedObject.uid={uid}")
     pods: list[Object] = []
-    if named.resource.group == JOBS:
+    if served.resource.group == JOB_GROUP:
         label = f"{JOB_NAME}={obj['metadata']['name']}"
-        pods = await cluster.all_of(PODS, labelSelector=label)
+        pods = await cluster.list_objects(PODS, labelSelector=label)
     parts = (_head(obj, now), _state(obj), _roles(obj), _pods(pods), _containers(obj), _conditions(obj, now))
     return "".join([line for part in parts for line in part] + list(_events(events, now)))
 
 
 def _head(obj: Object, now: datetime) -> Iterator[str]:
     metadata = obj["metadata"]
-    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
+    owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")), None)
     facts = [
         ("Name", metadata["name"]),
         ("Namespace", metadata.get("namespace", "")),
@@ -86,27 +86,27 @@ def _mapping(title: str, found: Mapping[str, str]) -> Iterator[list[str]]:
 def _state(obj: Object) -> Iterator[str]:
     """What the status says in single words: phase, node, addresses, times."""
     status = obj.get("status") or {}
-    plain = {name: value for name, value in status.items() if isinstance(value, (str, int, bool))}
+    scalars = {name: value for name, value in status.items() if isinstance(value, (str, int, bool))}
     if node := (obj.get("spec") or {}).get("nodeName"):
-        plain = {"node": node, **plain}
-    if plain:
+        scalars = {"node": node, **scalars}
+    if scalars:
         yield "Status:\n"
-        yield indented([[f"{name}:", str(value)] for name, value in plain.items()])
+        yield indented([[f"{name}:", str(value)] for name, value in scalars.items()])
 
 
 def _roles(obj: Object) -> Iterator[str]:
-    told = (obj.get("status") or {}).get("replicaStatuses") or {}
-    wanted = {role: one.get("replicas", 1) for role, one in replica_specs(obj).items()}
-    if not told and not wanted:
+    statuses = (obj.get("status") or {}).get("replicaStatuses") or {}
+    desired = {role: spec.get("replicas", 1) for role, spec in replica_specs(obj).items()}
+    if not statuses and not desired:
         return
     counts = ("active", "succeeded", "failed")
     rows = [
         [
             role,
-            str(wanted.get(role, NONE)),
-            *(str((told.get(role) or {}).get(count) or 0) for count in counts),
+            str(desired.get(role, NONE)),
+            *(str((statuses.get(role) or {}).get(count) or 0) for count in counts),
         ]
-        for role in dict.fromkeys([*wanted, *told])
+        for role in dict.fromkeys([*desired, *statuses])
     ]
     yield "Replicas:\n"
     yield indented(rows, ["Role", "Wanted", "Active", "Succeeded", "Failed"])
@@ -119,7 +119,7 @@ def _pods(pods: Sequence[Object]) -> Iterator[str]:
         [
             pod["metadata"]["name"],
             (pod.get("status") or {}).get("phase", "Unknown"),
-            str(sum(one.get("restartCount", 0) for one in container_statuses(pod))),
+            str(sum(status.get("restartCount", 0) for status in container_statuses(pod))),
             pod["spec"].get("nodeName") or NONE,
         ]
         for pod in pods
@@ -133,24 +133,29 @@ def _containers(obj: Object) -> Iterator[str]:
     if not found:
         return
     rows = [
-        [one["name"], *_spell(one.get("state") or {}), str(one.get("restartCount", 0)), _last(one)]
-        for one in found
+        [
+            status["name"],
+            *_format_state(status.get("state") or {}),
+            str(status.get("restartCount", 0)),
+            _last_state(status),
+        ]
+        for status in found
     ]
     yield "Containers:\n"
     yield indented(rows, ["Name", "State", "Reason", "Restarts", "Before"])
 
 
-def _spell(state: Mapping[str, Any]) -> tuple[str, str]:
-    for name, told in state.items():
-        code = f" (exit code {told['exitCode']})" if "exitCode" in told else ""
-        message = f": {told['message']}" if told.get("message") else ""
-        return name.capitalize(), (told.get("reason", NONE) + code + message)
+def _format_state(state: Mapping[str, Any]) -> tuple[str, str]:
+    for name, details in state.items():
+        code = f" (exit code {details['exitCode']})" if "exitCode" in details else ""
+        message = f": {details['message']}" if details.get("message") else ""
+        return name.capitalize(), (details.get("reason", NONE) + code + message)
     return "Waiting", NONE
 
 
-def _last(status: Mapping[str, Any]) -> str:
+def _last_state(status: Mapping[str, Any]) -> str:
     last = status.get("lastState") or {}
-    return _spell(last)[1] if last else NONE
+    return _format_state(last)[1] if last else NONE
 
 
 def _conditions(obj: Object, now: datetime) -> Iterator[str]:
@@ -159,13 +164,13 @@ def _conditions(obj: Object, now: datetime) -> Iterator[str]:
         return
     rows = [
         [
-            one["type"],
-            one["status"],
-            age(one.get("lastTransitionTime"), now),
-            one.get("reason") or NONE,
-            one.get("message") or "",
+            condition["type"],
+            condition["status"],
+            age(condition.get("lastTransitionTime"), now),
+            condition.get("reason") or NONE,
+            condition.get("message") or "",
         ]
-        for one in found
+        for condition in found
     ]
     yield "Conditions:\n"
     yield indented(rows, ["Type", "Status", "Since", "Reason", "Message"])
@@ -178,13 +183,13 @@ def _events(events: Iterable[Object], now: datetime) -> Iterator[str]:
         return
     rows = [
         [
-            one.get("type", ""),
-            one.get("reason", ""),
-            age(event_time(one), now) + (f" (x{one['count']})" if one.get("count", 1) > 1 else ""),
-            (one.get("source") or {}).get("component") or one.get("reportingComponent") or "",
-            (one.get("message") or "").strip(),
+            event.get("type", ""),
+            event.get("reason", ""),
+            age(event_time(event), now) + (f" (x{event['count']})" if event.get("count", 1) > 1 else ""),
+            (event.get("source") or {}).get("component") or event.get("reportingComponent") or "",
+            (event.get("message") or "").strip(),
         ]
-        for one in found
+        for event in found
     ]
     yield "Events:\n"
     yield indented(rows, ["Type", "Reason", "Age", "From", "Message"])

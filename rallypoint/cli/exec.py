@@ -20,7 +20,7 @@ import orjson
 
 from api.meta import PODS
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Unusable, container_of
+from rallypoint.cli.cluster import Cluster, CommandError, container_of
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -56,8 +56,8 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
         sys.stderr.write("Unable to use a TTY - input is not a terminal or the right kind of file\n")
     path = _path(pod, container_of(pod, args.container), args.command, stdin=args.stdin, terminal=terminal)
     async with cluster.client.socket(path, PROTOCOLS) as socket:
-        with _raw() if terminal and args.stdin else contextlib.nullcontext():
-            status = await _talk(socket, stdin=args.stdin, terminal=terminal)
+        with _raw_terminal() if terminal and args.stdin else contextlib.nullcontext():
+            status = await _relay(socket, stdin=args.stdin, terminal=terminal)
     if status.get("status") == "Success":
         return 0
     causes = (status.get("details") or {}).get("causes") or ()
@@ -65,7 +65,7 @@ async def _exec(args: argparse.Namespace, cluster: Cluster) -> int:
         if cause.get("reason") == "ExitCode":
             sys.stderr.write(f"command terminated with exit code {cause['message']}\n")
             return int(cause["message"])
-    raise Unusable(status.get("message") or "the connection ended before the command did")
+    raise CommandError(status.get("message") or "the connection ended before the command did")
 
 
 def _path(
@@ -79,7 +79,9 @@ def _path(
     return f"{PODS.path(metadata['namespace'], metadata['name'], 'exec')}?{urlencode(query)}"
 
 
-async def _talk(socket: aiohttp.ClientWebSocketResponse, *, stdin: bool, terminal: bool) -> Mapping[str, Any]:
+async def _relay(
+    socket: aiohttp.ClientWebSocketResponse, *, stdin: bool, terminal: bool
+) -> Mapping[str, Any]:
     """The status that the server ends with; empty when it does not."""
     loop = asyncio.get_running_loop()
     sending = asyncio.create_task(_send_input(socket)) if stdin else None
@@ -114,10 +116,10 @@ async def _receive(socket: aiohttp.ClientWebSocketResponse) -> Mapping[str, Any]
 async def _send_input(socket: aiohttp.ClientWebSocketResponse) -> None:
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
-    watched = _watch_input(loop, ready)
+    is_watched = _watch_input(loop, ready)
     try:
         while True:
-            if watched:
+            if is_watched:
                 await ready.wait()
                 ready.clear()
             data = os.read(0, CHUNK_BYTES)
@@ -125,7 +127,7 @@ async def _send_input(socket: aiohttp.ClientWebSocketResponse) -> None:
             if not data:
                 break
     finally:
-        if watched:
+        if is_watched:
             loop.remove_reader(0)
     if socket.protocol == PROTOCOLS[0]:
         await socket.send_bytes(bytes((CLOSE, STDIN)))
@@ -146,11 +148,11 @@ async def _resize(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 
 @contextlib.contextmanager
-def _raw() -> Generator[None]:
+def _raw_terminal() -> Generator[None]:
     """Each key as it is pressed: the terminal at the other end says what it means."""
-    before = termios.tcgetattr(0)
+    attributes = termios.tcgetattr(0)
     try:
         tty.setraw(0)
         yield
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        termios.tcsetattr(0, termios.TCSADRAIN, attributes)

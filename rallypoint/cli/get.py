@@ -10,8 +10,8 @@ import orjson
 import yaml
 
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Named, Object, Unusable
-from rallypoint.cli.columns import Columns, rows, titles
+from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
+from rallypoint.cli.columns import Columns, table_rows, table_titles
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -37,45 +37,45 @@ def execute(args: argparse.Namespace) -> int:
 
 
 async def _get(args: argparse.Namespace, cluster: Cluster) -> int:
-    wanted = [
-        (named, name) for kinds, name in clusters.targets(args.what) for named in cluster.find_all(kinds)
+    requested = [
+        (served, name) for kinds, name in clusters.targets(args.what) for served in cluster.find_all(kinds)
     ]
-    if args.watch and len(wanted) > 1:
-        raise Unusable("you may only specify a single resource type with --watch")
+    if args.watch and len(requested) > 1:
+        raise CommandError("you may only specify a single resource type with --watch")
     if args.output in ("", "wide"):
-        return await _show_tables(args, cluster, wanted)
-    found = await _objects(args, cluster, wanted)
-    alone = found[0] if len(found) == 1 and wanted[0][1] else None
-    _print_whole(args.output, found, alone)
+        return await _show_tables(args, cluster, requested)
+    found = await _objects(args, cluster, requested)
+    single = found[0] if len(found) == 1 and requested[0][1] else None
+    _print_objects(args.output, found, single)
     return 0
 
 
 async def _objects(
-    args: argparse.Namespace, cluster: Cluster, wanted: Sequence[tuple[Named, str]]
+    args: argparse.Namespace, cluster: Cluster, requested: Sequence[tuple[ServedResource, str]]
 ) -> list[Object]:
     found: list[Object] = []
-    for named, name in wanted:
+    for served, name in requested:
         if name:
-            found.append(await cluster.get(named, name))
+            found.append(await cluster.get(served, name))
         else:
-            found += await cluster.all_of(named.resource, labelSelector=args.selector)
+            found += await cluster.list_objects(served.resource, labelSelector=args.selector)
     return found
 
 
-def _print_whole(form: str, found: Sequence[Object], alone: Object | None) -> None:
+def _print_objects(form: str, found: Sequence[Object], single: Object | None) -> None:
     if form == "name":
-        sys.stdout.write("".join(f"{_name(one)}\n" for one in found))
+        sys.stdout.write("".join(f"{_name(obj)}\n" for obj in found))
         return
-    shown = [_without_managers(one) for one in found]
-    whole = (
+    shown = [_without_managed_fields(obj) for obj in found]
+    document = (
         shown[0]
-        if alone is not None
+        if single is not None
         else {"apiVersion": "v1", "items": shown, "kind": "List", "metadata": {"resourceVersion": ""}}
     )
     if form == "yaml":
-        sys.stdout.write(yaml.safe_dump(whole, default_flow_style=False, allow_unicode=True, width=2**20))
+        sys.stdout.write(yaml.safe_dump(document, default_flow_style=False, allow_unicode=True, width=2**20))
     else:
-        sys.stdout.write(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode() + "\n")
+        sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -84,82 +84,91 @@ def _name(obj: Mapping[str, Any]) -> str:
     return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
 
 
-def _without_managers(obj: Object) -> Object:
+def _without_managed_fields(obj: Object) -> Object:
     """Who manages which field is of no interest to people."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 
 
 async def _show_tables(
-    args: argparse.Namespace, cluster: Cluster, wanted: Sequence[tuple[Named, str]]
+    args: argparse.Namespace, cluster: Cluster, requested: Sequence[tuple[ServedResource, str]]
 ) -> int:
-    kinds = list(dict.fromkeys(named for named, _ in wanted))
+    kinds = list(dict.fromkeys(served for served, _ in requested))
     shown = False
-    for named in kinds:
-        names = [name for one, name in wanted if one == named]
-        shown = await _show_kind(args, cluster, named, names, several=len(kinds) > 1, again=shown) or shown
+    for served in kinds:
+        names = [name for resource, name in requested if resource == served]
+        shown = await _show_kind(args, cluster, served, names, several=len(kinds) > 1, again=shown) or shown
     if not shown and not args.watch and not args.ignore_not_found:
-        place = f" in {cluster.namespace} namespace" if cluster.namespace and _placed(kinds) else ""
-        sys.stderr.write(f"No resources found{place}\n" if not place else f"No resources found{place}.\n")
+        suffix = f" in {cluster.namespace} namespace" if cluster.namespace and _any_namespaced(kinds) else ""
+        sys.stderr.write(f"No resources found{suffix}\n" if not suffix else f"No resources found{suffix}.\n")
     return 0
 
 
-def _placed(kinds: Sequence[Named]) -> bool:
-    return any(named.resource.namespaced for named in kinds)
+def _any_namespaced(kinds: Sequence[ServedResource]) -> bool:
+    return any(served.resource.namespaced for served in kinds)
 
 
 async def _show_kind(
     args: argparse.Namespace,
     cluster: Cluster,
-    named: Named,
+    served: ServedResource,
     names: Sequence[str],
     *,
     several: bool,
     again: bool,
 ) -> bool:
     """Print one kind; whether there was anything."""
-    wide, place = args.output == "wide", not cluster.namespace and named.resource.namespaced
-    prefix = f"{named.full_name}/" if several else ""
+    wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
+    prefix = f"{served.full_name}/" if several else ""
     columns: Columns | None = None
     first: Object = {}
     for name in names:
-        path = named.resource.path(cluster.place(named), name)
+        path = served.resource.path(cluster.namespace_of(served), name)
         query = {} if name else {"labelSelector": args.selector}
         table = orjson.loads(await cluster.client.request("GET", path, params=query, accept=TABLE))
-        found = rows(table, table, wide=wide, place=place, prefix=prefix)
+        found = table_rows(table, table, wide=wide, with_namespace=with_namespace, prefix=prefix)
         if columns is None:
             first = table
-            columns = Columns(() if args.no_headers else titles(table, wide=wide, place=place))
+            columns = Columns(
+                () if args.no_headers else table_titles(table, wide=wide, with_namespace=with_namespace)
+            )
             sys.stdout.write("\n" if again and found else "")
         sys.stdout.write(columns.text(found) if found else "")
     if args.watch and columns is not None:
-        await _watch(args, cluster, named, names[0], columns, first)
+        await _watch(args, cluster, served, names[0], columns, first)
     return bool(first.get("rows"))
 
 
 async def _watch(
-    args: argparse.Namespace, cluster: Cluster, named: Named, name: str, columns: Columns, first: Object
+    args: argparse.Namespace,
+    cluster: Cluster,
+    served: ServedResource,
+    name: str,
+    columns: Columns,
+    first: Object,
 ) -> None:
     """Print the rows of all that changes, until interrupted."""
-    wide, place = args.output == "wide", not cluster.namespace and named.resource.namespaced
+    wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
     version = first["metadata"]["resourceVersion"]
     while True:
         query = {"watch": "1", "resourceVersion": version, "labelSelector": args.selector}
         query["allowWatchBookmarks"] = "true"  # A watch without any news is not dead.
         if name:
             query["fieldSelector"] = f"metadata.name={name}"
-        path = named.resource.path(cluster.place(named))
+        path = served.resource.path(cluster.namespace_of(served))
         async with cluster.client.stream(path, query, accept=TABLE) as lines:
             async for line in lines:
                 event = orjson.loads(line)
                 if event["type"] == "ERROR":
-                    raise Unusable(event["object"].get("message", "the watch has ended"))
-                sys.stdout.write(columns.text(rows(event["object"], first, wide=wide, place=place)))
+                    raise CommandError(event["object"].get("message", "the watch has ended"))
+                sys.stdout.write(
+                    columns.text(table_rows(event["object"], first, wide=wide, with_namespace=with_namespace))
+                )
                 sys.stdout.flush()
-                version = _version(event["object"]) or version
+                version = _resource_version(event["object"]) or version
 
 
-def _version(table: Mapping[str, Any]) -> str:
+def _resource_version(table: Mapping[str, Any]) -> str:
     found = table["rows"] or []
     metadata = found[-1]["object"]["metadata"] if found else table.get("metadata") or {}
     return str(metadata.get("resourceVersion", ""))

@@ -30,8 +30,8 @@ from rallypoint.local.node.sandbox.selection import IsolationMode
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
 """The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""
-CANNOT_BEGIN = (NoAddresses, NoNamespaces, NoSuchGpu)
-"""What ``opened`` raises when this machine does not have what is asked for."""
+START_ERRORS = (NoAddresses, NoNamespaces, NoSuchGpu)
+"""What ``open_cluster`` raises when this machine does not have what is asked for."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ def node_config_of(args: argparse.Namespace) -> NodeConfig:
     return NodeConfig(gpus=args.gpus, labels=args.node_labels, gang_scheduler=args.gang_scheduler_name)
 
 
-def opened(
+def open_cluster(
     args: argparse.Namespace, folder: Path, server_config: ServerConfig, data: Path | None = None
 ) -> AbstractAsyncContextManager[LocalCluster]:
     """Open the local cluster that the flags describe; ``server_config`` and ``data`` as in ``local_cluster``."""
@@ -142,16 +142,16 @@ class _Image(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         name, image = values
-        before: dict[str, Image] = getattr(namespace, self.dest)
-        if named(name) in map(named, before):
+        images: dict[str, Image] = getattr(namespace, self.dest)
+        if named(name) in map(named, images):
             parser.error(f"argument {option_string}: {name} is given twice")
-        setattr(namespace, self.dest, {**before, name: image})
+        setattr(namespace, self.dest, {**images, name: image})
 
 
 def image(text: str) -> tuple[str, Image]:
     """An image's name and what stands for it."""
-    name, found, folder = text.partition("=")
-    if not found or not name:
+    name, separator, folder = text.partition("=")
+    if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
     try:
         return name, Image.read(Path(folder).resolve())
@@ -159,7 +159,7 @@ def image(text: str) -> tuple[str, Image]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def run_folder(wanted: Path | None) -> Path:
+def run_folder(requested: Path | None) -> Path:
     """The folder of this run, made now: in the working directory, or in the person's state where that is read-only.
 
     Absolute: processes of pods work elsewhere, and get paths in it. No other account can enter it, unless the person has
@@ -169,8 +169,8 @@ def run_folder(wanted: Path | None) -> Path:
         OSError: it cannot be made.
     """
     name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if wanted is not None:
-        folder = (wanted if wanted.is_dir() else private.folder(wanted)).resolve()
+    if requested is not None:
+        folder = (requested if requested.is_dir() else private.folder(requested)).resolve()
         for part in (folder / "logs", folder / "claims"):
             if os.path.lexists(part):
                 private.folder(part)
@@ -190,7 +190,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def end_by_signal(cluster: LocalCluster, stop: asyncio.Event) -> None:
+def stop_on_signal(cluster: LocalCluster, stop: asyncio.Event) -> None:
     """From now on the first signal asks for the end, and a second one kills."""
 
     def interrupt() -> None:
@@ -202,7 +202,7 @@ def end_by_signal(cluster: LocalCluster, stop: asyncio.Event) -> None:
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
 
 
-def greeting(cluster: LocalCluster) -> str:
+def banner(cluster: LocalCluster) -> str:
     count = len(cluster.node.machine.gpus)
     gpus = f" and {count} GPU{'s' if count > 1 else ''}" if count else ""
     return (

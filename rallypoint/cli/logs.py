@@ -13,9 +13,9 @@ import aiohttp
 from api.meta import PODS
 from controller.kube.errors import ApiError
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Unusable, container_of
+from rallypoint.cli.cluster import Cluster, CommandError, container_of
 
-LAST_LINES_OF_MANY = 10
+DEFAULT_TAIL_OF_SELECTOR = 10
 """How many lines of each pod are shown when several are meant and nobody says."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
@@ -52,9 +52,9 @@ def _seconds(text: str) -> int:
 
 async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
     if not args.what and not args.selector:
-        raise Unusable("expected 'logs POD', 'logs KIND/NAME' or 'logs -l SELECTOR'")
+        raise CommandError("expected 'logs POD', 'logs KIND/NAME' or 'logs -l SELECTOR'")
     pods = await cluster.pods([args.what], args.selector)
-    query = _query(args, many=bool(args.selector))
+    query = _query(args, several=bool(args.selector))
     if not args.follow:
         for pod in pods:
             await _show(args, cluster, pod, query)
@@ -68,8 +68,8 @@ async def _logs(args: argparse.Namespace, cluster: Cluster) -> int:
     return 0
 
 
-def _query(args: argparse.Namespace, *, many: bool) -> dict[str, str]:
-    tail = args.tail if args.tail is not None else LAST_LINES_OF_MANY if many else -1
+def _query(args: argparse.Namespace, *, several: bool) -> dict[str, str]:
+    tail = args.tail if args.tail is not None else DEFAULT_TAIL_OF_SELECTOR if several else -1
     given = {
         "follow": args.follow,
         "previous": args.previous,
@@ -91,19 +91,19 @@ async def _show(
         path, {**query, "container": container}, accept="*/*", endless=True
     ) as stream:
         rest = b""
-        async for piece in stream.iter_any():
+        async for chunk in stream.iter_any():
             if not prefix:
-                _write(piece)
+                _write(chunk)
                 continue
-            whole, rest = _lines(rest + piece)
-            _write(b"".join(prefix + line for line in whole))
+            lines, rest = _split_lines(rest + chunk)
+            _write(b"".join(prefix + line for line in lines))
         _write(prefix + rest if rest else b"")
 
 
-def _lines(data: bytes) -> tuple[Iterator[bytes], bytes]:
+def _split_lines(data: bytes) -> tuple[Iterator[bytes], bytes]:
     """The lines that are complete, and the beginning of the next."""
-    *whole, rest = data.split(b"\n")
-    return (line + b"\n" for line in whole), rest
+    *lines, rest = data.split(b"\n")
+    return (line + b"\n" for line in lines), rest
 
 
 def _write(data: bytes) -> None:

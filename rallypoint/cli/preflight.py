@@ -35,15 +35,15 @@ class GoOperator:
     """What ``runPolicy.managedBy`` says of a job that is its own."""
     version: Flavor
     """The one version of MPIJob that it knows."""
-    reads_managers_since: tuple[int, int]
+    reads_managed_by_since: tuple[int, int]
     """Its first release that leaves jobs alone which are another manager's."""
-    takes_all_of: Collection[str]
+    ignores_manager_of: Collection[str]
     """The kinds that it runs whatever their ``managedBy``."""
 
 
 OPERATORS: Mapping[str, GoOperator] = {
-    one.name: one
-    for one in (
+    operator.name: operator
+    for operator in (
         GoOperator("training-operator", MANAGED_BY_US, Flavor.V1, (1, 9), {JAX.resource.kind}),
         GoOperator("mpi-operator", MANAGED_BY_MPI_OPERATOR, Flavor.V2BETA1, (0, 6), ()),
     )
@@ -84,13 +84,13 @@ def execute(args: argparse.Namespace) -> int:
 
 async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
     operator = OPERATORS[args.operator]
-    reads_managers = args.release is None or args.release >= operator.reads_managers_since
+    reads_managed_by = args.release is None or args.release >= operator.reads_managed_by_since
     launchers, mpi_jobs = await _launchers(cluster), await _unfinished(cluster, MPIJOBS.plural)
     harms = [
         *(
             Harm(MPIJOBS.kind, job, text)
             for job in mpi_jobs
-            if (text := harm(operator, job, launchers, reads_managers=reads_managers))
+            if (text := harm(operator, job, launchers, reads_managed_by=reads_managed_by))
         ),
         *(
             Harm(JAX.resource.kind, job, text)
@@ -98,7 +98,7 @@ async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
             if (text := harm_to_jax(operator, job))
         ),
     ]
-    sys.stdout.write("".join(f"{one.line}\n" for one in harms))
+    sys.stdout.write("".join(f"{found.line}\n" for found in harms))
     notes = await _notes(cluster, operator)
     if others := [
         job for job in mpi_jobs if run_policy(job, "managedBy") in _managers() - {operator.manager}
@@ -130,24 +130,26 @@ class Harm:
         return f"{self.kind} {self.job['metadata']['namespace']}/{name_of(self.job)}: {self.text}"
 
 
-def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, reads_managers: bool) -> str:
+def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, reads_managed_by: bool) -> str:
     """Return what the operator would do to an unfinished MPIJob; empty if that is its own work, or nothing.
 
     ``launchers`` are batch Jobs, of any job.
     """
     job = MPIJob.model_validate(body)
-    running = effective_flavor(job, [one for one in launchers if one.owner_uid == job.metadata.uid])
+    running = effective_flavor(
+        job, [launcher for launcher in launchers if launcher.owner_uid == job.metadata.uid]
+    )
     manager = job.spec.policy.managed_by
-    takes_it = manager in {None, operator.manager} or not reads_managers
-    is_left = manager not in {None, *_managers()}
-    if takes_it and is_left:
+    would_run = manager in {None, operator.manager} or not reads_managed_by
+    is_managed_elsewhere = manager not in {None, *_managers()}
+    if would_run and is_managed_elsewhere:
         return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
-    if takes_it and running is not operator.version:
-        said = f'managedBy is "{manager}"' if manager else "managedBy is not set"
-        if not reads_managers:
-            said = "that release does not read managedBy"
-        return f"it runs as {running} and would get a second launcher, as of {operator.version}: {said}"
-    if not takes_it and not is_left and running is operator.version:
+    if would_run and running is not operator.version:
+        why = f'managedBy is "{manager}"' if manager else "managedBy is not set"
+        if not reads_managed_by:
+            why = "that release does not read managedBy"
+        return f"it runs as {running} and would get a second launcher, as of {operator.version}: {why}"
+    if not would_run and not is_managed_elsewhere and running is operator.version:
         return f'it runs as {running} and nobody would go on with it: managedBy is "{manager}"'
     return ""
 
@@ -155,13 +157,13 @@ def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, r
 def harm_to_jax(operator: GoOperator, job: Object) -> str:
     """Return what the operator would do to an unfinished JAXJob that is another controller's."""
     manager = run_policy(job, "managedBy")
-    if JAX.resource.kind not in operator.takes_all_of or manager in {None, "", operator.manager}:
+    if JAX.resource.kind not in operator.ignores_manager_of or manager in {None, "", operator.manager}:
         return ""
     return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
 
 
 def _managers() -> set[str]:
-    return {one.manager for one in OPERATORS.values()}
+    return {operator.manager for operator in OPERATORS.values()}
 
 
 def _other(operator: GoOperator) -> str:
@@ -170,20 +172,20 @@ def _other(operator: GoOperator) -> str:
 
 async def _unfinished(cluster: Cluster, plural: str) -> Sequence[Object]:
     """All of that name in the version that the server prefers; none where it is not served."""
-    named = next(
+    served = next(
         (
-            one
-            for one in cluster.resources
-            if one.resource.plural == plural and one.resource.group == MPIJOBS.group
+            served
+            for served in cluster.resources
+            if served.resource.plural == plural and served.resource.group == MPIJOBS.group
         ),
         None,
     )
-    found = await cluster.all_of(named.resource) if named else []
+    found = await cluster.list_objects(served.resource) if served else []
     return [job for job in found if not is_finished(job)]
 
 
 async def _launchers(cluster: Cluster) -> list[BatchJob]:
-    return [batch_job_from_json(orjson.dumps(one)) for one in await cluster.all_of(BATCH_JOBS)]
+    return [batch_job_from_json(orjson.dumps(body)) for body in await cluster.list_objects(BATCH_JOBS)]
 
 
 async def _notes(cluster: Cluster, operator: GoOperator) -> list[str]:
@@ -197,11 +199,11 @@ async def _notes(cluster: Cluster, operator: GoOperator) -> list[str]:
         ]
     except NotFound:
         return []
-    return list(_stored(operator, orjson.loads(found)["status"].get("storedVersions") or ()))
+    return list(_stored_version_notes(operator, orjson.loads(found)["status"].get("storedVersions") or ()))
 
 
-def _stored(operator: GoOperator, versions: Sequence[str]) -> Iterator[str]:
-    if others := [one for one in versions if one != operator.version]:
+def _stored_version_notes(operator: GoOperator, versions: Sequence[str]) -> Iterator[str]:
+    if others := [version for version in versions if version != operator.version]:
         yield (
             f"keep the definition of MPIJob that is installed. That of {operator.name} cannot replace it: "
             f"jobs may be stored as {', '.join(others)}"

@@ -25,7 +25,7 @@ from rallypoint.local.follow import Follow
 from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import Plain, Screen, Terminal
 
-EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "Unread": 141}
+EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
 """Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
@@ -86,13 +86,13 @@ def execute(args: argparse.Namespace) -> int:
             found = documents.read(args.files, args.namespace)
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
-                outcome = runner.run(run.go(found))
+                outcome = runner.run(run.execute(found))
     except Refused as refused:
         outcome = run.refused(refused.problems)
-    except local_flags.CANNOT_BEGIN as error:
+    except local_flags.START_ERRORS as error:
         sys.stderr.write(f"rallypoint run: {error}\n")
         return EXIT["Failed"]
-    run.tell(outcome)
+    run.report(outcome)
     return EXIT[outcome]
 
 
@@ -109,12 +109,12 @@ class Run:
         self._problems: Sequence[Problem] = ()
         self._logs = folder / "logs"
         self._stop = asyncio.Event()
-        self._unread = False
+        self._broken_pipe = False
 
-    async def go(self, found: Sequence[Document]) -> str:
+    async def execute(self, found: Sequence[Document]) -> str:
         """Run everything; when this returns, nothing runs any more."""
-        async with local_flags.opened(self._args, self._folder, ServerConfig()) as local:
-            local_flags.end_by_signal(local, self._stop)
+        async with local_flags.open_cluster(self._args, self._folder, ServerConfig()) as local:
+            local_flags.stop_on_signal(local, self._stop)
             try:
                 matched = await documents.match(local.client, found)
                 _require_jobs(matched)
@@ -127,11 +127,11 @@ class Run:
         jobs = [resource for _, resource in matched if _is_job(resource)]
         self._progress = Progress(several=len(jobs) > 1)
         with self._screen(self._progress) as shown:
-            shown.note(local_flags.greeting(local))
+            shown.note(local_flags.banner(local))
             follow = Follow(self._progress, shown)
             follow.listen(local.node.logs)
             async with asyncio.TaskGroup() as tasks:
-                beside = [
+                background = [
                     tasks.create_task(app.run(local_flags.settings_of(self._args), local.connection)),
                     tasks.create_task(follow.watch(local.client, jobs)),
                 ]
@@ -144,9 +144,9 @@ class Run:
                 except TimeoutError:
                     return self._outcome("Timeout")
                 finally:
-                    for task in beside:
+                    for task in background:
                         task.cancel()
-        return self._outcome("Unread" if self._unread else "Interrupted")
+        return self._outcome("BrokenPipe" if self._broken_pipe else "Interrupted")
 
     async def _submit(
         self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]], follow: Follow
@@ -170,33 +170,41 @@ class Run:
             chosen.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), chosen.fileno())
-            self._unread = True
+            self._broken_pipe = True
             self._stop.set()
 
     def refused(self, problems: Sequence[Problem]) -> str:
         self._problems = problems
         return "Refused"
 
-    def tell(self, outcome: str) -> None:
+    def report(self, outcome: str) -> None:
         """Print how it ended: problems on stderr, the summary (or the JSON document) on stdout."""
         if self._json:
-            told = {
+            document = {
                 "outcome": outcome,
                 "exitStatus": EXIT[outcome],
                 "directory": str(self._folder),
                 "jobs": screen.document(self._progress, lambda *of: str(self._logs_of(*of))),
                 "problems": [
-                    {"source": one.source, "about": one.about, "field": one.field, "message": one.message}
-                    for one in self._problems
+                    {
+                        "source": problem.source,
+                        "about": problem.about,
+                        "field": problem.field,
+                        "message": problem.message,
+                    }
+                    for problem in self._problems
                 ],
             }
-            self._write(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode() + "\n")
+            self._write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
         elif outcome == "Refused":
             self._write("".join(f"{problem}\n" for problem in self._problems), sys.stderr)
         else:
-            places = {"logs": _short(self._logs), "controller log": _short(self._folder / "controller.log")}
+            paths = {
+                "logs": _display_path(self._logs),
+                "controller log": _display_path(self._folder / "controller.log"),
+            }
             self._write(
-                screen.summary(self._progress, outcome, places, lambda *of: _short(self._logs_of(*of)))
+                screen.summary(self._progress, outcome, paths, lambda *of: _display_path(self._logs_of(*of)))
             )
 
     def _screen(self, progress: Progress) -> Screen:
@@ -209,7 +217,7 @@ class Run:
         return self._logs / f"{job.namespace}_{replica.name}_{uid}"
 
 
-def _short(path: Path) -> str:
+def _display_path(path: Path) -> str:
     """For people: as seen from the working directory, if it is below that."""
     folder = Path.cwd()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

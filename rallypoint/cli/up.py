@@ -18,11 +18,11 @@ from rallypoint.local import private
 from rallypoint.local.apiserver.storage.journal import JournalError
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 
-OURS = "rallypoint"
+CLUSTER_NAME = "rallypoint"
 """The only cluster in a kubeconfig that this command has written."""
 
 
-class NotOurs(Exception):
+class ForeignKubeconfig(Exception):
     """The file for the kubeconfig holds something else, which must not be lost."""
 
 
@@ -70,49 +70,49 @@ def execute(args: argparse.Namespace) -> int:
     try:
         folder = local_flags.run_folder(args.data or args.run_dir)
         kubeconfig = Path(args.kubeconfig_out or folder / "kubeconfig").absolute()
-        _require_ours(kubeconfig)
+        _require_own_kubeconfig(kubeconfig)
         with private.file(folder / "controller.log").open("a") as log_file:
             logs.configure("console", "info", log_file)
             with asyncio.Runner(loop_factory=local_flags.loop_factory()) as runner:
-                runner.run(_stay(args, folder, kubeconfig))
-    except (*local_flags.CANNOT_BEGIN, NotOurs, JournalError) as error:
-        return _failed(str(error))
+                runner.run(_serve(args, folder, kubeconfig))
+    except (*local_flags.START_ERRORS, ForeignKubeconfig, JournalError) as error:
+        return _report(str(error))
     except OSError as error:
-        return _failed(
+        return _report(
             f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
         )
     return 0
 
 
-def _failed(why: str) -> int:
+def _report(why: str) -> int:
     sys.stderr.write(f"rallypoint up: {why}\n")
     return 1
 
 
-async def _stay(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
+async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
     """Be up until a signal comes; when this returns, nothing runs any more."""
     stop = asyncio.Event()
     data = folder / "objects.sqlite" if args.data else None
-    async with local_flags.opened(args, folder, ServerConfig(args.port, tls=True), data) as local:
-        local_flags.end_by_signal(local, stop)
+    async with local_flags.open_cluster(args, folder, ServerConfig(args.port, tls=True), data) as local:
+        local_flags.stop_on_signal(local, stop)
         async with asyncio.TaskGroup() as tasks:
             controller = tasks.create_task(app.run(local_flags.settings_of(args), local.connection))
             _write_kubeconfig(kubeconfig, local.kubeconfig)
-            _greet(local, folder, kubeconfig)
+            _print_banner(local, folder, kubeconfig)
             await stop.wait()
             controller.cancel()
 
 
-def _greet(local: LocalCluster, folder: Path, kubeconfig: Path) -> None:
+def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path) -> None:
     sys.stdout.write(
-        f"{local.server}: {local_flags.greeting(local)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
+        f"{local.server}: {local_flags.banner(local)}\nlogs: {folder}\nexport KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
     )
     sys.stdout.flush()
 
 
-def _require_ours(path: Path) -> None:
+def _require_own_kubeconfig(path: Path) -> None:
     """Raises:
-    NotOurs: the file is there, and this command has not written it.
+    ForeignKubeconfig: the file is there, and this command has not written it.
     """
     if not path.exists():
         return
@@ -121,13 +121,13 @@ def _require_ours(path: Path) -> None:
         clusters = [cluster["name"] for cluster in found["clusters"]]
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
         clusters = []
-    if clusters != [OURS]:
-        raise NotOurs(f"{path} is there and holds something else; it is left alone")
+    if clusters != [CLUSTER_NAME]:
+        raise ForeignKubeconfig(f"{path} is there and holds something else; it is left alone")
 
 
 def _write_kubeconfig(path: Path, config: Mapping[str, Any]) -> None:
     """In one step, readable by its owner alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    private.file(draft).write_text(yaml.safe_dump(dict(config)))
-    draft.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    private.file(temporary).write_text(yaml.safe_dump(dict(config)))
+    temporary.replace(path)

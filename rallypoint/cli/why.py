@@ -20,7 +20,7 @@ from controller.kinds import ALL
 from controller.kube.errors import ApiError, Forbidden
 from controller.runtime import clock
 from rallypoint.cli import cluster as clusters
-from rallypoint.cli.cluster import Cluster, Named, Object, Unusable
+from rallypoint.cli.cluster import Cluster, CommandError, Object, ServedResource
 from rallypoint.cli.columns import age, indented
 from rallypoint.diagnosis import (
     Cause,
@@ -101,23 +101,23 @@ async def _selected_jobs(cluster: Cluster, what: Sequence[str]) -> list[Object]:
     """
     found: list[Object] = []
     for kinds, name in clusters.targets(what):
-        for named in cluster.find_all(kinds):
-            if named not in _served(cluster):
-                raise Unusable(
-                    f"{named.resource.kind} is no kind of job; those are {', '.join(_KINDS.values())}"
+        for served in cluster.find_all(kinds):
+            if served not in _served(cluster):
+                raise CommandError(
+                    f"{served.resource.kind} is no kind of job; those are {', '.join(_KINDS.values())}"
                 )
             if name:
-                found.append(await cluster.get(named, name))
+                found.append(await cluster.get(served, name))
             else:
-                found += [job for job in await cluster.all_of(named.resource) if not is_finished(job)]
+                found += [job for job in await cluster.list_objects(served.resource) if not is_finished(job)]
     return found
 
 
-def _served(cluster: Cluster) -> list[Named]:
+def _served(cluster: Cluster) -> list[ServedResource]:
     return [
-        named
-        for named in cluster.resources
-        if named.resource.group == _GROUP and named.resource.kind == _KINDS.get(named.resource.plural)
+        served
+        for served in cluster.resources
+        if served.resource.group == _GROUP and served.resource.kind == _KINDS.get(served.resource.plural)
     ]
 
 
@@ -143,7 +143,7 @@ class JobReader:
 
     async def unfinished(self) -> list[Object]:
         """The jobs of all kinds that are served."""
-        found = await asyncio.gather(*(self._all(named.resource) for named in _served(self.cluster)))
+        found = await asyncio.gather(*(self._all(served.resource) for served in _served(self.cluster)))
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
     async def read_related(self) -> None:
@@ -198,14 +198,14 @@ class JobReader:
 
     def _resources_of_kind(self, kind: str, group: str) -> list[Resource]:
         """What is served of that kind by a group that ends so."""
-        found = (named.resource for named in self.cluster.resources)
+        found = (served.resource for served in self.cluster.resources)
         return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
 
     async def _all(self, *resources: Resource) -> list[Object]:
         found: list[Object] = []
         for resource in resources:
             try:
-                found += await self.cluster.all_of(resource)
+                found += await self.cluster.list_objects(resource)
             except Forbidden:
                 self._add_forbidden(resource.plural)
         return found

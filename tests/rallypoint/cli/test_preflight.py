@@ -53,15 +53,15 @@ TWICE, NOBODY = "second launcher", "nobody would go on with it"
 def test_what_a_go_operator_would_do_to_a_job(
     operator: Any, flavor: str, manager: str | None, says: str
 ) -> None:
-    said = harm(operator, job(flavor, manager), [], reads_managers=True)
+    said = harm(operator, job(flavor, manager), [], reads_managed_by=True)
     assert says in said
     assert bool(says) == bool(said)
 
 
 def test_the_form_of_the_launcher_counts_above_the_flavor() -> None:
     """The flavor is lost under the definition of a Go operator."""
-    assert harm(TRAINING, job("v1", MPI_OPERATOR), [LAUNCHER], reads_managers=True) == ""
-    assert "second launcher" in harm(TRAINING, job("v1", US), [LAUNCHER], reads_managers=True)
+    assert harm(TRAINING, job("v1", MPI_OPERATOR), [LAUNCHER], reads_managed_by=True) == ""
+    assert "second launcher" in harm(TRAINING, job("v1", US), [LAUNCHER], reads_managed_by=True)
 
 
 def test_a_job_in_a_queue_of_kueue_is_named_as_any_other() -> None:
@@ -70,15 +70,15 @@ def test_a_job_in_a_queue_of_kueue_is_named_as_any_other() -> None:
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "gpus"}
     body["spec"]["runPolicy"]["suspend"] = True
 
-    assert TWICE in harm(TRAINING, body, [], reads_managers=True)
+    assert TWICE in harm(TRAINING, body, [], reads_managed_by=True)
 
 
 def test_an_older_release_takes_every_job() -> None:
     assert "that release does not read managedBy" in harm(
-        TRAINING, job("v2beta1", MPI_OPERATOR), [], reads_managers=False
+        TRAINING, job("v2beta1", MPI_OPERATOR), [], reads_managed_by=False
     )
-    assert MULTIKUEUE in harm(TRAINING, job("v1", MULTIKUEUE), [], reads_managers=False)
-    assert harm(TRAINING, job("v1", US), [], reads_managers=False) == ""
+    assert MULTIKUEUE in harm(TRAINING, job("v1", MULTIKUEUE), [], reads_managed_by=False)
+    assert harm(TRAINING, job("v1", US), [], reads_managed_by=False) == ""
 
 
 @pytest.mark.parametrize(

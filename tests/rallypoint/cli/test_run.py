@@ -375,7 +375,7 @@ def test_the_lines_beside_a_json_document_may_lose_their_reader_too(tmp_path: Pa
         out, _ = process.communicate(timeout=60)
 
     document = json.loads(out)
-    assert (process.returncode, document["outcome"], document["exitStatus"]) == (141, "Unread", 141)
+    assert (process.returncode, document["outcome"], document["exitStatus"]) == (141, "BrokenPipe", 141)
 
 
 async def test_files_in_a_relative_run_folder_are_found_from_anywhere(
