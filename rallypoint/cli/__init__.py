@@ -1,6 +1,6 @@
 """The command ``rallypoint``: one module here for each of its commands.
 
-Only the module of the command that is called is imported: the service in a cluster never loads what local mode needs.
+Only the module of the requested command is imported, so other commands never load what local mode needs.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DELEGATES = ("controller", "crds")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status. An interruption that no command answers ends it silently, with 130."""
+    """Run one command and return its exit status: 130 after an interrupt that the command does not handle."""
     try:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="rallypoint", description="Distributed training on Kubernetes, and without a cluster."
+        prog="rallypoint", description="Run distributed training on Kubernetes, or without a cluster."
     )
     parser.add_argument("--version", action="version", version=f"rallypoint {version('rallypoint')}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -54,7 +54,7 @@ def _main(given: Sequence[str]) -> int:
 
 
 def _needed(given: Sequence[str]) -> Sequence[str]:
-    """Return the commands that the arguments call for: one; none for ``--version``; all for ``--help``."""
+    """Return the commands to import: one; none for ``--version``; all for ``--help``."""
     first = given[0] if given else ""
     if first == "--version":
         return ()

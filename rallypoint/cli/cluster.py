@@ -1,7 +1,6 @@
-"""What ``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec`` share: a cluster, its resources by the names that people
-use, and how a refusal is told.
+"""The cluster client of ``get``, ``describe``, ``logs``, ``why``, ``delete`` and ``exec``: it finds resources by name and reports errors.
 
-Exit statuses and words are kubectl's.
+Exit statuses and messages are kubectl's.
 """
 
 import argparse
@@ -29,21 +28,21 @@ DISCOVERY = ",".join(
     f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
     for version in ("v2", "v2beta1")
 )
-"""Kubernetes 1.29 has the same lists as v2beta1 only."""
+"""Kubernetes 1.29 serves aggregated discovery only as v2beta1."""
 EXIT_BROKEN_PIPE = 141
-"""What SIGPIPE makes of other programs."""
+"""The status of a process that SIGPIPE ended."""
 DEFAULT_KUBECONFIG = Path("~/.kube/config")
 
 Object: TypeAlias = dict[str, Any]
 
 
 class CommandError(Exception):
-    """The arguments make no sense on this cluster. The text says why, as kubectl does."""
+    """The command cannot be carried out on this cluster. The text is kubectl's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource with all that it may be called."""
+    """A resource that the cluster serves, with all its names."""
 
     resource: Resource
     names: frozenset[str]
@@ -51,12 +50,12 @@ class ServedResource:
 
     @property
     def full_name(self) -> str:
-        """``pytorchjob.kubeflow.org``, as in what is told of a write."""
+        """``pytorchjob.kubeflow.org``, as kubectl prints it after a write."""
         group = self.resource.group
         return f"{self.resource.singular}.{group}" if group else self.resource.singular
 
     def matches(self, word: str) -> bool:
-        """Whether ``pods``, ``po``, ``pytorchjobs.kubeflow.org`` or ``pytorchjobs.v1.kubeflow.org`` means it."""
+        """Return whether ``word`` is a name of it: ``pods``, ``po``, ``pytorchjobs.kubeflow.org`` or ``pytorchjobs.v1.kubeflow.org``."""
         name, _, rest = word.lower().partition(".")
         group, version = self.resource.group, self.resource.version
         return name in self.names and rest in ("", group, f"{version}.{group}".rstrip("."))
@@ -67,13 +66,14 @@ class Cluster:
     client: Client
     server: str
     namespace: str
-    """Empty for all."""
+    """Empty for all namespaces."""
     resources: Sequence[ServedResource]
 
     def find(self, word: str) -> ServedResource:
-        """
+        """Return the resource of that name.
+
         Raises:
-            Unusable: the cluster serves nothing of that name.
+            CommandError: the cluster serves no resource of that name.
         """
         found = next((served for served in self.resources if served.matches(word)), None)
         if found is None:
@@ -81,7 +81,7 @@ class Cluster:
         return found
 
     def find_all(self, words: str) -> list[ServedResource]:
-        """Of a list such as ``pods,svc``, or of a category such as ``all``; raises as ``find`` does."""
+        """Return the resources of a list such as ``pods,svc`` or of a category such as ``all``; raise as ``find`` does."""
         found: list[ServedResource] = []
         for word in words.split(","):
             members = [served for served in self.resources if word in served.categories]
@@ -92,9 +92,10 @@ class Cluster:
         return self.namespace if served.resource.namespaced else ""
 
     async def get(self, served: ServedResource, name: str) -> Object:
-        """
+        """Return one object.
+
         Raises:
-            Unusable: nobody can say in which namespace.
+            CommandError: the command covers all namespaces.
         """
         if served.resource.namespaced and not self.namespace:
             raise CommandError("a resource cannot be retrieved by name across all namespaces")
@@ -111,10 +112,10 @@ class Cluster:
         return found
 
     async def pods(self, arguments: Sequence[str], selector: str) -> list[Object]:
-        """The pods that ``NAME``, ``pod/NAME`` or ``KIND/NAME`` of a job mean, or a selector.
+        """Return the pods that ``NAME``, ``pod/NAME``, ``KIND/NAME`` of a job or a selector select.
 
         Raises:
-            Unusable: there is none.
+            CommandError: no pod matches.
         """
         if selector:
             found = await self.list_objects(PODS, labelSelector=selector)
@@ -131,7 +132,7 @@ class Cluster:
         return found
 
     async def _owned_pods(self, served: ServedResource, name: str) -> list[Object]:
-        """Its own, and those of batch Jobs that are its own, as an MPIJob's launcher is."""
+        """Return the pods of the object and of its batch Jobs, such as an MPIJob's launcher."""
         owners = {(await self.get(served, name))["metadata"]["uid"]}
         if any(BATCH_JOBS in kind.children for kind in ALL if kind.resource.kind == served.resource.kind):
             jobs = await self.list_objects(BATCH_JOBS)
@@ -144,16 +145,18 @@ def add_flags(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) 
         "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config"
     )
     parser.add_argument("--context", default="", metavar="NAME", help="a context of the kubeconfig")
-    parser.add_argument("--namespace", "-n", default="", help="default: that of the context, else default")
+    parser.add_argument(
+        "--namespace", "-n", default="", help="default: the namespace of the context, else default"
+    )
     if all_namespaces:
-        parser.add_argument("--all-namespaces", "-A", action="store_true", help="everywhere")
+        parser.add_argument("--all-namespaces", "-A", action="store_true", help="use all namespaces")
 
 
 Operation: TypeAlias = Callable[[Cluster], Awaitable[int]]
 
 
 def execute(args: argparse.Namespace, operation: Operation) -> int:
-    """Do ``operation`` with the cluster that the flags name; its exit status, or 1 with the reason on stderr."""
+    """Run ``operation`` on the cluster that the flags name. Return its exit status, or 1 with the reason on stderr."""
     try:
         return asyncio.run(_with_cluster(args, operation))
     except NotConfigured as error:
@@ -163,7 +166,7 @@ def execute(args: argparse.Namespace, operation: Operation) -> int:
     except ApiError as error:
         return _report(f"Error from server ({error.reason or error.code}): {error.message}")
     except BrokenPipeError:
-        # Nobody reads any more; what is still to be flushed goes nowhere.
+        # The reader closed the pipe. Discard what is still to be flushed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -184,7 +187,7 @@ async def _with_cluster(args: argparse.Namespace, operation: Operation) -> int:
 
 
 def _kubeconfig(flag: str) -> str:
-    """The file that counts; empty when there is none."""
+    """Return the kubeconfig file to use; empty if there is none."""
     default = DEFAULT_KUBECONFIG.expanduser()
     return flag or os.environ.get("KUBECONFIG", "") or (str(default) if default.is_file() else "")
 
@@ -197,7 +200,7 @@ async def _connect(kubeconfig: str, context: str) -> Connection:
 
 
 async def _discover(client: Client) -> list[ServedResource]:
-    """All that can be listed, the core group first; of each resource the version that the server prefers."""
+    """Return all resources that can be listed, the core group first, each in the server's preferred version."""
     groups: list[Object] = []
     for path in ("/api", "/apis"):
         groups += orjson.loads(await client.request("GET", path, accept=DISCOVERY))["items"]
@@ -224,10 +227,10 @@ def _served_resource(group: str, version: str, discovered: Mapping[str, Any]) ->
 
 
 def targets(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """(kinds, name) of each thing that ``KIND NAME...`` or ``KIND/NAME...`` means; no name for all of a kind.
+    """Return (kinds, name) pairs for ``KIND NAME...`` or ``KIND/NAME...``; the name is empty for all objects of a kind.
 
     Raises:
-        Unusable: both forms at once.
+        CommandError: the arguments mix both forms.
     """
     if any("/" in argument for argument in arguments):
         if not all(argument.count("/") == 1 for argument in arguments):
@@ -245,10 +248,10 @@ def _pair(parts: Iterable[str]) -> tuple[str, str]:
 
 
 def container_of(pod: Mapping[str, Any], requested: str) -> str:
-    """The container that is meant; nobody need say which when it is the first one.
+    """Return the requested container; by default that of the annotation, else the first one.
 
     Raises:
-        Unusable: the pod has no container of that name.
+        CommandError: the pod has no container of that name.
     """
     annotations = pod["metadata"].get("annotations") or {}
     names = [container["name"] for container in pod["spec"]["containers"]]
@@ -267,7 +270,7 @@ def container_of(pod: Mapping[str, Any], requested: str) -> str:
 
 
 async def is_gone(cluster: Cluster, served: ServedResource, name: str, uid: str) -> bool:
-    """Whether this very object is no more."""
+    """Return whether the object with this UID no longer exists."""
     try:
         found = await cluster.get(served, name)
     except NotFound:

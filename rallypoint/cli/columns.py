@@ -1,4 +1,4 @@
-"""Rows of text for people: as wide as needed, three spaces between, as kubectl prints them."""
+"""Text tables as kubectl prints them: columns as wide as needed, three spaces apart."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,14 +12,14 @@ NONE = "<none>"
 
 
 class Columns:
-    """Prints rows that come bit by bit: a column that has once been wide stays so."""
+    """Formats rows that arrive in parts. A column never becomes narrower."""
 
     def __init__(self, titles: Sequence[str] = ()) -> None:
         self._titles: Sequence[str] = titles
         self._widths: list[int] = []
 
     def text(self, rows: Iterable[Sequence[str]]) -> str:
-        """The next rows; before the first ones, the titles."""
+        """Format the next rows; the first call starts with the titles."""
         found = [self._titles, *rows] if self._titles else list(rows)
         self._titles = ()
         for row in found:
@@ -36,7 +36,7 @@ class Columns:
 
 
 def table_titles(table: Mapping[str, Any], *, wide: bool, with_namespace: bool) -> list[str]:
-    """Of a table as a server makes it; ``with_namespace``: with the namespace before it."""
+    """Return the column titles of a server's Table."""
     shown = [column["name"].upper() for column in _shown(table, wide=wide)]
     return ["NAMESPACE", *shown] if with_namespace else shown
 
@@ -49,7 +49,7 @@ def table_rows(
     with_namespace: bool,
     prefix: str = "",
 ) -> list[list[str]]:
-    """The rows of a table; ``definitions`` is the table that described the columns, ``prefix`` goes before names."""
+    """Return the rows of a Table. ``definitions`` is the Table with the column definitions; ``prefix`` precedes names."""
     found: list[list[str]] = []
     for row in table["rows"] or ():
         columns = zip(definitions["columnDefinitions"], row["cells"], strict=True)
@@ -74,14 +74,14 @@ def _format(cell: Any) -> str:
 
 
 def indented(rows: Sequence[Sequence[str]], titles: Sequence[str] = ()) -> str:
-    """A part of a longer text; under titles, if there are any, is a line."""
+    """Format an indented table, with underlined titles if there are any."""
     underlines = [["-" * len(title) for title in titles]] if titles else []
     text = Columns(titles).text([*underlines, *rows])
     return "".join(f"{INDENT}{line}".rstrip() + "\n" for line in text.split("\n")[:-1])
 
 
 def age(time: str | datetime | None, now: datetime) -> str:
-    """``5s``, ``12m``, ``3h``, ``2d``."""
+    """Format the time since then as ``5s``, ``12m``, ``3h`` or ``2d``."""
     if not time:
         return NONE
     since = parse_time(time) if isinstance(time, str) else time

@@ -19,15 +19,25 @@ def add_parser(
     parser = subparsers.add_parser("delete", help="delete objects of a cluster, local or real")
     parser.add_argument("what", nargs="*", metavar="KIND[/NAME]", help="KIND NAME... or KIND/NAME...")
     parser.add_argument(
-        "--filename", "-f", action="append", default=[], metavar="FILE", help="what is in this manifest"
+        "--filename",
+        "-f",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="delete the objects of this manifest",
     )
-    parser.add_argument("--selector", "-l", default="", help="those with these labels")
-    parser.add_argument("--all", action="store_true", help="all of the kind in the namespace")
-    parser.add_argument("--ignore-not-found", action="store_true", help="say nothing of what is not there")
-    parser.add_argument("--grace-period", type=int, default=None, metavar="SECONDS", help="for pods to end")
-    parser.add_argument("--now", action="store_true", help="with a grace period of 1 s")
+    parser.add_argument("--selector", "-l", default="", help="delete objects with these labels")
+    parser.add_argument("--all", action="store_true", help="delete all objects of the kind in the namespace")
+    parser.add_argument("--ignore-not-found", action="store_true", help="ignore objects that do not exist")
     parser.add_argument(
-        "--wait", choices=("true", "false"), default="true", help="until they are gone (default)"
+        "--grace-period", type=int, default=None, metavar="SECONDS", help="time for pods to terminate"
+    )
+    parser.add_argument("--now", action="store_true", help="use a grace period of 1 s")
+    parser.add_argument(
+        "--wait",
+        choices=("true", "false"),
+        default="true",
+        help="wait until the objects are gone (default: true)",
     )
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)
@@ -59,7 +69,7 @@ async def _delete(args: argparse.Namespace, cluster: Cluster) -> int:
 
 
 async def _delete_object(cluster: Cluster, served: ServedResource, name: str, grace: int | None) -> str:
-    """Delete one object, or begin to; its UID."""
+    """Request the deletion of one object and return its UID."""
     namespace = cluster.namespace_of(served)
     uid = str((await cluster.get(served, name))["metadata"]["uid"])
     await cluster.client.delete(served.resource, namespace, name, uid=uid, grace_period_seconds=grace)

@@ -1,4 +1,4 @@
-"""``rallypoint describe``: an object for people: who it is, how it goes, what belongs to it, what happened."""
+"""``rallypoint describe``: show an object with its status, pods, conditions and events."""
 
 import argparse
 import sys
@@ -21,9 +21,9 @@ JOB_GROUP = "kubeflow.org"
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("describe", help="tell all about an object of a cluster, local or real")
+    parser = subparsers.add_parser("describe", help="show details of an object in a cluster, local or real")
     parser.add_argument("what", nargs="+", metavar="KIND[/NAME]", help="KIND [NAME...] or KIND/NAME...")
-    parser.add_argument("--selector", "-l", default="", help="those with these labels")
+    parser.add_argument("--selector", "-l", default="", help="only objects with these labels")
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)
 
@@ -78,13 +78,13 @@ def _head(obj: Object, now: datetime) -> Iterator[str]:
 
 
 def _mapping(title: str, found: Mapping[str, str]) -> Iterator[list[str]]:
-    """One row for each, the title before the first."""
+    """Yield a row per entry, the first with the title."""
     texts = [f"{name}={value}" for name, value in sorted(found.items())] or [NONE]
     yield from ([f"{title}:" if i == 0 else "", text] for i, text in enumerate(texts))
 
 
 def _state(obj: Object) -> Iterator[str]:
-    """What the status says in single words: phase, node, addresses, times."""
+    """Yield the scalar fields of the status: phase, node, addresses, times."""
     status = obj.get("status") or {}
     scalars = {name: value for name, value in status.items() if isinstance(value, (str, int, bool))}
     if node := (obj.get("spec") or {}).get("nodeName"):
@@ -109,7 +109,7 @@ def _roles(obj: Object) -> Iterator[str]:
         for role in dict.fromkeys([*desired, *statuses])
     ]
     yield "Replicas:\n"
-    yield indented(rows, ["Role", "Wanted", "Active", "Succeeded", "Failed"])
+    yield indented(rows, ["Role", "Desired", "Active", "Succeeded", "Failed"])
 
 
 def _pods(pods: Sequence[Object]) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _containers(obj: Object) -> Iterator[str]:
         for status in found
     ]
     yield "Containers:\n"
-    yield indented(rows, ["Name", "State", "Reason", "Restarts", "Before"])
+    yield indented(rows, ["Name", "State", "Reason", "Restarts", "Last State"])
 
 
 def _format_state(state: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``rallypoint exec``: run a command in a container, and end as it ends."""
+"""``rallypoint exec``: run a command in a container and exit with its status."""
 
 import argparse
 import asyncio
@@ -34,13 +34,13 @@ def add_parser(
         "exec",
         help="run a command in a container of a cluster, local or real",
         usage="rallypoint exec [-h] [-i] [-t] [-c CONTAINER] [flags] POD -- COMMAND [ARGUMENT...]",
-        epilog="Exit status: that of the command, or 1 when it could not be run.",
+        epilog="Exit status: that of the command, or 1 if it cannot be run.",
     )
-    parser.add_argument("what", metavar="POD", help="POD, or KIND/NAME of what owns pods: the first of them")
-    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
-    parser.add_argument("--container", "-c", default="", help="default: the first one")
+    parser.add_argument("what", metavar="POD", help="POD, or KIND/NAME of an owner of pods: its first pod")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="the command, after --")
+    parser.add_argument("--container", "-c", default="", help="default: the first container")
     parser.add_argument("--stdin", "-i", action="store_true", help="pass on standard input")
-    parser.add_argument("--tty", "-t", action="store_true", help="on a terminal")
+    parser.add_argument("--tty", "-t", action="store_true", help="allocate a terminal")
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)
 
@@ -82,7 +82,7 @@ def _path(
 async def _relay(
     socket: aiohttp.ClientWebSocketResponse, *, stdin: bool, terminal: bool
 ) -> Mapping[str, Any]:
-    """The status that the server ends with; empty when it does not."""
+    """Relay the streams and return the server's final status; empty if the server sends none."""
     loop = asyncio.get_running_loop()
     sending = asyncio.create_task(_send_input(socket)) if stdin else None
     if terminal:
@@ -134,7 +134,7 @@ async def _send_input(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 
 def _watch_input(loop: asyncio.AbstractEventLoop, ready: asyncio.Event) -> bool:
-    """Whether there may be something to wait for; a plain file is always ready."""
+    """Watch standard input and return True; return False for a regular file, which is always readable."""
     try:
         loop.add_reader(0, ready.set)
     except (PermissionError, OSError):
@@ -149,7 +149,7 @@ async def _resize(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Generator[None]:
-    """Each key as it is pressed: the terminal at the other end says what it means."""
+    """Put the terminal into raw mode: the remote terminal interprets the keys."""
     attributes = termios.tcgetattr(0)
     try:
         tty.setraw(0)

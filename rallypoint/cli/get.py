@@ -1,4 +1,4 @@
-"""``rallypoint get``: what a cluster holds, in the server's own columns or whole."""
+"""``rallypoint get``: show objects as the server's table or as documents."""
 
 import argparse
 import sys
@@ -23,11 +23,11 @@ def add_parser(
     parser.add_argument(
         "what", nargs="+", metavar="KIND[/NAME]", help="KIND [NAME...], KIND,KIND or KIND/NAME..."
     )
-    parser.add_argument("--selector", "-l", default="", help="only those with these labels")
+    parser.add_argument("--selector", "-l", default="", help="only objects with these labels")
     parser.add_argument("--output", "-o", choices=("wide", "yaml", "json", "name"), default="")
-    parser.add_argument("--watch", "-w", action="store_true", help="go on with each change")
-    parser.add_argument("--no-headers", action="store_true", help="rows only")
-    parser.add_argument("--ignore-not-found", action="store_true", help="say nothing of what is not there")
+    parser.add_argument("--watch", "-w", action="store_true", help="print each change after the list")
+    parser.add_argument("--no-headers", action="store_true", help="print no column titles")
+    parser.add_argument("--ignore-not-found", action="store_true", help="ignore objects that do not exist")
     clusters.add_flags(parser, all_namespaces=True)
     parser.set_defaults(execute=execute)
 
@@ -85,7 +85,7 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 
 def _without_managed_fields(obj: Object) -> Object:
-    """Who manages which field is of no interest to people."""
+    """Return the object without ``managedFields``."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
 
@@ -117,7 +117,7 @@ async def _show_kind(
     several: bool,
     again: bool,
 ) -> bool:
-    """Print one kind; whether there was anything."""
+    """Print the objects of one kind and return whether there are any."""
     wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
     prefix = f"{served.full_name}/" if several else ""
     columns: Columns | None = None
@@ -147,12 +147,12 @@ async def _watch(
     columns: Columns,
     first: Object,
 ) -> None:
-    """Print the rows of all that changes, until interrupted."""
+    """Print the row of each changed object until interrupted."""
     wide, with_namespace = args.output == "wide", not cluster.namespace and served.resource.namespaced
     version = first["metadata"]["resourceVersion"]
     while True:
         query = {"watch": "1", "resourceVersion": version, "labelSelector": args.selector}
-        query["allowWatchBookmarks"] = "true"  # A watch without any news is not dead.
+        query["allowWatchBookmarks"] = "true"  # Bookmarks show that a silent watch is alive.
         if name:
             query["fieldSelector"] = f"metadata.name={name}"
         path = served.resource.path(cluster.namespace_of(served))

@@ -29,9 +29,9 @@ from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
 SETTINGS = Settings(metrics_bind_address="0", health_probe_bind_address="0", mpi_ssh_check=False)
-"""The controller's own defaults, but no ports, and ssh servers are not asked for where there are none."""
+"""The controller's defaults, without ports and without the SSH check: local pods run no SSH servers."""
 START_ERRORS = (NoAddresses, NoNamespaces, NoSuchGpu)
-"""What ``open_cluster`` raises when this machine does not have what is asked for."""
+"""What ``open_cluster`` raises if this machine lacks what the flags request."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +39,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=get_args(IsolationMode),
         default="auto",
-        help="what separates pods: Linux namespaces, or nothing but addresses on loopback "
-        "(default: auto, namespaces where they can be had)",
+        help="how pods are isolated: by Linux namespaces, or only by addresses on loopback "
+        "(default: auto, namespaces where the machine allows them)",
     )
     parser.add_argument(
         "--egress",
         action="store_true",
-        help="give pods in namespaces a way out of the machine: an HTTP proxy, in the usual variables",
+        help="let pods in namespaces reach other machines through an HTTP proxy, set in the usual variables",
     )
     parser.add_argument(
         "--image",
@@ -54,19 +54,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default={},
         dest="images",
         metavar="NAME=PATH",
-        help="run containers of this image with the folder PATH as their file system, in namespaces, and with the image config in "
-        "PATH.json; or with the image config in the file PATH and this machine's file system; may be given several times",
+        help="if PATH is a folder: use it as the file system of containers with this image, in namespaces, with the image config in "
+        "PATH.json; if PATH is a file: use it as the image config, with this machine's file system; repeatable",
     )
     parser.add_argument(
         "--real-ssh",
         action="store_true",
-        help="start the sshd of MPI's workers and reach it by this machine's ssh, in namespaces; otherwise the node "
-        "stands for both",
+        help="start sshd in MPI workers and connect with this machine's ssh, in namespaces; by default the node starts "
+        "remote commands itself",
     )
     parser.add_argument(
         "--gpus",
         metavar="N|UUID,...",
-        help="use so many of this machine's NVIDIA GPUs, or these (default: all, or those of CUDA_VISIBLE_DEVICES)",
+        help="number or UUIDs of the NVIDIA GPUs to use (default: those of CUDA_VISIBLE_DEVICES, else all)",
     )
     parser.add_argument(
         "--node-labels",
@@ -80,13 +80,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=gang_scheduler,
         default="",
         metavar="NAME",
-        help="start each job's pods together or not at all, as the controller does with this name: volcano, or that "
+        help="gang-schedule the pods of each job, as the controller does with this flag: volcano, or the name "
         "of a scheduler with coscheduling",
     )
 
 
 def labels(text: str) -> dict[str, str]:
-    """Labels as a kubelet's flag of this name has them."""
+    """Parse labels in the format of the kubelet's ``--node-labels``."""
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
@@ -118,12 +118,12 @@ def open_cluster(
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """The controller's own defaults, but no ports."""
+    """Return the controller's settings for a local cluster."""
     return replace(SETTINGS, gang_scheduler_name=args.gang_scheduler_name)
 
 
 def gang_scheduler(text: str) -> str:
-    """Raises argparse.ArgumentTypeError: pods cannot ask for a scheduler of that name."""
+    """Return the scheduler's name; raise argparse.ArgumentTypeError if it is not a valid name."""
     name = scheduler_of(text)
     if name and names.subdomain(name):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a scheduler, such as volcano")
@@ -131,7 +131,7 @@ def gang_scheduler(text: str) -> str:
 
 
 class _Image(argparse.Action):
-    """One folder for each image."""
+    """Collects one folder per image."""
 
     @override
     def __call__(
@@ -149,7 +149,7 @@ class _Image(argparse.Action):
 
 
 def image(text: str) -> tuple[str, Image]:
-    """An image's name and what stands for it."""
+    """Parse ``NAME=PATH``."""
     name, separator, folder = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
@@ -160,13 +160,13 @@ def image(text: str) -> tuple[str, Image]:
 
 
 def run_folder(requested: Path | None) -> Path:
-    """The folder of this run, made now: in the working directory, or in the person's state where that is read-only.
+    """Create the folder of this run: in the working directory, or in the user's state directory if that is read-only.
 
-    Absolute: processes of pods work elsewhere, and get paths in it. No other account can enter it, unless the person has
-    named a folder that was there before: then what is made in it is closed.
+    The path is absolute, because pods get paths in it and have other working directories. The folder is closed to other accounts. If the
+    user names an existing folder, only the folders that this function creates in it are closed.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     name = f"{clock.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     if requested is not None:
@@ -177,12 +177,12 @@ def run_folder(requested: Path | None) -> Path:
         return folder
     with contextlib.suppress(OSError):
         return private.folder(Path(".rallypoint") / "runs" / name).resolve()
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - a user without a home is no error yet
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - a user without a home directory is no error here
     return private.folder(Path(state, "rallypoint", "runs", name)).resolve()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: a thread less for each process."""
+    """Return uvloop's loop factory if it is installed: it needs one thread less per process."""
     try:
         import uvloop
     except ImportError:
@@ -191,7 +191,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def stop_on_signal(cluster: LocalCluster, stop: asyncio.Event) -> None:
-    """From now on the first signal asks for the end, and a second one kills."""
+    """Stop at the first SIGINT or SIGTERM; kill the pods at the second."""
 
     def interrupt() -> None:
         if stop.is_set():
@@ -206,6 +206,6 @@ def banner(cluster: LocalCluster) -> str:
     count = len(cluster.node.machine.gpus)
     gpus = f" and {count} GPU{'s' if count > 1 else ''}" if count else ""
     return (
-        f"local node with {cluster.isolation}{gpus}; images are not pulled: commands run on this "
+        f"local node with {cluster.isolation}{gpus}; images are not pulled; commands run on this "
         f"machine, in this environment (python is {sys.executable})"
     )

@@ -1,4 +1,4 @@
-"""``rallypoint logs``: what containers wrote; of a pod, of a job's pods, or of those with some labels."""
+"""``rallypoint logs``: show the logs of a pod, of a job's pods, or of pods with given labels."""
 
 import argparse
 import asyncio
@@ -16,7 +16,7 @@ from rallypoint.cli import cluster as clusters
 from rallypoint.cli.cluster import Cluster, CommandError, container_of
 
 DEFAULT_TAIL_OF_SELECTOR = 10
-"""How many lines of each pod are shown when several are meant and nobody says."""
+"""The default number of lines per pod with a selector."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 
@@ -24,16 +24,20 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("logs", help="show what containers wrote, in a cluster, local or real")
-    parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of what owns pods")
-    parser.add_argument("--selector", "-l", default="", help="of all pods with these labels")
-    parser.add_argument("--container", "-c", default="", help="default: the first one")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the container ends")
-    parser.add_argument("--previous", "-p", action="store_true", help="of the run before this one")
-    parser.add_argument("--tail", type=int, metavar="LINES", help="only the last lines")
-    parser.add_argument("--since", type=_seconds, metavar="TIME", help="only what is newer: 10s, 5m, 1h")
-    parser.add_argument("--timestamps", action="store_true", help="with the time of each line")
-    parser.add_argument("--prefix", action="store_true", help="each line with its pod and container")
+    parser = subparsers.add_parser("logs", help="show the logs of containers in a cluster, local or real")
+    parser.add_argument("what", nargs="?", metavar="POD", help="POD, or KIND/NAME of an owner of pods")
+    parser.add_argument("--selector", "-l", default="", help="show the logs of all pods with these labels")
+    parser.add_argument("--container", "-c", default="", help="default: the first container")
+    parser.add_argument(
+        "--follow", "-f", action="store_true", help="print new lines until the container ends"
+    )
+    parser.add_argument(
+        "--previous", "-p", action="store_true", help="show the previous run of the container"
+    )
+    parser.add_argument("--tail", type=int, metavar="LINES", help="only the last LINES lines")
+    parser.add_argument("--since", type=_seconds, metavar="TIME", help="only lines newer than 10s, 5m, 1h")
+    parser.add_argument("--timestamps", action="store_true", help="print the time of each line")
+    parser.add_argument("--prefix", action="store_true", help="print the pod and container of each line")
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute)
 
@@ -101,7 +105,7 @@ async def _show(
 
 
 def _split_lines(data: bytes) -> tuple[Iterator[bytes], bytes]:
-    """The lines that are complete, and the beginning of the next."""
+    """Return the complete lines and the rest."""
     *lines, rest = data.split(b"\n")
     return (line + b"\n" for line in lines), rest
 

@@ -1,4 +1,4 @@
-"""``rallypoint preflight``: whether a Go operator can be started again without harm to the jobs that run now."""
+"""``rallypoint preflight``: check whether a Go operator can start again without harm to running jobs."""
 
 import argparse
 import re
@@ -28,17 +28,17 @@ _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class GoOperator:
-    """What one of the Go operators does with jobs that it finds."""
+    """How one of the Go operators treats existing jobs."""
 
     name: str
     manager: str
-    """What ``runPolicy.managedBy`` says of a job that is its own."""
+    """The value of ``runPolicy.managedBy`` of its own jobs."""
     version: Flavor
-    """The one version of MPIJob that it knows."""
+    """The only version of MPIJob that it supports."""
     reads_managed_by_since: tuple[int, int]
-    """Its first release that leaves jobs alone which are another manager's."""
+    """Its first release that ignores jobs of other managers."""
     ignores_manager_of: Collection[str]
-    """The kinds that it runs whatever their ``managedBy``."""
+    """The kinds for which it ignores ``managedBy``."""
 
 
 OPERATORS: Mapping[str, GoOperator] = {
@@ -55,16 +55,17 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "preflight",
-        help="check whether a Go operator can be started again",
-        description="Check all unfinished jobs of a cluster, and name those that a Go operator would harm if it were "
-        "started: with a second launcher, or by leaving them to nobody. Changes nothing. Exit status 1: do not start it.",
+        help="check whether a Go operator can start again",
+        description="Check all unfinished jobs of a cluster and list those that a Go operator would harm if it "
+        "started: jobs that get a second launcher, and jobs that lose their operator. This changes nothing. "
+        "Exit status 1: do not start it.",
     )
-    parser.add_argument("operator", choices=OPERATORS, help="the Go operator that is to be started")
+    parser.add_argument("operator", choices=OPERATORS, help="the Go operator to start")
     parser.add_argument(
         "--release",
         type=_release,
         metavar="X.Y",
-        help="its release, if older than training-operator 1.9 or mpi-operator 0.6: those do not read managedBy",
+        help="its release, if it is older than training-operator 1.9 or mpi-operator 0.6, which ignore managedBy",
     )
     clusters.add_flags(parser)
     parser.set_defaults(execute=execute, all_namespaces=True)
@@ -73,12 +74,12 @@ def add_parser(
 def _release(text: str) -> tuple[int, int]:
     found = _RELEASE.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no release such as 1.9 or v1.9.4")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a release such as 1.9 or v1.9.4")
     return int(found[1]), int(found[2])
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when a job would be harmed or the cluster cannot be asked."""
+    """Return 0, or 1 if a job would be harmed or the cluster cannot be read."""
     return clusters.execute(args, partial(_preflight, args))
 
 
@@ -103,23 +104,19 @@ async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
     if others := [
         job for job in mpi_jobs if run_policy(job, "managedBy") in _managers() - {operator.manager}
     ]:
-        notes.append(
-            f"{len(others)} MPIJobs are left alone: they run on, but only {_other(operator)} goes on with them"
-        )
+        notes.append(f"{len(others)} MPIJobs keep running, but only {_other(operator)} manages them")
     for note in notes:
         sys.stdout.write(f"Note: {note}\n")
     if harms:
-        sys.stdout.write(
-            f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n"
-        )
+        sys.stdout.write(f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n")
         return 1
-    sys.stdout.write(f"{operator.name} harms no job that is unfinished now.\n")
+    sys.stdout.write(f"{operator.name} would harm no unfinished job.\n")
     return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What would happen to one job."""
+    """The harm to one job."""
 
     kind: str
     job: Object
@@ -131,9 +128,9 @@ class Harm:
 
 
 def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, reads_managed_by: bool) -> str:
-    """Return what the operator would do to an unfinished MPIJob; empty if that is its own work, or nothing.
+    """Return the harm that the operator would do to an unfinished MPIJob; empty if none.
 
-    ``launchers`` are batch Jobs, of any job.
+    ``launchers`` are the batch Jobs of any job.
     """
     job = MPIJob.model_validate(body)
     running = effective_flavor(
@@ -143,23 +140,23 @@ def harm(operator: GoOperator, body: Object, launchers: Sequence[BatchJob], *, r
     would_run = manager in {None, operator.manager} or not reads_managed_by
     is_managed_elsewhere = manager not in {None, *_managers()}
     if would_run and is_managed_elsewhere:
-        return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
+        return f'would also run here, although managedBy names "{shortened(str(manager), 64)}"'
     if would_run and running is not operator.version:
         why = f'managedBy is "{manager}"' if manager else "managedBy is not set"
         if not reads_managed_by:
             why = "that release does not read managedBy"
-        return f"it runs as {running} and would get a second launcher, as of {operator.version}: {why}"
+        return f"runs as {running} and would get a second launcher as {operator.version}: {why}"
     if not would_run and not is_managed_elsewhere and running is operator.version:
-        return f'it runs as {running} and nobody would go on with it: managedBy is "{manager}"'
+        return f'runs as {running} and would have no operator: managedBy is "{manager}"'
     return ""
 
 
 def harm_to_jax(operator: GoOperator, job: Object) -> str:
-    """Return what the operator would do to an unfinished JAXJob that is another controller's."""
+    """Return the harm that the operator would do to an unfinished JAXJob of another controller; empty if none."""
     manager = run_policy(job, "managedBy")
     if JAX.resource.kind not in operator.ignores_manager_of or manager in {None, "", operator.manager}:
         return ""
-    return f'it would be run here as well, though managedBy leaves it to "{shortened(str(manager), 64)}"'
+    return f'would also run here, although managedBy names "{shortened(str(manager), 64)}"'
 
 
 def _managers() -> set[str]:
@@ -171,7 +168,7 @@ def _other(operator: GoOperator) -> str:
 
 
 async def _unfinished(cluster: Cluster, plural: str) -> Sequence[Object]:
-    """All of that name in the version that the server prefers; none where it is not served."""
+    """Return the unfinished jobs in the server's preferred version; none if the kind is not served."""
     served = next(
         (
             served
@@ -189,13 +186,13 @@ async def _launchers(cluster: Cluster) -> list[BatchJob]:
 
 
 async def _notes(cluster: Cluster, operator: GoOperator) -> list[str]:
-    """What harms no job and yet has to be known."""
+    """Return notes that concern no single job."""
     name = f"{MPIJOBS.plural}.{MPIJOBS.group}"
     try:
         found = await cluster.client.get(DEFINITIONS, "", name)
     except Forbidden:
         return [
-            f"you may not read the CustomResourceDefinition {name}, so its stored versions are not checked"
+            f"you have no permission to read the CustomResourceDefinition {name}; its stored versions are not checked"
         ]
     except NotFound:
         return []
@@ -205,6 +202,6 @@ async def _notes(cluster: Cluster, operator: GoOperator) -> list[str]:
 def _stored_version_notes(operator: GoOperator, versions: Sequence[str]) -> Iterator[str]:
     if others := [version for version in versions if version != operator.version]:
         yield (
-            f"keep the definition of MPIJob that is installed. That of {operator.name} cannot replace it: "
+            f"keep the installed CustomResourceDefinition of MPIJob. That of {operator.name} cannot replace it: "
             f"jobs may be stored as {', '.join(others)}"
         )

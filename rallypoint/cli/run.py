@@ -26,7 +26,7 @@ from rallypoint.local.progress import Job, Progress, Replica
 from rallypoint.local.screen import Plain, Screen, Terminal
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
-"""Unread: whoever read the output went away before the jobs ended; what SIGPIPE makes of other programs."""
+"""BrokenPipe: the reader of the output closed it before the jobs ended."""
 
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?\Z")
 
@@ -37,34 +37,36 @@ def add_parser(
     parser = subparsers.add_parser(
         "run",
         help="run jobs on this machine, without a cluster",
-        description="Run the jobs of manifest files on this machine, through the real controller, and follow them.",
-        epilog="Exit status: 0 all jobs succeeded, 1 one failed, 2 a manifest is refused, "
-        "124 timeout, 130 interrupted, 141 nobody reads the output any more.",
+        description="Run the jobs of manifest files on this machine with the real controller, and show their progress.",
+        epilog="Exit status: 0 all jobs succeeded, 1 a job failed, 2 a manifest is invalid, "
+        "124 timeout, 130 interrupted, 141 the reader closed the output.",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a manifest, with one document or several")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a manifest with one or more documents")
     parser.add_argument(
-        "--namespace", "-n", default="default", help="for documents that name none (default: default)"
+        "--namespace", "-n", default="default", help="namespace of documents without one (default: default)"
     )
-    parser.add_argument("--timeout", type=seconds, metavar="TIME", help="give up after this: 90, 15m, 1h30m")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="TIME", help="stop after this time: 90, 15m, 1h30m"
+    )
     parser.add_argument(
         "--output",
         "-o",
         choices=("text", "json"),
         default="text",
-        help="json: one document on stdout at the end",
+        help="json: print one document on stdout at the end",
     )
     parser.add_argument(
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="where logs go (default: a new folder in .rallypoint/runs)",
+        help="folder for logs (default: a new folder in .rallypoint/runs)",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
 def seconds(text: str) -> float:
-    """A time as people write it, in seconds."""
+    """Parse a duration such as ``1h30m`` into seconds."""
     match = _DURATION.match(text)
     if match is None or not text:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90, 90s, 15m or 1h30m")
@@ -73,12 +75,14 @@ def seconds(text: str) -> float:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: one of ``EXIT``; Failed also when the run cannot begin."""
+    """Return one of ``EXIT``; Failed also if the run cannot start."""
     try:
         folder = local_flags.run_folder(args.run_dir)
         opened = private.file(folder / "controller.log").open("w")
     except OSError as error:
-        sys.stderr.write(f"rallypoint run: no folder for the logs: {error.filename}: {error.strerror}\n")
+        sys.stderr.write(
+            f"rallypoint run: cannot create the log folder: {error.filename}: {error.strerror}\n"
+        )
         return EXIT["Failed"]
     run = Run(args, folder)
     try:
@@ -97,7 +101,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 class Run:
-    """One call of the command: from parsed documents to an outcome, one of the keys of ``EXIT``."""
+    """One run of the command, from parsed documents to an outcome: a key of ``EXIT``."""
 
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self._args = args
@@ -112,7 +116,7 @@ class Run:
         self._broken_pipe = False
 
     async def execute(self, found: Sequence[Document]) -> str:
-        """Run everything; when this returns, nothing runs any more."""
+        """Run the jobs and return the outcome. All processes have ended when this returns."""
         async with local_flags.open_cluster(self._args, self._folder, ServerConfig()) as local:
             local_flags.stop_on_signal(local, self._stop)
             try:
@@ -151,7 +155,7 @@ class Run:
     async def _submit(
         self, local: LocalCluster, matched: Sequence[tuple[Document, Resource]], follow: Follow
     ) -> None:
-        """Create what jobs lean on, then the jobs."""
+        """Create the other objects first, then the jobs."""
         for document, resource in sorted(matched, key=lambda pair: _is_job(pair[1])):
             created = await documents.create(local.client, document, resource, self._namespace)
             if _is_job(resource):
@@ -163,7 +167,7 @@ class Run:
         return "Succeeded" if self._progress.succeeded else "Failed"
 
     def _write(self, text: str, stream: TextIO | None = None) -> None:
-        """To stdout unless another stream is given, at once. When nobody reads any more, the run stops."""
+        """Write and flush to ``stream``, by default stdout. If the reader has closed it, stop the run."""
         chosen = sys.stdout if stream is None else stream
         try:
             chosen.write(text)
@@ -178,7 +182,7 @@ class Run:
         return "Refused"
 
     def report(self, outcome: str) -> None:
-        """Print how it ended: problems on stderr, the summary (or the JSON document) on stdout."""
+        """Print the outcome: problems on stderr, the summary or the JSON document on stdout."""
         if self._json:
             document = {
                 "outcome": outcome,
@@ -218,7 +222,7 @@ class Run:
 
 
 def _display_path(path: Path) -> str:
-    """For people: as seen from the working directory, if it is below that."""
+    """Return the path relative to the working directory if it is below it."""
     folder = Path.cwd()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
@@ -229,7 +233,7 @@ def _is_job(resource: Resource) -> bool:
 
 def _require_jobs(matched: Sequence[tuple[Document, Resource]]) -> None:
     """Raises:
-    Refused: there is no job among the documents.
+    Refused: no document is a job.
     """
     if not any(_is_job(resource) for _, resource in matched):
-        raise Refused([Problem("rallypoint run", "", "", "none of the documents is a job")])
+        raise Refused([Problem("rallypoint run", "", "", "no document is a job")])

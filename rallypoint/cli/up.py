@@ -19,11 +19,11 @@ from rallypoint.local.apiserver.storage.journal import JournalError
 from rallypoint.local.cluster import LocalCluster, ServerConfig
 
 CLUSTER_NAME = "rallypoint"
-"""The only cluster in a kubeconfig that this command has written."""
+"""The name of the only cluster in a kubeconfig that this command writes."""
 
 
 class ForeignKubeconfig(Exception):
-    """The file for the kubeconfig holds something else, which must not be lost."""
+    """The kubeconfig file exists and this command did not write it."""
 
 
 def add_parser(
@@ -31,36 +31,38 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "up",
-        help="be a cluster on this machine, for kubectl and SDKs",
-        description="An API server on loopback, a node that runs pods as processes of this machine, and the "
+        help="run a local cluster on this machine, for kubectl and SDKs",
+        description="Run an API server on loopback, a node that runs pods as processes of this machine, and the "
         "controller, until Ctrl-C.",
-        epilog="Exit status: 0 stopped, 1 it could not begin.",
+        epilog="Exit status: 0 stopped, 1 it could not start.",
     )
-    parser.add_argument("--port", type=port, default=0, help="of the API server (default: any free one)")
+    parser.add_argument(
+        "--port", type=port, default=0, help="port of the API server (default: any free port)"
+    )
     parser.add_argument(
         "--kubeconfig-out",
         type=Path,
         metavar="FILE",
-        help="where the kubeconfig goes (default: kubeconfig in the folder of the data or the logs)",
+        help="kubeconfig file to write (default: kubeconfig in the data or log folder)",
     )
     parser.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="keep all objects here and go on with them the next time; logs go here as well",
+        help="folder that keeps all objects for the next start, and the logs",
     )
     parser.add_argument(
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="where logs go without --data (default: a new folder in .rallypoint/runs)",
+        help="folder for logs without --data (default: a new folder in .rallypoint/runs)",
     )
     local_flags.add_flags(parser)
     parser.set_defaults(execute=execute)
 
 
 def port(text: str) -> int:
-    """Raises argparse.ArgumentTypeError: there is no such port."""
+    """Parse a port number; raise argparse.ArgumentTypeError if it is none."""
     if not text.isdecimal() or not 0 <= int(text) < 1 << 16:
         raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 65535")
     return int(text)
@@ -90,7 +92,7 @@ def _report(why: str) -> int:
 
 
 async def _serve(args: argparse.Namespace, folder: Path, kubeconfig: Path) -> None:
-    """Be up until a signal comes; when this returns, nothing runs any more."""
+    """Run the cluster until a signal. All processes have ended when this returns."""
     stop = asyncio.Event()
     data = folder / "objects.sqlite" if args.data else None
     async with local_flags.open_cluster(args, folder, ServerConfig(args.port, tls=True), data) as local:
@@ -112,7 +114,7 @@ def _print_banner(local: LocalCluster, folder: Path, kubeconfig: Path) -> None:
 
 def _require_own_kubeconfig(path: Path) -> None:
     """Raises:
-    ForeignKubeconfig: the file is there, and this command has not written it.
+    ForeignKubeconfig: the file exists and this command did not write it.
     """
     if not path.exists():
         return
@@ -122,11 +124,11 @@ def _require_own_kubeconfig(path: Path) -> None:
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError):
         clusters = []
     if clusters != [CLUSTER_NAME]:
-        raise ForeignKubeconfig(f"{path} is there and holds something else; it is left alone")
+        raise ForeignKubeconfig(f"{path} exists and was not written by this command; it is left unchanged")
 
 
 def _write_kubeconfig(path: Path, config: Mapping[str, Any]) -> None:
-    """In one step, readable by its owner alone."""
+    """Replace the file atomically; only its owner can read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     private.file(temporary).write_text(yaml.safe_dump(dict(config)))

@@ -1,4 +1,4 @@
-"""``rallypoint why``: what holds a job up, when it reached which phase, and what its containers said last."""
+"""``rallypoint why``: show what blocks a job, when it reached each phase, and its last log lines."""
 
 import argparse
 import asyncio
@@ -36,19 +36,19 @@ from rallypoint.diagnosis import (
 from rallypoint.diagnosis.objects import FINISHED, is_finished, name_of, owners_of
 
 SHOWN_NAMES = 3
-"""Of those of which the same is to be said; the others are counted."""
+"""The largest number of names in a cause; the others are counted."""
 SHOWN_ROWS = 20
-"""Of causes, in text; the others are counted."""
+"""The largest number of causes in text; the others are counted."""
 LONGEST_LINE = 300
-"""Characters of a line that a container wrote; the rest is cut off."""
+"""Characters of a log line; the rest is cut off."""
 MAX_CONCURRENT_READS = 32
-"""Containers and nodes."""
+"""Logs and nodes that are read at the same time."""
 _KINDS = {kind.resource.plural: kind.resource.kind for kind in ALL}
 _GROUP = "kubeflow.org"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""What would be a command to the terminal, or the end of a line."""
+"""Control characters of terminals, and line separators."""
 _MIN_LOG_LINES = 5
-"""At least, as the last ones may be empty."""
+"""The smallest number of lines to request: the last ones may be empty."""
 
 
 def add_parser(
@@ -56,13 +56,13 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "why",
-        help="say what holds a job up, in a cluster, local or real",
-        description="Say what holds a job up: who is the cause, since when, in the words of whoever refuses it. "
-        "Without a name: all jobs that are not finished.",
+        help="show what blocks a job in a cluster, local or real",
+        description="Show what blocks a job: the cause, since when, and the original message. "
+        "Without a name: all unfinished jobs.",
     )
     parser.add_argument("what", nargs="*", metavar="KIND[/NAME]", help="KIND [NAME...] or KIND/NAME...")
     parser.add_argument(
-        "--output", "-o", choices=("text", "json"), default="text", help="json: a list, one entry a job"
+        "--output", "-o", choices=("text", "json"), default="text", help="json: a list with one entry per job"
     )
     clusters.add_flags(parser, all_namespaces=True)
     parser.set_defaults(execute=execute)
@@ -94,17 +94,17 @@ async def _why(args: argparse.Namespace, cluster: Cluster) -> int:
 
 
 async def _selected_jobs(cluster: Cluster, what: Sequence[str]) -> list[Object]:
-    """The jobs that the arguments mean; where no name is said, those that are not finished.
+    """Return the jobs that the arguments select; without a name, the unfinished ones.
 
     Raises:
-        Unusable: what is meant is no job.
+        CommandError: an argument is not a kind of job.
     """
     found: list[Object] = []
     for kinds, name in clusters.targets(what):
         for served in cluster.find_all(kinds):
             if served not in _served(cluster):
                 raise CommandError(
-                    f"{served.resource.kind} is no kind of job; those are {', '.join(_KINDS.values())}"
+                    f"{served.resource.kind} is not a kind of job; the kinds are {', '.join(_KINDS.values())}"
                 )
             if name:
                 found.append(await cluster.get(served, name))
@@ -127,7 +127,7 @@ Owned = dict[str, list[Object]]
 
 @dataclass(slots=True)
 class JobReader:
-    """What there is around the jobs. What the user may not read is left out, and named in ``forbidden``."""
+    """Reads jobs and their related objects. ``forbidden`` lists what the user has no permission to read."""
 
     cluster: Cluster
     forbidden: list[str] = field(default_factory=list)
@@ -137,17 +137,17 @@ class JobReader:
     _gangs: Owned = field(default_factory=dict)
     _workloads: Owned = field(default_factory=dict)
     _events: dict[str, list[Object]] = field(default_factory=dict)
-    """By the UID of what they are of."""
+    """By the UID of the involved object."""
     _events_of_deleted_pods: list[Object] = field(default_factory=list)
-    """Events of pods that are there no more."""
+    """Events of pods that no longer exist."""
 
     async def unfinished(self) -> list[Object]:
-        """The jobs of all kinds that are served."""
+        """Return the unfinished jobs of all served kinds."""
         found = await asyncio.gather(*(self._all(served.resource) for served in _served(self.cluster)))
         return [job for jobs in found for job in jobs if not is_finished(job)]
 
     async def read_related(self) -> None:
-        """One list of each resource, whatever the number of jobs."""
+        """List each related resource once, for all jobs."""
         pods, batch_jobs, events, gangs, workloads = await asyncio.gather(
             self._all(PODS),
             self._all(BATCH_JOBS),
@@ -197,7 +197,7 @@ class JobReader:
         )
 
     def _resources_of_kind(self, kind: str, group: str) -> list[Resource]:
-        """What is served of that kind by a group that ends so."""
+        """Return the served resources of that kind in groups with that suffix."""
         found = (served.resource for served in self.cluster.resources)
         return [resource for resource in found if resource.kind == kind and resource.group.endswith(group)]
 
@@ -215,7 +215,7 @@ class JobReader:
         return orjson.loads(answer) if answer else None
 
     async def _log_lines(self, job: Object, request: LogRequest) -> LastLines | None:
-        """None when the container has none, or nobody knows them any more."""
+        """Return the last log lines; None if there are none."""
         query = {
             "container": request.container,
             "tailLines": str(max(request.lines, _MIN_LOG_LINES)),
@@ -226,7 +226,7 @@ class JobReader:
         return parse_log(answer.decode(errors="replace"), request.lines)
 
     async def _ask(self, path: str, what: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Nothing when it is refused."""
+        """Return the response body; empty if the request fails."""
         async with self._semaphore:
             try:
                 return await self.cluster.client.request("GET", path, params=query, accept="*/*")
@@ -248,8 +248,11 @@ def _by_owner(objects: Iterable[Object]) -> Owned:
 
 
 def parse_log(text: str, most: int) -> LastLines | None:
-    """The last ones of a log with the time before each line. Empty lines are left out, as is what does not begin with a time: a kubelet answers with
-    such text when the log is gone. Of a line that was written over, as progress bars do, the last state counts."""
+    """Return the last ``most`` lines of a log with timestamps.
+
+    Empty lines are dropped, and lines without a timestamp: a kubelet answers with such text when the log is gone. If a carriage return
+    overwrites a line, as in progress bars, the last state counts.
+    """
     at: datetime | None = None
     lines: list[str] = []
     for line in text.split("\n"):
@@ -267,7 +270,7 @@ def parse_log(text: str, most: int) -> LastLines | None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is to be shown of a job."""
+    """The output for one job."""
 
     snapshot: JobSnapshot
     diagnosis: Diagnosis
@@ -275,7 +278,7 @@ class Report:
 
 
 def text(report: Report) -> str:
-    """For people."""
+    """Format the report as text."""
     return "".join(_parts(report))
 
 
@@ -329,7 +332,7 @@ def _phase(phase: Phase, since: datetime) -> list[str]:
 
 
 def _exactly(length: timedelta) -> str:
-    """``3s``, ``8m12s``, ``2h0m5s``."""
+    """Format a duration as ``3s``, ``8m12s`` or ``2h0m5s``."""
     minutes, seconds = divmod(max(int(length.total_seconds()), 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

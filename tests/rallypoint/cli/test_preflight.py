@@ -23,7 +23,7 @@ def job(flavor: str, manager: str | None) -> dict[str, Any]:
     return {"kind": "MPIJob", "metadata": metadata, "spec": {"flavor": flavor, "runPolicy": policy}}
 
 
-TWICE, NOBODY = "second launcher", "nobody would go on with it"
+TWICE, NOBODY = "second launcher", "would have no operator"
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_a_release_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["preflight", "training-operator", "--release", "latest"])
 
-    assert "'latest' is no release such as 1.9 or v1.9.4" in capsys.readouterr().err
+    assert "'latest' is not a release such as 1.9 or v1.9.4" in capsys.readouterr().err

@@ -191,7 +191,7 @@ def bad(change: Any) -> dict[str, Any]:
         ),
         pytest.param(
             [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
-            ["none of the documents is a job"],
+            ["no document is a job"],
             id="no job",
         ),
         pytest.param(
@@ -410,7 +410,7 @@ async def test_a_run_folder_that_cannot_be_made(tmp_path: Path, below: str) -> N
     status, out, err = await run(tmp_path, "--run-dir", place, write(tmp_path, job()))
 
     assert (status, out) == (1, "")
-    assert err.startswith(f"rallypoint run: no folder for the logs: {place}: ")
+    assert err.startswith(f"rallypoint run: cannot create the log folder: {place}: ")
     assert err.count("\n") == 1
 
 

@@ -120,7 +120,7 @@ def test_a_kubeconfig_of_somebody_else_is_left_alone(
     theirs.write_text("clusters: [{name: production}]")
 
     assert main(["up", "--kubeconfig-out", str(theirs)]) == 1
-    assert "holds something else" in capsys.readouterr().err
+    assert "was not written by this command" in capsys.readouterr().err
     assert theirs.read_text() == "clusters: [{name: production}]"
 
 
