@@ -108,7 +108,9 @@ async def _preflight(args: argparse.Namespace, cluster: Cluster) -> int:
     for note in notes:
         sys.stdout.write(f"Note: {note}\n")
     if harms:
-        sys.stdout.write(f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n")
+        sys.stdout.write(
+            f"Do not start {operator.name}: it would harm {len(harms)} of the jobs. See {GUIDE}.\n"
+        )
         return 1
     sys.stdout.write(f"{operator.name} would harm no unfinished job.\n")
     return 0

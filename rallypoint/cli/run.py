@@ -23,7 +23,7 @@ from rallypoint.local.cluster import LocalCluster, ServerConfig
 from rallypoint.local.documents import Document, Problem, Refused
 from rallypoint.local.follow import Follow
 from rallypoint.local.progress import Job, Progress, Replica
-from rallypoint.local.screen import Plain, Screen, Terminal
+from rallypoint.local.screen import Screen, TerminalScreen, TextScreen
 
 EXIT = {"Succeeded": 0, "Failed": 1, "Refused": 2, "Timeout": 124, "Interrupted": 130, "BrokenPipe": 141}
 """BrokenPipe: the reader of the output closed it before the jobs ended."""
@@ -213,9 +213,11 @@ class Run:
 
     def _screen(self, progress: Progress) -> Screen:
         if self._json:
-            return Plain(partial(self._write, stream=sys.stderr))
+            return TextScreen(partial(self._write, stream=sys.stderr))
         console = Console(highlight=False, soft_wrap=True)
-        return Terminal(console, progress, clock.now) if console.is_terminal else Plain(self._write)
+        return (
+            TerminalScreen(console, progress, clock.now) if console.is_terminal else TextScreen(self._write)
+        )
 
     def _logs_of(self, job: Job, replica: Replica, uid: str) -> Path:
         return self._logs / f"{job.namespace}_{replica.name}_{uid}"

@@ -107,14 +107,14 @@ async def local_cluster(
             Client(connection, user_agent="rallypoint-local") as client,
             asyncio.TaskGroup() as tasks,
         ):
-            told = await _let_pods_in(server, chosen.isolation, shown)
+            access = await _allow_pods(server, chosen.isolation, shown)
             claims = None if data is None else data.parent / "claims"
             node = Node(
                 client,
                 folder,
                 isolation=chosen.isolation,
                 images=images,
-                access=told,
+                access=access,
                 claims=claims,
                 machine=machine,
                 gang_scheduler=node_config.gang_scheduler,
@@ -170,7 +170,7 @@ async def _open(server: ApiServer, server_config: ServerConfig) -> "tuple[Connec
     return connection, shown
 
 
-async def _let_pods_in(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:
+async def _allow_pods(server: ApiServer, isolation: Isolation, shown: "Identity | None") -> ApiServerAccess:
     """Serve in the pod network, too, if there is one; return the access of pods."""
     if not isolation.has_network:
         return ApiServerAccess(server.pod_token, b"" if shown is None else shown.authority, "")

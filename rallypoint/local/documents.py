@@ -146,7 +146,7 @@ async def check(client: Client, matched: Iterable[tuple[Document, Resource]], na
     """
     problems: list[Problem] = []
     for document, resource in matched:
-        problems += await _refusals(client, document, resource, namespace)
+        problems += await _rejections(client, document, resource, namespace)
     if problems:
         raise Refused(problems)
 
@@ -166,7 +166,9 @@ async def create(client: Client, document: Document, resource: Resource, namespa
     return created
 
 
-async def _refusals(client: Client, document: Document, resource: Resource, namespace: str) -> list[Problem]:
+async def _rejections(
+    client: Client, document: Document, resource: Resource, namespace: str
+) -> list[Problem]:
     """Every reason at once: unknown fields are reported before anything else is looked at, so look again without."""
     problems: list[Problem] = []
     for validation in ("Strict", "Ignore"):
@@ -207,9 +209,9 @@ async def _discover(client: Client, api_version: str) -> dict[str, Resource]:
     except NotFound:
         return {}
     return {
-        one["kind"]: Resource(group, version, one["kind"], one["name"], namespaced=one["namespaced"])
-        for one in listed["resources"]
-        if "/" not in one["name"]
+        entry["kind"]: Resource(group, version, entry["kind"], entry["name"], namespaced=entry["namespaced"])
+        for entry in listed["resources"]
+        if "/" not in entry["name"]
     }
 
 

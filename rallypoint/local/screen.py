@@ -22,7 +22,7 @@ STATE_COLOURS = {
     "Pending": "yellow",
     "Restarting": "yellow",
 }
-MOST_ROWS = 24
+MAX_ROWS = 24
 """Rows of the live table; a larger job shows those that do not simply run, then the rest as a count."""
 
 
@@ -47,7 +47,7 @@ class Screen(Protocol):
         ...
 
 
-class Plain:
+class TextScreen:
     """One line after the other, for files, pipes and machines."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -71,7 +71,7 @@ class Plain:
         return None
 
 
-class Terminal:
+class TerminalScreen:
     """The replicas in a table that stays at the bottom, their output in colours above it."""
 
     def __init__(self, console: Console, progress: Progress, now: Callable[[], datetime]) -> None:
@@ -115,17 +115,17 @@ def replica_table(progress: Progress, now: datetime) -> Table:
             column, justify="right" if column in ("restarts", "age") else "left", header_style="dim"
         )
     rows = [(job, replica) for job in progress.jobs.values() for replica in job.rows]
-    if len(rows) > MOST_ROWS:
+    if len(rows) > MAX_ROWS:
         rows = sorted(rows, key=lambda row: row[1].phase == "Running" and not row[1].detail)
-    for job, replica in rows[:MOST_ROWS]:
+    for job, replica in rows[:MAX_ROWS]:
         table.add_row(progress.prefix(job, replica.short), *_cells(replica, now))
-    if len(rows) > MOST_ROWS:
-        table.add_row(f"… and {len(rows) - MOST_ROWS} more", style="dim")
+    if len(rows) > MAX_ROWS:
+        table.add_row(f"… and {len(rows) - MAX_ROWS} more", style="dim")
     return table
 
 
 def summary(
-    progress: Progress, outcome: str, places: Mapping[str, str], logs: Callable[[Job, Replica, str], str]
+    progress: Progress, outcome: str, paths: Mapping[str, str], logs: Callable[[Job, Replica, str], str]
 ) -> str:
     """The end of the story as plain text. ``logs`` gives the folder with the logs of a pod."""
     text = io.StringIO()
@@ -138,8 +138,8 @@ def summary(
         text.write(_replica_lines(job, logs))
     if outcome not in ("Succeeded", "Failed"):
         text.write(f"\n{outcome}\n")
-    for what, place in places.items():
-        text.write(f"{what}: {place}\n")
+    for name, path in paths.items():
+        text.write(f"{name}: {path}\n")
     return text.getvalue()
 
 

@@ -15,7 +15,7 @@ from controller.runtime import clock
 from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
 from controller.runtime.workers import ReconcileResult, Workers
-from rallypoint.local.batch.judge import FINALIZER, Step, judge
+from rallypoint.local.batch.plan import FINALIZER, Plan, plan
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.event_recorder import EventRecorder
 
@@ -43,7 +43,7 @@ class Jobs:
             tasks.create_task(self._jobs.run())
             tasks.create_task(self._pods.run())
             tasks.create_task(self._events.run())
-            tasks.create_task(Workers(self._queue, self.look, count=WORKERS, name="job").run())
+            tasks.create_task(Workers(self._queue, self._reconcile, count=WORKERS, name="job").run())
 
     def _job_changed(self, before: Row | None, after: Row | None) -> None:
         row = after or before
@@ -55,7 +55,7 @@ class Jobs:
         if row is not None and (name := (row.manifest["metadata"].get("labels") or {}).get(NAME_LABEL)):
             self._queue.add((row.namespace, name))
 
-    async def look(self, key: Key) -> ReconcileResult:
+    async def _reconcile(self, key: Key) -> ReconcileResult:
         """One pass. Job and pods are read from the server, so that a pass sees what the one before it did."""
         namespace, name = key
         selector = f"{NAME_LABEL}={name}"
@@ -66,21 +66,23 @@ class Jobs:
         found = orjson.loads(await self._client.list(PODS, namespace, label_selector=selector))["items"] or []
         pods = [{"kind": "Pod", "apiVersion": "v1", **pod} for pod in found]
         uid = job["metadata"]["uid"] if job is not None else ""
-        await self._release([pod for pod in pods if _owner(pod) != uid and _is_kept(pod)])
+        await self._release([pod for pod in pods if _owner(pod) != uid and _has_finalizer(pod)])
         if job is None or job["metadata"].get("deletionTimestamp"):
-            await self._release([pod for pod in pods if _owner(pod) == uid and _is_kept(pod)])
+            await self._release([pod for pod in pods if _owner(pod) == uid and _has_finalizer(pod)])
             return ReconcileResult()
         if job["spec"].get("completionMode") == "Indexed" or job["spec"].get("managedBy"):
             return ReconcileResult()
         now = self._now()
-        step = judge(job, [pod for pod in pods if _owner(pod) == uid], now)
+        step = plan(job, [pod for pod in pods if _owner(pod) == uid], now)
         try:
             await self._act(job, step)
         except Conflict:
             return ReconcileResult(0)  # It has changed since it was read.
-        return ReconcileResult(None if step.wake is None else (step.wake - now).total_seconds())
+        return ReconcileResult(
+            None if step.reconcile_at is None else (step.reconcile_at - now).total_seconds()
+        )
 
-    async def _act(self, job: Manifest, step: Step) -> None:
+    async def _act(self, job: Manifest, step: Plan) -> None:
         """
         Raises:
             Conflict: the job has changed since it was read.
@@ -88,13 +90,13 @@ class Jobs:
         meta = job["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         if step.expired:
-            await self._quietly(
+            await self._ignore_missing(
                 functools.partial(
                     self._client.delete, JOBS, namespace, name, uid=meta["uid"], propagation="Foreground"
                 )
             )
             return
-        await self._release([pod for pod in step.discard if _is_kept(pod)])
+        await self._release([pod for pod in step.discard if _has_finalizer(pod)])
         for pod in (*step.discard, *step.delete):
             await self._delete(pod)
             self._events.record(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
@@ -140,28 +142,28 @@ class Jobs:
 
     async def _delete(self, pod: Manifest) -> None:
         meta = pod["metadata"]
-        await self._quietly(
+        await self._ignore_missing(
             functools.partial(self._client.delete, PODS, meta["namespace"], meta["name"], uid=meta["uid"])
         )
 
     async def _release(self, pods: Sequence[Manifest]) -> None:
         for pod in pods:
             meta = pod["metadata"]
-            kept = [one for one in meta["finalizers"] if one != FINALIZER]
+            finalizers = [finalizer for finalizer in meta["finalizers"] if finalizer != FINALIZER]
             body = orjson.dumps(
                 {
                     "metadata": {
                         "uid": meta["uid"],
-                        "finalizers": kept,
+                        "finalizers": finalizers,
                         "resourceVersion": meta["resourceVersion"],
                     }
                 }
             )
-            await self._quietly(
+            await self._ignore_missing(
                 functools.partial(self._client.patch, PODS, meta["namespace"], meta["name"], body)
             )
 
-    async def _quietly(self, call: Callable[[], Any]) -> None:
+    async def _ignore_missing(self, call: Callable[[], Any]) -> None:
         """Of what is gone or has changed another event tells."""
         try:
             await call()
@@ -174,5 +176,5 @@ def _owner(pod: Manifest) -> str:
     return str(next((one["uid"] for one in owners if one.get("controller")), ""))
 
 
-def _is_kept(pod: Manifest) -> bool:
+def _has_finalizer(pod: Manifest) -> bool:
     return FINALIZER in (pod["metadata"].get("finalizers") or ())

@@ -34,27 +34,29 @@ def is_bound(claim: Manifest) -> bool:
     return (claim.get("status") or {}).get("phase") == "Bound"
 
 
-def belongs(volume: Manifest, claim: Manifest) -> bool:
+def is_reserved_for(volume: Manifest, claim: Manifest) -> bool:
     """Whether a volume is kept for this very claim."""
     held, meta = volume["spec"].get("claimRef") or {}, claim["metadata"]
     named = (held.get("namespace"), held.get("name")) == (meta["namespace"], meta["name"])
     return named and held.get("uid") in (None, "", meta["uid"])
 
 
-def chosen(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None:
+def find_volume(claim: Manifest, volumes: Iterable[Manifest]) -> Manifest | None:
     """The volume for a claim: the one that it names or that is kept for it, else the smallest free one that will do."""
     spec = claim["spec"]
     there = [volume for volume in volumes if not volume["metadata"].get("deletionTimestamp")]
     if name := spec.get("volumeName"):
         there = [volume for volume in there if volume["metadata"]["name"] == name]
-        return next((volume for volume in there if _is_free(volume) or belongs(volume, claim)), None)
-    if kept := next((volume for volume in there if belongs(volume, claim)), None):
-        return kept
-    fitting = [volume for volume in there if _is_free(volume) and _fits(volume, claim)]
+        return next(
+            (volume for volume in there if _is_unclaimed(volume) or is_reserved_for(volume, claim)), None
+        )
+    if reserved := next((volume for volume in there if is_reserved_for(volume, claim)), None):
+        return reserved
+    fitting = [volume for volume in there if _is_unclaimed(volume) and _satisfies(volume, claim)]
     return min(fitting, key=_size, default=None)
 
 
-def provisioned(claim: Manifest, path: Path) -> dict[str, Any]:
+def provisioned_volume(claim: Manifest, path: Path) -> dict[str, Any]:
     """A new volume for a claim, in a folder of its own."""
     spec = claim["spec"]
     return {
@@ -107,7 +109,7 @@ def volume_status(phase: str, now: datetime) -> dict[str, Any]:
     return {"phase": phase, "lastPhaseTransitionTime": timestamp(now)}
 
 
-def _is_free(volume: Manifest) -> bool:
+def _is_unclaimed(volume: Manifest) -> bool:
     return not volume["spec"].get("claimRef")
 
 
@@ -115,14 +117,14 @@ def _size(volume: Manifest) -> Any:
     return quantity.value(str(volume["spec"]["capacity"]["storage"]))
 
 
-def _fits(volume: Manifest, claim: Manifest) -> bool:
-    has, wants = volume["spec"], claim["spec"]
+def _satisfies(volume: Manifest, claim: Manifest) -> bool:
+    offered, requested = volume["spec"], claim["spec"]
     labels = volume["metadata"].get("labels") or {}
-    selected = ((wants.get("selector") or {}).get("matchLabels") or {}).items()
+    selected = ((requested.get("selector") or {}).get("matchLabels") or {}).items()
     return (
-        (has.get("storageClassName") or "") == (wants.get("storageClassName") or "")
-        and set(wants["accessModes"]) <= set(has["accessModes"])
-        and has.get("volumeMode") == wants.get("volumeMode")
+        (offered.get("storageClassName") or "") == (requested.get("storageClassName") or "")
+        and set(requested["accessModes"]) <= set(offered["accessModes"])
+        and offered.get("volumeMode") == requested.get("volumeMode")
         and all(labels.get(key) == value for key, value in selected)
-        and _size(volume) >= quantity.value(str(wants["resources"]["requests"]["storage"]))
+        and _size(volume) >= quantity.value(str(requested["resources"]["requests"]["storage"]))
     )

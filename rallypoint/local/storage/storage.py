@@ -69,7 +69,7 @@ class Storage:
             tasks.create_task(self._volumes.run())
             tasks.create_task(self._claims.run())
             tasks.create_task(self._events.run())
-            tasks.create_task(Workers(self._queue, self._look, count=1, name="storage").run())
+            tasks.create_task(Workers(self._queue, self._reconcile, count=1, name="storage").run())
 
     async def synced(self) -> None:
         await self._volumes.synced.wait()
@@ -91,18 +91,18 @@ class Storage:
         names = [name for _, name in using.claims(pod)]
         return using.volume_conflict(pod, self._known(pod["metadata"]["namespace"], names)) if names else ""
 
-    def places(self, pod: Manifest) -> dict[str, Volume]:
+    def volumes(self, pod: Manifest) -> dict[str, Volume]:
         """Where the volumes of claims are, made if they are missing.
 
         Raises:
             Unresolved: a claim is not bound, or is bound to something that local mode does not provide.
         """
         return {
-            volume["name"]: self._place(pod["metadata"]["namespace"], name, volume)
+            volume["name"]: self._volume(pod["metadata"]["namespace"], name, volume)
             for volume, name in using.claims(pod)
         }
 
-    def _place(self, namespace: str, name: str, volume: Manifest) -> Volume:
+    def _volume(self, namespace: str, name: str, volume: Manifest) -> Volume:
         claim = self._known(namespace, [name]).get((namespace, name))
         if claim is None or not binding.is_bound(claim):
             raise Unresolved(f'persistentvolumeclaim "{name}" {"is not bound" if claim else "not found"}')
@@ -114,9 +114,9 @@ class Storage:
 
     def _path(self, volume: Manifest) -> Path:
         if binding.is_provisioned(volume):
-            place = private.folder(self._folder) / str(volume["metadata"]["name"])
-            place.mkdir(exist_ok=True)
-            return place
+            path = private.folder(self._folder) / str(volume["metadata"]["name"])
+            path.mkdir(exist_ok=True)
+            return path
         for kind in MADE_OF:
             if (given := volume["spec"].get(kind)) is not None:
                 return host_path(volume["metadata"]["name"], given)
@@ -147,17 +147,17 @@ class Storage:
             if not binding.is_bound(claim.manifest):
                 self._queue.add((CLAIMS, (claim.namespace, claim.name)))
 
-    async def _look(self, what: tuple[Resource, Key]) -> ReconcileResult:
+    async def _reconcile(self, what: tuple[Resource, Key]) -> ReconcileResult:
         """One pass over a claim or a volume, read anew, so that a pass sees what the one before it did."""
         resource, key = what
         found = await self._read(resource, key)
         if resource is VOLUMES:
             if found is not None:
-                await self._look_at_volume(found)
+                await self._reconcile_volume(found)
         elif found is None:
             await self._make_ephemeral(key)
         elif found["metadata"].get("deletionTimestamp"):
-            if not any(using.holds(pod) for pod in self._users.get(key, {}).values()):
+            if not any(using.is_in_use(pod) for pod in self._users.get(key, {}).values()):
                 await self._unprotect(CLAIMS, found, CLAIM_FINALIZER)
         elif not binding.is_bound(found):
             await self._bind(found)
@@ -171,7 +171,7 @@ class Storage:
                     and volume.get("ephemeral")
                     and not pod["metadata"].get("deletionTimestamp")
                 ):
-                    body = orjson.dumps(using.made_for(pod, volume, name))
+                    body = orjson.dumps(using.ephemeral_claim(pod, volume, name))
                     with suppress(AlreadyExists):
                         await self._client.create(CLAIMS, key[0], body)
 
@@ -179,7 +179,7 @@ class Storage:
         if "storageClassName" not in claim["spec"]:
             await self._patch(CLAIMS, claim, {"spec": {"storageClassName": binding.DEFAULT_CLASS}})
             return  # Its change brings it back.
-        volume = binding.chosen(claim, [row.manifest for row in self._volumes.store])
+        volume = binding.find_volume(claim, [row.manifest for row in self._volumes.store])
         if volume is None and claim["spec"].get("volumeName"):
             return
         if volume is None and not claim["spec"]["storageClassName"]:
@@ -197,7 +197,7 @@ class Storage:
     async def _provision(self, claim: Manifest) -> Manifest:
         """Make a volume; one that is there already was made by a pass that did not come to its end."""
         name = binding.volume_name(claim)
-        body = orjson.dumps(binding.provisioned(claim, self._folder / name))
+        body = orjson.dumps(binding.provisioned_volume(claim, self._folder / name))
         try:
             made: Manifest = orjson.loads(await self._client.create(VOLUMES, "", body))
         except AlreadyExists:
@@ -207,15 +207,15 @@ class Storage:
             self._events.record(_about(claim), "ProvisioningSucceeded", text)
         return made
 
-    async def _look_at_volume(self, volume: Manifest) -> None:
+    async def _reconcile_volume(self, volume: Manifest) -> None:
         held = volume["spec"].get("claimRef") or {}
         claim = await self._read(CLAIMS, (held["namespace"], held["name"])) if held else None
-        is_kept = claim is not None and claim["metadata"]["uid"] == held.get("uid", claim["metadata"]["uid"])
-        phase = "Bound" if is_kept and held.get("uid") else "Released" if held.get("uid") else "Available"
-        is_going = bool(volume["metadata"].get("deletionTimestamp"))
+        is_bound = claim is not None and claim["metadata"]["uid"] == held.get("uid", claim["metadata"]["uid"])
+        phase = "Bound" if is_bound and held.get("uid") else "Released" if held.get("uid") else "Available"
+        is_deleted = bool(volume["metadata"].get("deletionTimestamp"))
         if phase == "Released" and volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
-            is_going = is_going or binding.is_provisioned(volume)
-        if is_going and phase != "Bound":
+            is_deleted = is_deleted or binding.is_provisioned(volume)
+        if is_deleted and phase != "Bound":
             await self._remove(volume)
         elif (volume.get("status") or {}).get("phase") != phase:
             await self._patch(
@@ -228,10 +228,10 @@ class Storage:
             await asyncio.to_thread(remove_tree, self._folder / volume["metadata"]["name"])
         await self._unprotect(VOLUMES, volume, VOLUME_FINALIZER)
         name, uid = volume["metadata"]["name"], volume["metadata"]["uid"]
-        await self._quietly(functools.partial(self._client.delete, VOLUMES, "", name, uid=uid))
+        await self._ignore_missing(functools.partial(self._client.delete, VOLUMES, "", name, uid=uid))
 
     async def _unprotect(self, resource: Resource, obj: Manifest, finalizer: str) -> None:
-        left = [one for one in obj["metadata"].get("finalizers") or () if one != finalizer]
+        left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
         await self._patch(resource, obj, {"metadata": {"finalizers": left}})
 
     async def _patch(
@@ -241,13 +241,13 @@ class Storage:
         meta = obj["metadata"]
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": meta["uid"]}}
         namespace, name = meta.get("namespace", ""), meta["name"]
-        await self._quietly(
+        await self._ignore_missing(
             functools.partial(
                 self._client.patch, resource, namespace, name, orjson.dumps(body), subresource=subresource
             )
         )
 
-    async def _quietly(self, call: Callable[[], Any]) -> None:
+    async def _ignore_missing(self, call: Callable[[], Any]) -> None:
         with suppress(NotFound, Conflict):
             await call()
 

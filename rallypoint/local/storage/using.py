@@ -46,7 +46,7 @@ def is_owned(claim: Manifest, pod: Manifest) -> bool:
     return any(owner["uid"] == pod["metadata"]["uid"] and owner.get("controller") for owner in owners)
 
 
-def made_for(pod: Manifest, volume: Mapping[str, Any], name: str) -> dict[str, Any]:
+def ephemeral_claim(pod: Manifest, volume: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The claim of an ``ephemeral`` volume, which goes with its pod."""
     template, meta = volume["ephemeral"]["volumeClaimTemplate"], pod["metadata"]
     given = template.get("metadata") or {}
@@ -58,16 +58,16 @@ def made_for(pod: Manifest, volume: Mapping[str, Any], name: str) -> dict[str, A
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    kept = {part: given[part] for part in ("labels", "annotations") if given.get(part)}
+    metadata = {part: given[part] for part in ("labels", "annotations") if given.get(part)}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {**kept, "name": name, "ownerReferences": [owner]},
+        "metadata": {**metadata, "name": name, "ownerReferences": [owner]},
         "spec": template["spec"],
     }
 
 
-def holds(pod: Manifest) -> bool:
+def is_in_use(pod: Manifest) -> bool:
     """Whether the pod keeps its claims from going: it is placed and has not ended."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return bool(pod["spec"].get("nodeName")) and not ended

@@ -13,7 +13,7 @@ from rallypoint.local.follow import SETTLE_SECONDS, Follow
 from rallypoint.local.lines import LONGEST_LINE_BYTES, Lines
 from rallypoint.local.manifest import Row
 from rallypoint.local.progress import Job, News, Progress, Replica
-from rallypoint.local.screen import Plain, Terminal
+from rallypoint.local.screen import TerminalScreen, TextScreen
 
 NOW = datetime(2026, 1, 1, 12, 1, 5, tzinfo=UTC)
 CREATED = "2026-01-01T12:00:00Z"
@@ -147,7 +147,7 @@ def test_a_pod_that_is_taken_away_has_not_failed(progress: Progress) -> None:
     ]
     (replica,) = progress.jobs["j"].rows
 
-    assert [news.text for one in told for news in one] == ["worker-0: Running", "worker-0: Deleted"]
+    assert [changes.text for one in told for changes in one] == ["worker-0: Running", "worker-0: Deleted"]
     assert (replica.phase, replica.detail, replica.exit_code) == ("Deleted", "", None)
 
 
@@ -267,11 +267,11 @@ def test_what_is_said_of_a_replica(status: dict[str, Any], detail: str) -> None:
 
 def test_a_pod_that_the_node_never_runs_ends_the_waiting(progress: Progress) -> None:
     waits = {"waiting": {"reason": "Refused", "message": "volume v"}}
-    news = progress.see_pod(
+    changes = progress.see_pod(
         None, row(pod("job-worker-0", "Pending", containerStatuses=[{"name": "c", "state": waits}]))
     )
 
-    assert news == [News("worker-0: Pending (Refused: volume v)")]
+    assert changes == [News("worker-0: Pending (Refused: volume v)")]
     assert (progress.finished, progress.succeeded) == (True, False)
     assert progress.jobs["j"].condition == {"type": "Refused", "message": "worker-0: volume v"}
 
@@ -305,7 +305,7 @@ def test_a_line_without_end_comes_in_parts() -> None:
 
 def plain(progress: Progress) -> tuple[Follow, io.StringIO]:
     text = io.StringIO()
-    return Follow(progress, Plain(text.write)), text
+    return Follow(progress, TextScreen(text.write)), text
 
 
 def test_output_is_prefixed(progress: Progress) -> None:
@@ -409,7 +409,7 @@ def test_a_large_table_shows_first_what_is_not_simply_running(progress: Progress
 def test_a_terminal_shows_output_above_the_table(progress: Progress) -> None:
     progress.see_pod(None, row(pod("job-worker-0")))
     text = io.StringIO()
-    with Terminal(Console(file=text, force_terminal=True, width=100), progress, lambda: NOW) as shown:
+    with TerminalScreen(Console(file=text, force_terminal=True, width=100), progress, lambda: NOW) as shown:
         shown.output("worker-0", "loss \x1b[31m0.1\x1b[0m [not markup]")
         shown.note("PyTorchJob job: Running")
         shown.note("worker-0: Running", in_table=True)

@@ -32,14 +32,14 @@ exec sleep 1000
 
 
 def pod() -> dict[str, Any]:
-    places = {"SECRETS": "/secrets", "CLAIMED": "/claimed", "MESSAGES": "/messages/end"}
+    paths = {"SECRETS": "/secrets", "CLAIMED": "/claimed", "MESSAGES": "/messages/end"}
     sources = [{"secret": {"name": "s"}}, {"serviceAccountToken": {"path": "token"}}]
     container = {
         "name": "main",
         "image": "none",
         "command": ["sh", "-c", PROGRAM],
-        "env": [{"name": name, "value": place} for name, place in places.items()],
-        "terminationMessagePath": places["MESSAGES"],
+        "env": [{"name": name, "value": path} for name, path in paths.items()],
+        "terminationMessagePath": paths["MESSAGES"],
         "volumeMounts": [{"name": "s", "mountPath": "/secrets"}, {"name": "c", "mountPath": "/claimed"}],
     }
     volumes = [
@@ -63,9 +63,9 @@ def objects() -> list[Step]:
 def home() -> Iterator[Path]:
     """A home that everybody can look into, below folders that everybody can pass."""
     with tempfile.TemporaryDirectory(dir="/tmp") as made:
-        place = Path(made)
-        place.chmod(0o755)
-        yield place
+        path = Path(made)
+        path.chmod(0o755)
+        yield path
 
 
 def open_to(uid: int, paths: list[Path]) -> list[Path]:

@@ -98,11 +98,13 @@ def _merge_list(node: Node, target: list[Any], patch: list[Any]) -> list[Any]:
 
 def _merge_item(node: Node, result: list[Any], item: Json) -> None:
     key = item[node.merge_key]
-    places = [i for i, old in enumerate(result) if isinstance(old, dict) and old.get(node.merge_key) == key]
+    positions = [
+        i for i, old in enumerate(result) if isinstance(old, dict) and old.get(node.merge_key) == key
+    ]
     if _directive(item) == "delete":
-        result[:] = [old for i, old in enumerate(result) if i not in places]
-    elif places:
-        result[places[0]] = merge(node.items or ANY, result[places[0]], item)
+        result[:] = [old for i, old in enumerate(result) if i not in positions]
+    elif positions:
+        result[positions[0]] = merge(node.items or ANY, result[positions[0]], item)
     else:
         result.append(merge(node.items or ANY, {}, item))
 

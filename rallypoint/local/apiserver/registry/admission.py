@@ -118,20 +118,20 @@ def validate(resource: Resource, new: Json, old: Json | None = None, part: str =
 def _validate_scale(scale: Scale, obj: Json) -> Iterator[FieldError]:
     """Validate that the replicas of a custom resource are non-negative integers."""
     for path in (scale.spec, scale.status):
-        place = "." + ".".join(path)
+        field_path = "." + ".".join(path)
         for depth in range(1, len(path)):
             holder = read_path(obj, path[:depth])
             if holder is not None and not isinstance(holder, dict):
                 reached = "." + ".".join(path[: depth + 1])
-                yield _accessor_error(place, reached, holder, "map[string]interface{}")
+                yield _accessor_error(field_path, reached, holder, "map[string]interface{}")
                 return
         value = read_path(obj, path)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            yield _accessor_error(place, place, value, "int64")
+            yield _accessor_error(field_path, field_path, value, "int64")
         elif value is not None and value < 0:
-            yield field_errors.invalid(place, value, "should be a non-negative integer")
+            yield field_errors.invalid(field_path, value, "should be a non-negative integer")
         elif value is not None and value > LARGEST_SCALE:
-            yield field_errors.invalid(place, value, f"should be less than or equal to {LARGEST_SCALE}")
+            yield field_errors.invalid(field_path, value, f"should be less than or equal to {LARGEST_SCALE}")
 
 
 LARGEST_SCALE = 2**31 - 1
@@ -145,11 +145,11 @@ GO_TYPES = {
 }
 
 
-def _accessor_error(place: str, reached: str, value: Any, expected: str) -> FieldError:
+def _accessor_error(field_path: str, reached: str, value: Any, expected: str) -> FieldError:
     actual = GO_TYPES.get(type(value), "int64")
     shown = value if isinstance(value, str) else quoted(value)
     detail = f"{reached} accessor error: {shown} is of the type {actual}, expected {expected}"
-    return field_errors.invalid(place, 0, detail)
+    return field_errors.invalid(field_path, 0, detail)
 
 
 def immutable(field: str, value: object) -> FieldError:

@@ -62,9 +62,9 @@ def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -
     _check_conflicts(manager, node, own, applied, existing, force=options.force)
 
     def merge(old: Json) -> Json:
-        kept = remove(node, old, manager.released_fields(own))
+        remaining = remove(node, old, manager.released_fields(own))
         new = {**_applied_fields(applied), "metadata": applied.get("metadata") or {}}
-        merged: Json = combine(node, kept, new)
+        merged: Json = combine(node, remaining, new)
         return merged
 
     others = [other for other in manager.others if other["fieldsV1"]]
@@ -103,8 +103,8 @@ class FieldManager:
         self._previous_fields: Json = own_entries[0]["fieldsV1"] if own_entries else {}
 
     def _is_own(self, entry: Json) -> bool:
-        place = (entry.get("manager"), entry.get("subresource", ""))
-        return place == (self._manager, self._target.subresource)
+        manager_id = (entry.get("manager"), entry.get("subresource", ""))
+        return manager_id == (self._manager, self._target.subresource)
 
     def entry(self, own: Json, now: str) -> Json:
         made = {
@@ -214,11 +214,11 @@ def remove(node: Node, value: Any, removed_fields: Json) -> Any:
             field = name.removeprefix("f:")
             if name == "." or field not in result:
                 continue
-            kept = remove(_child(node, field), result[field], inner) if inner else None
-            if kept in (None, {}, []):
+            remaining = remove(_child(node, field), result[field], inner) if inner else None
+            if remaining in (None, {}, []):
                 del result[field]
             else:
-                result[field] = kept
+                result[field] = remaining
         return result
     if isinstance(value, list):
         items = ((item, removed_fields.get(_item_identity(node, item))) for item in value)

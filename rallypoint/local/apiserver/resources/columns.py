@@ -157,7 +157,7 @@ def _ports(service: Json) -> str:
     return ",".join(cells) or NONE
 
 
-def _event_seen(event: Json) -> Any:
+def _event_last_seen(event: Json) -> Any:
     series = event.get("series") or {}
     return (
         series.get("lastObservedTime")
@@ -348,7 +348,7 @@ BUILTIN: dict[str, tuple[Column, ...]] = {
         Column("Selector", lambda obj: _join_pairs(obj["spec"].get("selector")), priority=1),
     ),
     "Event": (
-        Column("Last Seen", _event_seen, reads="age"),
+        Column("Last Seen", _event_last_seen, reads="age"),
         Column("Type", _field("type")),
         Column("Reason", _field("reason")),
         Column("Object", _event_object),

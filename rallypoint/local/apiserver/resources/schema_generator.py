@@ -18,7 +18,7 @@ TARGET = Path(__file__).with_name("core.json")
 
 REF = "#/components/schemas/"
 
-KEPT_FIELDS = (
+USED_FIELDS = (
     "type", "format", "required", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type", "x-kubernetes-patch-merge-key", "x-kubernetes-patch-strategy",
 )  # fmt: skip
@@ -43,10 +43,10 @@ VERSIONS = {("autoscaling", "HorizontalPodAutoscaler"): "v2"}
 """The kept version of kinds that have more than one."""
 
 
-def trim(schema: Json) -> Json:
+def reduce_schema(schema: Json) -> Json:
     """Return a schema with only the kept fields."""
     schema = _unwrap(schema)
-    result: Json = {key: schema[key] for key in KEPT_FIELDS if key in schema}
+    result: Json = {key: schema[key] for key in USED_FIELDS if key in schema}
     if schema.get("format") == "int-or-string" or "oneOf" in schema:
         return {"x-kubernetes-int-or-string": True, "format": schema.get("format", "quantity")}
     if "$ref" in schema:
@@ -54,10 +54,10 @@ def trim(schema: Json) -> Json:
     if schema.get("default"):
         result["default"] = schema["default"]
     if "properties" in schema:
-        result["properties"] = {name: trim(part) for name, part in schema["properties"].items()}
+        result["properties"] = {name: reduce_schema(part) for name, part in schema["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
-            result[key] = trim(schema[key])
+            result[key] = reduce_schema(schema[key])
     if result == {"type": "object"}:
         result["x-kubernetes-preserve-unknown-fields"] = True
     return result
@@ -96,7 +96,7 @@ def collect(documents: list[Json]) -> Json:
     while pending:
         name = pending.pop()
         if name not in definitions:
-            definitions[name] = trim(schemas[name])
+            definitions[name] = reduce_schema(schemas[name])
             pending += sorted(references(definitions[name]))
     return {"kinds": dict(sorted(kinds.items())), "definitions": dict(sorted(definitions.items()))}
 

@@ -238,8 +238,8 @@ def _base64_error_offset(text: str) -> int | None:
     """Return the offset of the first byte that is not base64; None for valid base64."""
     if wrong := NOT_BASE64.search(text):
         return wrong.start()
-    plain = text.replace("\r", "").replace("\n", "")
-    return len(plain) // 4 * 4 if len(plain) % 4 else None
+    encoded = text.replace("\r", "").replace("\n", "")
+    return len(encoded) // 4 * 4 if len(encoded) % 4 else None
 
 
 def _is_invalid_quantity(value: Any) -> bool:

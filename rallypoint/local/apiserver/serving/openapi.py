@@ -25,7 +25,7 @@ def index(catalog: Catalog) -> Json:
     paths = [
         _group_path(group, version) for group, found in catalog.group_versions().items() for version in found
     ]
-    return {"paths": {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in paths}}
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
 
 
 def _group_path(group: str, version: str) -> str:

@@ -299,8 +299,8 @@ class Store:
         location = (collection, entry.key)
         self.owners.pop(entry.metadata["uid"], None)
         for owner in entry.metadata.get("ownerReferences", ()):
-            places = self.dependents.get(owner["uid"])
-            if places is not None:
-                places.discard(location)
-                if not places:
+            locations = self.dependents.get(owner["uid"])
+            if locations is not None:
+                locations.discard(location)
+                if not locations:
                     del self.dependents[owner["uid"]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rallypoint.local.node.containers.expansion import expand
-from rallypoint.local.node.volumes.downward_api import Place, field, resource
+from rallypoint.local.node.volumes.downward_api import Placement, field, resource
 from rallypoint.local.node.volumes.references import KINDS, Reference, Unresolved
 
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -45,7 +45,7 @@ def references(container: Mapping[str, Any]) -> Iterator[Reference]:
 def variables(
     pod: Mapping[str, Any],
     container: Mapping[str, Any],
-    place: Place,
+    placement: Placement,
     sources: Sources,
     links: Mapping[str, str] = _NO_LINKS,
 ) -> dict[str, Variable]:
@@ -63,7 +63,7 @@ def variables(
             if _is_name(name):
                 found[name], values[name] = Variable(name, value), value
     for entry in container.get("env") or ():
-        variable = _variable(entry, pod, container, place, sources, values)
+        variable = _variable(entry, pod, container, placement, sources, values)
         if variable is not None:
             found[variable.name], values[variable.name] = variable, variable.value
     return found
@@ -94,7 +94,7 @@ def _variable(
     entry: Mapping[str, Any],
     pod: Mapping[str, Any],
     container: Mapping[str, Any],
-    place: Place,
+    placement: Placement,
     sources: Sources,
     known: Mapping[str, str],
 ) -> Variable | None:
@@ -103,9 +103,9 @@ def _variable(
     if entry.get("value") or not source:
         return Variable(name, expand(entry.get("value") or "", known))
     if chosen := source.get("fieldRef"):
-        return Variable(name, field(pod, place, chosen["fieldPath"]), written=False)
+        return Variable(name, field(pod, placement, chosen["fieldPath"]), written=False)
     if chosen := source.get("resourceFieldRef"):
-        return Variable(name, resource(pod, container, place, chosen), written=False)
+        return Variable(name, resource(pod, container, placement, chosen), written=False)
     for kind, short in KINDS.items():
         if chosen := source.get(f"{kind}KeyRef"):
             value = _key(short, chosen, pod, sources)

@@ -48,7 +48,7 @@ def launch(
     argv = [expand(isolation.paths(part, mounts), values) for part in written]
     folder = isolation.paths(container.get("workingDir") or base.folder, mounts)
     env = {**base.env, "HOSTNAME": host_name(pod), **values, **gpu_variables(gpus, values.get(CUDA))}
-    return isolation.place(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
+    return isolation.adapt(pod, Launch(argv, env, folder, mounts, base.image.folder if base.image else None))
 
 
 def image_environment(image: Image, user: int, machine: BaseEnvironment) -> BaseEnvironment:
@@ -63,7 +63,7 @@ def exec_launch(pod: Manifest, started: Launch, command: Sequence[str], isolatio
     Nothing of a command is expanded here; its first reader is the program itself.
     """
     argv = [isolation.paths(part, started.mounts) for part in command]
-    return isolation.place(pod, replace(started, argv=argv))
+    return isolation.adapt(pod, replace(started, argv=argv))
 
 
 def host_name(pod: Manifest) -> str:
@@ -72,7 +72,7 @@ def host_name(pod: Manifest) -> str:
     return name[:LONGEST_HOST_NAME].rstrip("-.")
 
 
-def refusal(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
+def rejection(pod: Manifest, image_of: Callable[[str], Image | None]) -> str:
     """Why no process can stand for one of the pod's containers; empty when all have a command."""
     for container in containers(pod):
         name = container.get("image", "")

@@ -16,7 +16,7 @@ class DeviceManager:
         """``hides``: hide the machine's GPUs from pods even if the cluster uses none."""
         self._hides = hides or bool(gpus)
         self._free = list(gpus)
-        self._order = {gpu: place for place, gpu in enumerate(gpus)}
+        self._order = {gpu: index for index, gpu in enumerate(gpus)}
         self._allocated: dict[str, list[str]] = {}
         self._released = asyncio.Event()
 

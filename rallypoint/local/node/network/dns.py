@@ -24,7 +24,7 @@ JOB_LABELS = ("training.kubeflow.org/job-name", "mpi_job_name")
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
-_Place = TypeVar("_Place")
+_IndexKey = TypeVar("_IndexKey")
 
 
 class PodNetwork:
@@ -181,11 +181,11 @@ class PodNetwork:
             listener()
 
 
-def _remove(index: dict[_Place, dict[Key, None]], place: _Place, key: Key) -> None:
-    if place in index:
-        index[place].pop(key, None)
-        if not index[place]:
-            del index[place]
+def _remove(index: dict[_IndexKey, dict[Key, None]], index_key: _IndexKey, key: Key) -> None:
+    if index_key in index:
+        index[index_key].pop(key, None)
+        if not index[index_key]:
+            del index[index_key]
 
 
 def _hostname_record(pod: Manifest) -> str:

@@ -86,19 +86,19 @@ async def _connect(
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.decode("latin-1").split(" ")
     if method == "CONNECT":
-        place = urlsplit(f"//{target}")
-        ends = await asyncio.open_connection(place.hostname, place.port or 443)
+        url = urlsplit(f"//{target}")
+        ends = await asyncio.open_connection(url.hostname, url.port or 443)
         return *ends, b"", b"HTTP/1.1 200 Connection established\r\n\r\n"
-    place = urlsplit(target)
-    if place.scheme != "http":
+    url = urlsplit(target)
+    if url.scheme != "http":
         raise ValueError(target)
-    path = (place.path or "/") + (f"?{place.query}" if place.query else "")
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     headers = b"\r\n".join(
         header for header in rest.split(b"\r\n") if not header.lower().startswith(HOP_BY_HOP_HEADERS)
     )
     # One request per connection: the next one may have another destination.
     first = f"{method} {path} {version}\r\nConnection: close\r\n".encode("latin-1") + headers
-    return *await asyncio.open_connection(place.hostname, place.port or 80), first, b""
+    return *await asyncio.open_connection(url.hostname, url.port or 80), first, b""
 
 
 async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

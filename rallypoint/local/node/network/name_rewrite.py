@@ -58,9 +58,9 @@ def replace_paths(text: str, moved: Mapping[str, str]) -> str:
     """
     if not moved:
         return text
-    places = {path.rstrip("/"): place for path, place in moved.items()}
-    longest_first = sorted(places, key=len, reverse=True)
-    return _path(longest_first).sub(lambda match: places[match.group()], text)
+    targets = {path.rstrip("/"): target for path, target in moved.items()}
+    longest_first = sorted(targets, key=len, reverse=True)
+    return _path(longest_first).sub(lambda match: targets[match.group()], text)
 
 
 def mentions_path(text: str, path: str) -> bool:

@@ -24,7 +24,7 @@ from rallypoint.local.node.containers.launch import (
     exec_launch,
     image_environment,
     launch,
-    refusal,
+    rejection,
 )
 from rallypoint.local.node.containers.process import CapturedProcess, Launch, Process, Streams
 from rallypoint.local.node.containers.program import CannotStart, is_about_folder
@@ -40,7 +40,7 @@ from rallypoint.local.node.resources import Amounts
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.streams.logs import Logs
 from rallypoint.local.node.volumes import service_account
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.manager import VolumeManager
 from rallypoint.local.node.volumes.references import CannotCreateContainer, Contents, Reference, decoded
 from rallypoint.local.node.volumes.service_account import ApiServerAccess
@@ -91,7 +91,7 @@ class LocalPodRuntime:
             storage=storage,
             access=access,
             fetch=self._contents,
-            place=self._place,
+            placement=self._placement,
             record_failure=lambda pod, why: self.record_event(pod, "FailedMount", why, warning=True),
         )
         self._events = events
@@ -114,8 +114,8 @@ class LocalPodRuntime:
         """Handle a changed pod."""
         self._volumes.handle_pod(pod)
 
-    def refusal(self, pod: Manifest) -> str:
-        return refusal(pod, self._images.get) or self.isolation.refusal(pod)
+    def rejection(self, pod: Manifest) -> str:
+        return rejection(pod, self._images.get) or self.isolation.rejection(pod)
 
     async def prepare(self, pod: Manifest) -> None:
         self._tools.install(pod)
@@ -231,7 +231,7 @@ class LocalPodRuntime:
         for message in environment.skipped(pod, container, sources):
             self.record_event(pod, "InvalidEnvironmentVariableNames", message, warning=True)
         links = service_links(pod, self.isolation.network.services.values()) | self._access.variables()
-        found = environment.variables(latest, container, self._place(pod), sources, links)
+        found = environment.variables(latest, container, self._placement(pod), sources, links)
         launch_with_tools = launch(
             pod,
             container,
@@ -254,9 +254,9 @@ class LocalPodRuntime:
             mounts.append(Mount("", str(self._tools.folder), self._tools.folder))
         return mounts
 
-    def _place(self, pod: Manifest) -> Place:
+    def _placement(self, pod: Manifest) -> Placement:
         address = self.isolation.pod_address(pod)
-        return Place(self._name, self.isolation.node_address, address, self._allocatable)
+        return Placement(self._name, self.isolation.node_address, address, self._allocatable)
 
     def _latest(self, pod: Manifest) -> Manifest:
         """Return the latest version of the pod, whose labels and annotations may have changed."""

@@ -55,16 +55,16 @@ async def dial_tcp(isolation: Isolation, target: Target, timeout_seconds: float 
     Raises:
         Silence: the connection fails or times out.
     """
-    place = f"{target.host}:{target.port}"
+    endpoint = f"{target.host}:{target.port}"
     try:
         async with asyncio.timeout(timeout_seconds):
             address = await _resolve(target.host)
             with await isolation.socket() as own:
                 await asyncio.get_running_loop().sock_connect(own, (address, target.port))
     except TimeoutError as error:
-        raise ProbeError(f"dial tcp {place}: i/o timeout") from error
+        raise ProbeError(f"dial tcp {endpoint}: i/o timeout") from error
     except OSError as error:
-        raise ProbeError(_dial_error(place, error)) from error
+        raise ProbeError(_dial_error(endpoint, error)) from error
 
 
 async def http_get(isolation: Isolation, target: Target, timeout_seconds: float | None) -> Reply:
@@ -154,6 +154,6 @@ def _redirected(target: Target, url: str) -> Target:
     return replace(target, port=port, scheme=parts.scheme, path=path)
 
 
-def _dial_error(place: str, error: OSError) -> str:
+def _dial_error(endpoint: str, error: OSError) -> str:
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
-    return f"dial tcp {place}: connect: {reason}"
+    return f"dial tcp {endpoint}: connect: {reason}"

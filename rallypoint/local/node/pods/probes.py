@@ -119,7 +119,7 @@ def after(health: Health, probe: Probe, streak: Streak) -> Health:
             return replace(health, kill_cause=KillCause(kind))
 
 
-def refusal(pod: Mapping[str, Any]) -> str:
+def rejection(pod: Mapping[str, Any]) -> str:
     """Return the first probe or restart rule that local mode does not support, with its field; empty if none."""
     for field in ("initContainers", "containers"):
         for i, container in enumerate(pod["spec"].get(field) or ()):

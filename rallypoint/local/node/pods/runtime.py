@@ -17,7 +17,7 @@ class PodRuntime(Protocol):
 
     def now(self) -> datetime: ...
 
-    def refusal(self, pod: Manifest) -> str:
+    def rejection(self, pod: Manifest) -> str:
         """Return why the pod can never run here; empty if it can."""
         ...
 

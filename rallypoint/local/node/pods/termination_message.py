@@ -35,7 +35,7 @@ def clear(container: Manifest, volumes: Path) -> None:
 
     Differs: only the user who runs the pod can write to it; a kubelet lets every user.
     """
-    file = mount(container, volumes).place
+    file = mount(container, volumes).source
     private.folder(file.parent)
     file.unlink(missing_ok=True)
     private.file(file)
@@ -44,7 +44,7 @@ def clear(container: Manifest, volumes: Path) -> None:
 def read(container: Manifest, volumes: Path) -> str:
     """Return the end of what the terminated run wrote."""
     try:
-        with mount(container, volumes).place.open("rb") as file:
+        with mount(container, volumes).source.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(size - MAX_BYTES, 0))
             return file.read().decode(errors="replace")

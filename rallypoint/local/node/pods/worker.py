@@ -73,7 +73,7 @@ class PodWorker:
     async def run(self) -> None:
         """Run the pod until it is finished."""
         try:
-            rejection = probes.refusal(self._pod) or self._node.refusal(self._pod)
+            rejection = probes.rejection(self._pod) or self._node.rejection(self._pod)
             if rejection:
                 await self._reject("Refused", rejection)
                 return

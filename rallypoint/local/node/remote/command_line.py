@@ -57,10 +57,10 @@ def ssh(words: Sequence[str]) -> Call:
 
 def _ssh_options(words: Sequence[str], found: dict[str, list[str]]) -> Sequence[str]:
     """What follows the options."""
-    place = 0
-    while place < len(words) and words[place].startswith("-") and words[place] != "-":
-        word = words[place]
-        place += 1
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] != "-":
+        word = words[position]
+        position += 1
         if word == "--":
             break
         for index, letter in enumerate(word[1:], 2):
@@ -71,10 +71,10 @@ def _ssh_options(words: Sequence[str], found: dict[str, list[str]]) -> Sequence[
                 continue
             value = word[index:]
             if not value:
-                value, place = words[place] if place < len(words) else "", place + 1
+                value, position = words[position] if position < len(words) else "", position + 1
             found.setdefault(letter, []).append(value)
             break
-    return words[place:]
+    return words[position:]
 
 
 def kubectl(words: Sequence[str]) -> Call:

@@ -92,17 +92,15 @@ class Tools:
         self._jobs_with_message.add(job)
         return is_first
 
-    def _write(self, pod: Manifest, tool: str, place: Path) -> None:
+    def _write(self, pod: Manifest, tool: str, path: Path) -> None:
         words = {
             "python": sys.executable,
             "shim": str(self.folder / "shim.py"),
             "folder": str(self.folder),
             "pod": str(pod["metadata"]["uid"]),
         }
-        place.write_text(
-            SCRIPT.format(tool=tool, **{name: shlex.quote(word) for name, word in words.items()})
-        )
-        place.chmod(0o755)
+        path.write_text(SCRIPT.format(tool=tool, **{name: shlex.quote(word) for name, word in words.items()}))
+        path.chmod(0o755)
 
 
 def is_delivery(container: Manifest) -> bool:

@@ -42,7 +42,7 @@ class Isolation(Protocol):
 
     def pod_address(self, pod: Manifest) -> str: ...
 
-    def refusal(self, pod: Manifest) -> str:
+    def rejection(self, pod: Manifest) -> str:
         """Why this pod can never run here; empty when it can."""
         ...
 
@@ -56,7 +56,7 @@ class Isolation(Protocol):
         """The values of a container's variables inside the pod."""
         ...
 
-    def place(self, pod: Manifest, launch: Launch) -> Launch:
+    def adapt(self, pod: Manifest, launch: Launch) -> Launch:
         """``launch`` as it has to be started to run inside the pod."""
         ...
 
@@ -76,8 +76,8 @@ class Isolation(Protocol):
         """
         ...
 
-    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
-        """Make what the pod's containers share; its volumes are at ``places``, by name.
+    async def prepare(self, pod: Manifest, volumes: Mapping[str, Path]) -> None:
+        """Make what the pod's containers share; its volumes are at ``volumes``, by name.
 
         Raises:
             CannotStart: it cannot be made.

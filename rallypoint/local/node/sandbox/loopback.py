@@ -85,7 +85,7 @@ class Loopback:
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
-    def refusal(self, pod: Manifest) -> str:
+    def rejection(self, pod: Manifest) -> str:
         return setup.unsupported(pod) or next(
             (reason for container in containers(pod) if (reason := self._unmountable(pod, container))), ""
         )
@@ -112,10 +112,10 @@ class Loopback:
         return values
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
-        moved = {mount.path: str(mount.place) for mount in mounts if not _is_in_place(mount)}
+        moved = {mount.path: str(mount.source) for mount in mounts if not _is_in_place(mount)}
         return name_rewrite.replace_paths(text, moved)
 
-    def place(self, pod: Manifest, launch: Launch) -> Launch:
+    def adapt(self, pod: Manifest, launch: Launch) -> Launch:
         return replace(
             launch,
             argv=[self._rewrite(pod, part) for part in launch.argv],
@@ -130,7 +130,7 @@ class Loopback:
         own.setblocking(False)
         return own
 
-    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+    async def prepare(self, pod: Manifest, volumes: Mapping[str, Path]) -> None:
         """Containers share nothing but what they are told."""
         if is_equipped(pod):
             _scratch(pod, self.folder).mkdir(parents=True, exist_ok=True)
@@ -177,8 +177,8 @@ class Loopback:
             return None
         for suffix in HOST_SUFFIXES:
             host = found.get(f"{stem}_{suffix}")
-            if host is not None and (place := self._resolve(pod, host.value, int(variable.value))):
-                return place[1]
+            if host is not None and (resolved := self._resolve(pod, host.value, int(variable.value))):
+                return resolved[1]
         return None
 
     async def close(self) -> None:
@@ -244,9 +244,9 @@ def _make_working_directory(launch: Launch) -> None:
     """Make a working directory that is missing, where that is in a volume of the pod's own."""
     folder = Path(launch.folder)
     if any(
-        folder.is_relative_to(mount.place) and not mount.read_only
+        folder.is_relative_to(mount.source) and not mount.read_only
         for mount in launch.mounts
-        if mount.place.is_dir()
+        if mount.source.is_dir()
     ):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -282,7 +282,7 @@ def _is_visible(volume: Manifest, mount: Manifest) -> bool:
 
 def _is_in_place(mount: Mount) -> bool:
     """A mount that needs no replacing: it is in its place, or it is the machine's shared memory."""
-    return mount.path == "/dev/shm" or mount.place.resolve() == Path(mount.path).resolve()
+    return mount.path == "/dev/shm" or mount.source.resolve() == Path(mount.path).resolve()
 
 
 def _shared_mounts(pod: Manifest, folder: Path) -> list[Mount]:
@@ -297,8 +297,8 @@ def _shared_mounts(pod: Manifest, folder: Path) -> list[Mount]:
         for mount in container.get("volumeMounts") or ():
             name, path = mount["name"], mount["mountPath"]
             if name in own_volumes and not mount.get("subPathExpr"):
-                place = folder / pod["metadata"]["uid"] / name / (mount.get("subPath") or "")
-                found[path].add(Mount(name, path, place))
+                source = folder / pod["metadata"]["uid"] / name / (mount.get("subPath") or "")
+                found[path].add(Mount(name, path, source))
     return [next(iter(mounts)) for mounts in found.values() if len(mounts) == 1]
 
 

@@ -82,7 +82,7 @@ class Namespaces:
     def pod_address(self, pod: Manifest) -> str:
         return self._addresses.of(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
-    def refusal(self, pod: Manifest) -> str:
+    def rejection(self, pod: Manifest) -> str:
         return setup.unsupported(pod)
 
     def rewrite(self, pod: Manifest, text: str) -> str:
@@ -93,7 +93,7 @@ class Namespaces:
     ) -> dict[str, str]:
         return {name: variable.value for name, variable in found.items()}
 
-    def place(self, pod: Manifest, launch: Launch) -> Launch:
+    def adapt(self, pod: Manifest, launch: Launch) -> Launch:
         unwritable = {
             volume["name"] for volume in pod["spec"].get("volumes") or () if projected.is_projected(volume)
         }
@@ -119,7 +119,7 @@ class Namespaces:
         own.setblocking(False)
         return own
 
-    async def prepare(self, pod: Manifest, places: Mapping[str, Path]) -> None:
+    async def prepare(self, pod: Manifest, volumes: Mapping[str, Path]) -> None:
         own = self.folder / pod["metadata"]["uid"] / ".pod"
         staging = own / "root"
         staging.mkdir(parents=True, exist_ok=True)
@@ -133,13 +133,13 @@ class Namespaces:
             address=address,
             staging=str(staging),
             mounts=[[str(own / file), f"/etc/{file}"] for file in ("hosts", "hostname")],
-            memory=[[SHARED_MEMORY, WORLD_WRITABLE], *_memory_volumes(pod, places)],
+            memory=[[SHARED_MEMORY, WORLD_WRITABLE], *_memory_volumes(pod, volumes)],
         )
 
     async def start(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
         self._hosts.refresh(pod)
         mounts: list[list[Any]] = [
-            [str(mount.place), mount.path, mount.read_only, str(mount.within or mount.place)]
+            [str(mount.source), mount.path, mount.read_only, str(mount.within or mount.source)]
             for mount in launch.mounts
         ]
         uid = pod["metadata"]["uid"]
@@ -211,7 +211,7 @@ def _descriptors(streams: Streams) -> tuple[int, int, int]:
     return streams.stdin, streams.stdout, streams.stderr
 
 
-def _memory_volumes(pod: Manifest, places: Mapping[str, Path]) -> list[list[str]]:
+def _memory_volumes(pod: Manifest, volumes: Mapping[str, Path]) -> list[list[str]]:
     """Return the path and the mount options of each volume in memory."""
     found: list[list[str]] = []
     for volume in pod["spec"].get("volumes") or ():
@@ -221,5 +221,5 @@ def _memory_volumes(pod: Manifest, places: Mapping[str, Path]) -> list[list[str]
             options = (
                 WORLD_WRITABLE if limit is None else f"{WORLD_WRITABLE},size={int(quantity.parse(limit))}"
             )
-            found.append([str(places[volume["name"]]), options])
+            found.append([str(volumes[volume["name"]]), options])
     return found

@@ -28,12 +28,12 @@ def without_group(pod: Manifest) -> Unschedulable:
 
 def pre_filter(gang: Gang, free: FreeResources, pod: Manifest) -> str:
     name, there = pod["metadata"]["name"], len(gang.pods)
-    if there < gang.least:
+    if there < gang.min_member:
         return before_any_node(
             f"pre-filter pod {name} cannot find enough sibling pods, current pods number: {there}, "
-            f"minMember of group: {gang.least}"
+            f"minMember of group: {gang.min_member}"
         )
-    if gang.placed or not insufficient(gang.outstanding, free.left):
+    if gang.bound or not insufficient(gang.outstanding, free.left):
         return ""
     gap = {name: -amount for name, amount in subtract(free.left, gang.outstanding).items() if amount < 0}
     shortages = " ".join(f"{name}:{quantity.spell(amount)}" for name, amount in sorted(gap.items()))
@@ -60,13 +60,13 @@ def group_statuses(gangs: Sequence[Gang], free: FreeResources) -> Iterator[Group
 
 
 def _phase(gang: Gang) -> str:
-    if not gang.pods or len(gang.pods) < gang.least:
+    if not gang.pods or len(gang.pods) < gang.min_member:
         return "Pending"
-    if gang.in_phase("Succeeded") >= gang.least:
+    if gang.in_phase("Succeeded") >= gang.min_member:
         return "Finished"
-    if gang.in_phase("Failed") and gang.in_phase("Running", "Succeeded", "Failed") >= gang.least:
+    if gang.in_phase("Failed") and gang.in_phase("Running", "Succeeded", "Failed") >= gang.min_member:
         return "Failed"
-    return "Running" if gang.in_phase("Running", "Succeeded") >= gang.least else "Scheduling"
+    return "Running" if gang.in_phase("Running", "Succeeded") >= gang.min_member else "Scheduling"
 
 
 def _owner(gang: Gang) -> str:

@@ -63,7 +63,7 @@ def decide(snapshot: Snapshot) -> Schedule:
     alone, together = _split(snapshot, ours, plan)
     queue: list[Manifest | Gang] = [*alone, *(gang for gang in together if gang.waiting)]
     for entry in sorted(queue, key=_key):
-        _place(entry, free, snapshot.rules, plan)
+        _reserve(entry, free, snapshot.rules, plan)
     if snapshot.rules is not None:
         plan.group_statuses.extend(snapshot.rules.group_statuses(together, free))
     return plan
@@ -89,13 +89,13 @@ def _split(snapshot: Snapshot, ours: Sequence[Manifest], plan: Schedule) -> tupl
     return alone, list(found.values())
 
 
-def _place(entry: Manifest | Gang, free: FreeResources, rules: Rules | None, plan: Schedule) -> None:
+def _reserve(entry: Manifest | Gang, free: FreeResources, rules: Rules | None, plan: Schedule) -> None:
     if isinstance(entry, Gang):
         assert rules is not None
-        fitting, held = gangs.place(entry, free, rules)
+        fitting, held = gangs.reserve(entry, free, rules)
         plan.bind.extend(fitting)
         plan.held.extend(held)
-    elif refused := fit.place(entry, free):
+    elif refused := fit.reserve(entry, free):
         plan.held.append(refused)
     else:
         plan.bind.append(entry)

@@ -68,7 +68,7 @@ class FreeResources:
         return replace(self)
 
 
-def place(pod: Manifest, free: FreeResources) -> Unschedulable | None:
+def reserve(pod: Manifest, free: FreeResources) -> Unschedulable | None:
     """Reserve resources for a pod, or return why it does not fit."""
     if why := free.volume_conflict(pod):
         return Unschedulable(pod, before_any_node(why))

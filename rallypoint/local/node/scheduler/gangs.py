@@ -35,19 +35,19 @@ class Gang:
     group: Manifest
     waiting: tuple[Manifest, ...] = ()
     """Unbound pods, by priority and age."""
-    placed: tuple[Manifest, ...] = ()
+    bound: tuple[Manifest, ...] = ()
     """Bound pods that have not failed."""
     failed: tuple[Manifest, ...] = ()
     priority: int = 0
 
     @property
-    def least(self) -> int:
+    def min_member(self) -> int:
         """The minimum number of pods."""
         return int((self.group.get("spec") or {}).get("minMember") or 0)
 
     @property
     def pods(self) -> tuple[Manifest, ...]:
-        return (*self.waiting, *self.placed, *self.failed)
+        return (*self.waiting, *self.bound, *self.failed)
 
     @property
     def phase(self) -> str:
@@ -56,8 +56,10 @@ class Gang:
     @property
     def outstanding(self) -> Amounts:
         """The part of minResources that its bound pods do not hold."""
-        minimum = read((self.group.get("spec") or {}).get("minResources")) | {"pods": Fraction(self.least)}
-        held = total(pod for pod in self.placed if is_active(pod))
+        minimum = read((self.group.get("spec") or {}).get("minResources")) | {
+            "pods": Fraction(self.min_member)
+        }
+        held = total(pod for pod in self.bound if is_active(pod))
         return {name: max(amount - held.get(name, 0), Fraction(0)) for name, amount in minimum.items()}
 
     def in_phase(self, *phases: str) -> int:
@@ -117,7 +119,7 @@ def gather(
     return {_key(group): _gang(group, members[_key(group)], classes) for group in groups}
 
 
-def place(gang: Gang, free: FreeResources, rules: Rules) -> tuple[list[Manifest], list[Unschedulable]]:
+def reserve(gang: Gang, free: FreeResources, rules: Rules) -> tuple[list[Manifest], list[Unschedulable]]:
     """Reserve resources for the gang or for none of it; return the pods to bind and the unschedulable ones."""
     if refused := [
         Unschedulable(pod, why) for pod in gang.waiting if (why := rules.pre_filter(gang, free, pod))
@@ -134,7 +136,7 @@ def place(gang: Gang, free: FreeResources, rules: Rules) -> tuple[list[Manifest]
         else:
             trial.take(pod)
             fitting.append(pod)
-    if len(gang.placed) + len(fitting) < gang.least:
+    if len(gang.bound) + len(fitting) < gang.min_member:
         return [], rules.refuse(gang, free, insufficient)
     free.left = trial.left
     others = [

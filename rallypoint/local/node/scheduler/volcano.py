@@ -31,7 +31,7 @@ def without_group(pod: Manifest) -> Unschedulable | None:
 
 def pre_filter(gang: Gang, free: FreeResources, pod: Manifest) -> str:
     is_in = gang.phase not in {"", "Pending"}
-    return "" if is_in and len(gang.waiting) + len(gang.placed) >= gang.least else unready(gang)
+    return "" if is_in and len(gang.waiting) + len(gang.bound) >= gang.min_member else unready(gang)
 
 
 def unavailable(reasons: Sequence[str]) -> str:
@@ -55,11 +55,11 @@ def _possible(pod: Manifest, free: FreeResources) -> Unschedulable:
 
 def unready(gang: Gang) -> str:
     """Return why the gang is not ready."""
-    tasks = Counter("Pending" for _ in gang.waiting) + Counter(map(_task, (*gang.placed, *gang.failed)))
+    tasks = Counter("Pending" for _ in gang.waiting) + Counter(map(_task, (*gang.bound, *gang.failed)))
     counts_text = sorted(
-        f"{count} {name}" for name, count in (tasks + Counter(minAvailable=gang.least)).items()
+        f"{count} {name}" for name, count in (tasks + Counter(minAvailable=gang.min_member)).items()
     )
-    missing = gang.least - len(gang.placed)
+    missing = gang.min_member - len(gang.bound)
     return f"{missing}/{tasks.total()} tasks in gang unschedulable: pod group is not ready, {', '.join(counts_text)}"
 
 
@@ -84,8 +84,8 @@ def group_statuses(gangs: Sequence[Gang], free: FreeResources) -> Iterator[Group
 
 
 def _phase(gang: Gang) -> str:
-    if len(gang.placed) >= gang.least:
-        return "Completed" if gang.in_phase("Succeeded") == len(gang.placed) else "Running"
+    if len(gang.bound) >= gang.min_member:
+        return "Completed" if gang.in_phase("Succeeded") == len(gang.bound) else "Running"
     if gang.in_phase("Running"):
         return "Unknown"
     return "Inqueue" if gang.phase == "Inqueue" else "Pending"

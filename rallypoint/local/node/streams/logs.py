@@ -139,8 +139,8 @@ class Log:
                 position -= step
                 file.seek(position)
                 tail = file.read(step) + tail
-        kept = tail.splitlines(keepends=True)[-lines:]
-        return self._size - sum(map(len, kept))
+        last_lines = tail.splitlines(keepends=True)[-lines:]
+        return self._size - sum(map(len, last_lines))
 
     def _wake(self) -> None:
         """Wake those who follow, each of whom holds the event that was current when they last looked."""

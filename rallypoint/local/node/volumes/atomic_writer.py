@@ -42,10 +42,10 @@ def write(folder: Path, files: Files) -> bool:
 def _write_files(folder: Path, files: Files) -> None:
     folder.mkdir()
     for path, file in files.items():
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(file.data)
-        place.chmod(file.mode)
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        target.chmod(file.mode)
 
 
 def _is_up_to_date(folder: Path, files: Files) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 
 from rallypoint.local.node.containers.expansion import expand
 from rallypoint.local.node.volumes.references import Unresolved
-from rallypoint.local.node.volumes.setup import Mount, Places
+from rallypoint.local.node.volumes.setup import Mount, Volumes
 
 
 def mounts(
-    container: Mapping[str, Any], places: Places, values: Mapping[str, str], copies: Path
+    container: Mapping[str, Any], volumes: Volumes, values: Mapping[str, str], copies: Path
 ) -> list[Mount]:
     """``values`` are the container's variables, which ``subPathExpr`` names; ``copies`` is a folder for copies.
 
@@ -26,15 +26,15 @@ def mounts(
     shutil.rmtree(copies, ignore_errors=True)
     found: list[Mount] = []
     for number, mount in enumerate(container.get("volumeMounts") or ()):
-        volume = places[mount["name"]]
+        volume = volumes[mount["name"]]
         inside = _inside(container, mount, values)
-        place, within = volume.path / inside, volume.path
+        source, within = volume.path / inside, volume.path
         if inside and not volume.in_memory:
-            _make(container, mount, volume.path, place)
+            _make(container, mount, volume.path, source)
         if inside and volume.is_projected:
-            place = within = _copied(place, copies / str(number))
+            source = within = _copied(source, copies / str(number))
         read_only = bool(mount.get("readOnly")) or volume.read_only
-        found.append(Mount(mount["name"], mount["mountPath"], place, read_only, within))
+        found.append(Mount(mount["name"], mount["mountPath"], source, read_only, within))
     return found
 
 
@@ -51,24 +51,24 @@ def _inside(container: Mapping[str, Any], mount: Mapping[str, Any], values: Mapp
     return path
 
 
-def _make(container: Mapping[str, Any], mount: Mapping[str, Any], volume: Path, place: Path) -> None:
+def _make(container: Mapping[str, Any], mount: Mapping[str, Any], volume: Path, source: Path) -> None:
     """Create the folder if it is missing; refuse a path outside of the volume."""
     try:
-        if place.resolve().is_relative_to(volume.resolve()):
-            if not place.exists():
-                place.mkdir(parents=True)
+        if source.resolve().is_relative_to(volume.resolve()):
+            if not source.exists():
+                source.mkdir(parents=True)
             return
     except (OSError, RuntimeError):  # RuntimeError: a loop of symbolic links.
         pass
     raise Unresolved(f"failed to prepare subPath for {_about(container, mount)}")
 
 
-def _copied(place: Path, copy: Path) -> Path:
+def _copied(source: Path, copy: Path) -> Path:
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir():
-        shutil.copytree(place, copy)
+    if source.is_dir():
+        shutil.copytree(source, copy)
     else:
-        shutil.copy2(place, copy)
+        shutil.copy2(source, copy)
     return copy
 
 

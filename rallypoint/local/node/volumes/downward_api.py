@@ -21,7 +21,7 @@ _ESCAPES = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """The fields of a pod that come from its node."""
 
     node: str
@@ -30,7 +30,7 @@ class Place:
     allocatable: Mapping[str, Fraction]
 
 
-def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
+def field(pod: Mapping[str, Any], placement: Placement, path: str) -> str:
     """The value of a ``fieldRef``.
 
     Raises:
@@ -45,12 +45,12 @@ def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
         "metadata.uid": meta["uid"],
         "metadata.labels": _lines(meta.get("labels")),
         "metadata.annotations": _lines(meta.get("annotations")),
-        "spec.nodeName": place.node,
+        "spec.nodeName": placement.node,
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
-        "status.hostIP": place.host_ip,
-        "status.hostIPs": place.host_ip,
-        "status.podIP": place.pod_ip,
-        "status.podIPs": place.pod_ip,
+        "status.hostIP": placement.host_ip,
+        "status.hostIPs": placement.host_ip,
+        "status.podIP": placement.pod_ip,
+        "status.podIPs": placement.pod_ip,
     }
     if path not in fields:
         raise Unresolved(f"unsupported fieldPath: {path}")
@@ -58,7 +58,7 @@ def field(pod: Mapping[str, Any], place: Place, path: str) -> str:
 
 
 def resource(
-    pod: Mapping[str, Any], container: Mapping[str, Any], place: Place, selector: Mapping[str, Any]
+    pod: Mapping[str, Any], container: Mapping[str, Any], placement: Placement, selector: Mapping[str, Any]
 ) -> str:
     """The value of a ``resourceFieldRef``; an unset limit is the node's allocatable amount.
 
@@ -77,7 +77,7 @@ def resource(
         raise Unresolved(f"unsupported container resource: {selector['resource']}")
     if amount is None and side == "requests":
         amount = (resources.get("limits") or {}).get(name)
-    default = place.allocatable.get(name, Fraction(0)) if side == "limits" else Fraction(0)
+    default = placement.allocatable.get(name, Fraction(0)) if side == "limits" else Fraction(0)
     given = default if amount is None else quantity.parse(amount)
     divisor = quantity.parse(selector.get("divisor") or "1")
     return str(quantity.times(given, divisor or Fraction(1)))

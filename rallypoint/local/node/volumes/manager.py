@@ -13,7 +13,7 @@ from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.pods import termination_message
 from rallypoint.local.node.sandbox.isolation import Isolation
 from rallypoint.local.node.volumes import container_mounts, service_account, setup
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.projected import ProjectionSources
 from rallypoint.local.node.volumes.references import Contents, Reference, Unresolved
 from rallypoint.local.node.volumes.removal import remove_tree
@@ -39,7 +39,7 @@ class VolumeManager:
         storage: Storage,
         access: ApiServerAccess,
         fetch: Fetch,
-        place: Callable[[Manifest], Place],
+        placement: Callable[[Manifest], Placement],
         record_failure: Callable[[Manifest, str], None],
     ) -> None:
         """``folder`` is the parent of the pods' folders; ``record_failure`` records why an update failed."""
@@ -48,7 +48,7 @@ class VolumeManager:
         self._storage = storage
         self._access = access
         self._fetch = fetch
-        self._place = place
+        self._placement = placement
         self._record_failure = record_failure
         self._updater = VolumeUpdater(client, self._refresh)
         self._volumes_by_pod: dict[str, dict[str, Volume]] = {}
@@ -73,13 +73,13 @@ class VolumeManager:
         """
         admitted = self._with_service_account(pod)
         self._updater.add(admitted)
-        claims, sources = self._storage.places(pod), await self._projection_sources(admitted)
-        places = setup.make(admitted, self.folder(pod), sources, claims)
+        claims, sources = self._storage.volumes(pod), await self._projection_sources(admitted)
+        volumes = setup.make(admitted, self.folder(pod), sources, claims)
         try:
-            await self._isolation.prepare(pod, {name: volume.path for name, volume in places.items()})
+            await self._isolation.prepare(pod, {name: volume.path for name, volume in volumes.items()})
         except CannotStart as error:
             raise Unresolved(f"Failed to create pod sandbox: {error}") from error
-        self._volumes_by_pod[pod["metadata"]["uid"]] = places
+        self._volumes_by_pod[pod["metadata"]["uid"]] = volumes
 
     def mounts(self, pod: Manifest, container: Manifest, found: Mapping[str, Variable]) -> list[Mount]:
         """Return the mounts of a container with these variables.
@@ -87,11 +87,11 @@ class VolumeManager:
         Raises:
             Unresolved: a subpath cannot be prepared.
         """
-        own, places = self.folder(pod), self._volumes_by_pod[pod["metadata"]["uid"]]
+        own, volumes = self.folder(pod), self._volumes_by_pod[pod["metadata"]["uid"]]
         values = {name: variable.value for name, variable in found.items()}
         if self._access.is_given(pod):
             container = service_account.with_mount(container)
-        mounts = container_mounts.mounts(container, places, values, own / SUBPATH_COPIES / container["name"])
+        mounts = container_mounts.mounts(container, volumes, values, own / SUBPATH_COPIES / container["name"])
         return [*mounts, termination_message.mount(container, own)]
 
     def discard(self, pod: Manifest) -> None:
@@ -124,7 +124,7 @@ class VolumeManager:
         """``pod`` includes the service account volume."""
         return ProjectionSources(
             pod=pod,
-            place=self._place(pod),
+            placement=self._placement(pod),
             contents=await self._fetch(pod, setup.references(pod)),
             token=partial(self._access.token, pod),
             rewrite=lambda text: self._isolation.rewrite(pod, text),

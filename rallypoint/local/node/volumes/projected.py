@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
 from rallypoint.local.node.volumes import downward_api
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.references import KINDS, Contents, Reference, Unresolved
 
 PROJECTED_KINDS = ("configMap", "secret", "downwardAPI", "projected")
@@ -32,7 +32,7 @@ class ProjectionSources:
     """The sources of a pod's projected volumes."""
 
     pod: Mapping[str, Any]
-    place: Place
+    placement: Placement
     contents: Contents
     token: Callable[[str], str] = field(repr=False)
     """Returns the pod's token for an audience; an empty audience is the API server."""
@@ -105,9 +105,9 @@ def _object_files(short: str, chosen: Mapping[str, Any], mode: int, sources: Pro
 
 def _downward_file(item: Mapping[str, Any], mode: int, sources: ProjectionSources) -> File:
     if chosen := item.get("fieldRef"):
-        text = downward_api.field(sources.pod, sources.place, chosen["fieldPath"])
+        text = downward_api.field(sources.pod, sources.placement, chosen["fieldPath"])
     else:
-        text = downward_api.resource(sources.pod, {}, sources.place, item["resourceFieldRef"])
+        text = downward_api.resource(sources.pod, {}, sources.placement, item["resourceFieldRef"])
     return File(text.encode(), int(item.get("mode") or mode))
 
 

@@ -38,5 +38,5 @@ def decoded(reference: Reference, manifest: Mapping[str, Any]) -> dict[str, byte
     """Return the decoded data of an object."""
     if reference.kind == "secret":
         return {key: base64.b64decode(value) for key, value in (manifest.get("data") or {}).items()}
-    plain = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
-    return plain | {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}
+    text = {key: value.encode() for key, value in (manifest.get("data") or {}).items()}
+    return text | {key: base64.b64decode(value) for key, value in (manifest.get("binaryData") or {}).items()}

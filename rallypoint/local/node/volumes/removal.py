@@ -13,9 +13,9 @@ def remove_tree(folder: Path) -> None:
 
     Programs create such folders, and so does an overlay mount; without root they could not be removed.
     """
-    for place, folders, _ in os.walk(folder):
+    for path, folders, _ in os.walk(folder):
         for name in folders:
-            inner = Path(place, name)
+            inner = Path(path, name)
             with contextlib.suppress(OSError):
                 if not inner.is_symlink() and inner.stat().st_mode & ALL != ALL:
                     inner.chmod(ALL)

@@ -31,7 +31,7 @@ class Volume:
     """On a tmpfs if the isolation has one; then its files are invisible outside of the pod."""
 
 
-Places: TypeAlias = Mapping[str, Volume]
+Volumes: TypeAlias = Mapping[str, Volume]
 """The volumes of a pod by name."""
 
 
@@ -42,11 +42,11 @@ class Mount:
     volume: str
     path: str
     """The mount path of the manifest."""
-    place: Path
+    source: Path
     """The path on this machine."""
     read_only: bool = False
     within: Path | None = None
-    """``place`` must resolve to a path inside this volume."""
+    """``source`` must resolve to a path inside this volume."""
 
 
 def references(pod: Mapping[str, Any]) -> Iterator[Reference]:
@@ -88,7 +88,7 @@ def _unsupported_kind(volume: Mapping[str, Any]) -> str:
 
 
 def make(
-    pod: Mapping[str, Any], folder: Path, sources: ProjectionSources, claimed: Places
+    pod: Mapping[str, Any], folder: Path, sources: ProjectionSources, claimed: Volumes
 ) -> dict[str, Volume]:
     """Create the pod's volumes in ``folder``; ``claimed`` are those of claims.
 

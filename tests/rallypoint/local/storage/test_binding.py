@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.storage.binding import chosen, provisioned
-from rallypoint.local.storage.using import holds, volume_conflict
+from rallypoint.local.storage.binding import find_volume, provisioned_volume
+from rallypoint.local.storage.using import is_in_use, volume_conflict
 
 CLAIM_META = {"name": "c", "namespace": "team", "uid": "c-1", "resourceVersion": "7"}
 
@@ -30,7 +30,7 @@ def volume(name: str = "v", size: str = "2Gi", **spec: Any) -> dict[str, Any]:
 
 
 def name_of(wanted: dict[str, Any], *volumes: dict[str, Any]) -> str:
-    found = chosen(wanted, volumes)
+    found = find_volume(wanted, volumes)
     return "" if found is None else str(found["metadata"]["name"])
 
 
@@ -76,7 +76,7 @@ def test_one_that_goes_is_not_taken() -> None:
 
 
 def test_a_provisioned_volume_is_kept_for_its_claim(tmp_path: Any) -> None:
-    made = provisioned(claim(storageClassName="any"), tmp_path)
+    made = provisioned_volume(claim(storageClassName="any"), tmp_path)
 
     assert name_of(claim(storageClassName="any"), made) == "pvc-c-1"
     assert made["spec"]["hostPath"] == {"path": str(tmp_path), "type": "DirectoryOrCreate"}
@@ -125,4 +125,4 @@ def test_what_keeps_a_pod_from_its_place(user: dict[str, Any], known: dict[str, 
 
 @pytest.mark.parametrize(("phase", "holding"), [("Running", True), ("Pending", True), ("Succeeded", False)])
 def test_a_pod_holds_its_claims_until_it_has_ended(phase: str, holding: bool) -> None:
-    assert holds({**USES, "status": {"phase": phase}}) is holding
+    assert is_in_use({**USES, "status": {"phase": phase}}) is holding

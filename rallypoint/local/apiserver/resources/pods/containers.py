@@ -28,12 +28,12 @@ def validate_containers(spec: Json, path: str, mountable: set[str]) -> Iterator[
     grace_seconds = spec.get("terminationGracePeriodSeconds", 30)
     for role in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(role) or ()):
-            place = f"{path}.{role}[{i}]"
-            yield from _container(container, place, mountable, used_names)
+            item_path = f"{path}.{role}[{i}]"
+            yield from _container(container, item_path, mountable, used_names)
             if role == "initContainers" and container.get("restartPolicy") != "Always":
-                yield from probes.validate_init_container(container, place)
+                yield from probes.validate_init_container(container, item_path)
             else:
-                yield from probes.validate_lifecycle(container, place, grace_seconds)
+                yield from probes.validate_lifecycle(container, item_path, grace_seconds)
 
 
 def _container(container: Json, path: str, mountable: set[str], used_names: set[str]) -> Iterator[FieldError]:
@@ -83,13 +83,13 @@ def _source(variable: Json, path: str) -> Iterator[FieldError]:
     source = variable["valueFrom"]
     kinds = [kind for kind in VALUE_SOURCES if source.get(kind) is not None]
     for kind in kinds:
-        place = f"{path}.{kind}"
+        item_path = f"{path}.{kind}"
         if kind == "fieldRef":
-            yield from volumes.validate_field_ref(source[kind], place, volumes.ENV_FIELDS)
+            yield from volumes.validate_field_ref(source[kind], item_path, volumes.ENV_FIELDS)
         elif kind == "resourceFieldRef":
-            yield from volumes.validate_resource_field_ref(source[kind], place)
+            yield from volumes.validate_resource_field_ref(source[kind], item_path)
         elif kind != "fileKeyRef":
-            yield from _key(source[kind], place)
+            yield from _key(source[kind], item_path)
     if not kinds:
         listed = ", ".join(f"`{kind}`" for kind in VALUE_SOURCES[:-1])
         yield field_errors.invalid(path, "", f"{NO_SOURCE}{listed} or `{VALUE_SOURCES[-1]}`")
@@ -126,18 +126,18 @@ def _env_from(sources: list[Json] | tuple[()], path: str) -> Iterator[FieldError
 
 
 def _mounts(mounts: list[Json] | tuple[()], path: str, mountable: set[str]) -> Iterator[FieldError]:
-    places: set[str] = set()
+    mount_paths: set[str] = set()
     for i, mount in enumerate(mounts):
-        name, place = mount.get("name", ""), mount.get("mountPath", "")
+        name, mount_path = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
             yield field_errors.required(f"{path}[{i}].name")
         elif name not in mountable:
             yield FieldError("FieldValueNotFound", f"{path}[{i}].name", f'Not found: "{name}"')
-        if not place:
+        if not mount_path:
             yield field_errors.required(f"{path}[{i}].mountPath")
-        elif place in places:
-            yield field_errors.invalid(f"{path}[{i}].mountPath", place, "must be unique")
-        places.add(place)
+        elif mount_path in mount_paths:
+            yield field_errors.invalid(f"{path}[{i}].mountPath", mount_path, "must be unique")
+        mount_paths.add(mount_path)
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
             yield field_errors.invalid(f"{path}[{i}].subPathExpr", mount["subPathExpr"], detail)

@@ -30,7 +30,7 @@ class Devices:
         """Add devices that the machine has created since; some drivers create them at first use."""
         with os.scandir(self._host_folder) as entries:
             for entry in entries:
-                place = f"{self._folder}/{entry.name}"
-                if not os.path.lexists(place):
+                path = f"{self._folder}/{entry.name}"
+                if not os.path.lexists(path):
                     with contextlib.suppress(FileNotFoundError):
-                        bind_entry(entry, f"/proc/self/fd/{self._host_folder}/{entry.name}", place)
+                        bind_entry(entry, f"/proc/self/fd/{self._host_folder}/{entry.name}", path)

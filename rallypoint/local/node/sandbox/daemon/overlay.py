@@ -18,8 +18,8 @@ class Image:
     """The folder for the writable layer, on a file system that supports an overlay's upper layer."""
 
 
-def mount_overlay(image: Image, place: str) -> None:
-    """Mount the overlay at ``place``.
+def mount_overlay(image: Image, mount_point: str) -> None:
+    """Mount the overlay at ``mount_point``.
 
     Raises:
         OSError: the kernel does not allow an overlay, or not there.
@@ -31,12 +31,12 @@ def mount_overlay(image: Image, place: str) -> None:
     opened = {part: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for part, path in parts.items()}
     try:
         options = [f"{part}=/proc/self/fd/{number}" for part, number in opened.items()]
-        system.mount("overlay", place, "overlay", 0, ",".join([*options, *_in_user_namespace()]))
+        system.mount("overlay", mount_point, "overlay", 0, ",".join([*options, *_in_user_namespace()]))
     finally:
         for number in opened.values():
             os.close(number)
     for name in SHARED:
-        inner = Path(place, name)
+        inner = Path(mount_point, name)
         inner.mkdir(exist_ok=True)
         system.mount(f"/{name}", str(inner), flags=system.BIND | system.RECURSIVE)
 

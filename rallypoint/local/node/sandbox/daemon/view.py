@@ -68,40 +68,40 @@ class FilesystemView:
 
     def make_working_directory(self, folder: str) -> None:
         """Create a missing working directory if it is in a volume or an image."""
-        place = Path(os.path.realpath(folder))
-        if not place.exists() and self._is_writable(str(_nearest(place))):
+        path = Path(os.path.realpath(folder))
+        if not path.exists() and self._is_writable(str(_nearest(path))):
             with contextlib.suppress(OSError):  # Starting the program reports it.
-                place.mkdir(parents=True)
+                path.mkdir(parents=True)
 
     def memory(self, target: str, options: str = "mode=1777") -> None:
         """Mount a tmpfs."""
-        place = self._mount_point(target, is_folder=True)
-        system.mount("tmpfs", place, "tmpfs", system.NO_SETUID | system.NO_DEVICES, options)
-        self._volumes.append(place)
+        path = self._mount_point(target, is_folder=True)
+        system.mount("tmpfs", path, "tmpfs", system.NO_SETUID | system.NO_DEVICES, options)
+        self._volumes.append(path)
 
     def _mount(self, source: str, mount: Mount) -> None:
-        place = self._mount_point(mount.target, is_folder=Path(source).is_dir())
-        system.mount(source, place, flags=system.BIND | system.RECURSIVE)
+        path = self._mount_point(mount.target, is_folder=Path(source).is_dir())
+        system.mount(source, path, flags=system.BIND | system.RECURSIVE)
         if mount.read_only:
-            system.make_read_only(place)
-        self._volumes.append(place)
+            system.make_read_only(path)
+        self._volumes.append(path)
 
     def _mount_point(self, target: str, *, is_folder: bool) -> str:
         """Return the mount point with symbolic links resolved; create it if it is missing."""
-        place = Path(os.path.realpath(target))
-        if place.exists():
-            return str(place)
-        folder = _nearest(place)
+        path = Path(os.path.realpath(target))
+        if path.exists():
+            return str(path)
+        folder = _nearest(path)
         if not self._is_writable(str(folder)):
             self._replace_with_tmpfs(str(folder))
-        for parent in reversed([place, *place.parents]):
+        for parent in reversed([path, *path.parents]):
             if not parent.exists():
-                if parent == place and not is_folder:
+                if parent == path and not is_folder:
                     parent.touch()
                 else:
                     parent.mkdir()
                     self._tmpfs_folders.add(str(parent))
-        return str(place)
+        return str(path)
 
     def _is_writable(self, folder: str) -> bool:
         """Whether entries can be created there without changing the machine's file system."""
@@ -116,27 +116,27 @@ class FilesystemView:
         before = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             there = os.fstat(before)
-            place = self._staging if folder == "/" else folder
-            system.mount("tmpfs", place, "tmpfs", 0, f"mode={there.st_mode & 0o7777:o}")
-            _set_owner(place, there.st_uid, there.st_gid)
+            path = self._staging if folder == "/" else folder
+            system.mount("tmpfs", path, "tmpfs", 0, f"mode={there.st_mode & 0o7777:o}")
+            _set_owner(path, there.st_uid, there.st_gid)
             with os.scandir(before) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
-                        bind_entry(entry, f"/proc/self/fd/{before}/{entry.name}", f"{place}/{entry.name}")
+                        bind_entry(entry, f"/proc/self/fd/{before}/{entry.name}", f"{path}/{entry.name}")
         finally:
             os.close(before)
         if folder == "/":
-            system.make_root(place)
+            system.make_root(path)
         self._tmpfs_folders.add(folder)
 
 
-def _set_owner(place: str, user: int, group: int) -> None:
+def _set_owner(path: str, user: int, group: int) -> None:
     """Set the owner if the user namespace maps it; otherwise the owner stays the current user.
 
     Source: chown(2) and user_namespaces(7), EINVAL and EPERM for ids without a mapping.
     """
     try:
-        os.chown(place, user, group)
+        os.chown(path, user, group)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EPERM):
             raise
@@ -148,18 +148,18 @@ def _require_within(mount: Mount) -> None:
         raise PermissionError(errno.EPERM, "it leads out of its volume", mount.source)
 
 
-def _nearest(place: Path) -> Path:
+def _nearest(target: Path) -> Path:
     """Return the path itself if it exists, or its nearest existing parent."""
-    return next(path for path in (place, *place.parents) if path.exists())
+    return next(path for path in (target, *target.parents) if path.exists())
 
 
-def bind_entry(entry: "os.DirEntry[str]", source: str, place: str) -> None:
-    """Bind ``source`` at ``place``; copy it if it is a symbolic link."""
+def bind_entry(entry: "os.DirEntry[str]", source: str, path: str) -> None:
+    """Bind ``source`` at ``path``; copy it if it is a symbolic link."""
     if entry.is_symlink():
-        Path(place).symlink_to(Path(source).readlink())
+        Path(path).symlink_to(Path(source).readlink())
         return
     if entry.is_dir():
-        Path(place).mkdir()
+        Path(path).mkdir()
     else:
-        Path(place).touch()
-    system.mount(source, place, flags=system.BIND | system.RECURSIVE)
+        Path(path).touch()
+    system.mount(source, path, flags=system.BIND | system.RECURSIVE)

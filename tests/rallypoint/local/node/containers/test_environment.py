@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.environment import references, skipped, variables
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.references import Reference, Unresolved
 
-PLACE = Place("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
+PLACEMENT = Placement("local", "127.9.0.1", "127.9.1.3", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 POD: dict[str, Any] = {
     "metadata": {
         "name": "job-worker-0",
@@ -29,7 +29,7 @@ SOURCES: dict[Reference, dict[str, str] | None] = {
 
 def values(*env: dict[str, Any], env_from: list[dict[str, Any]] | None = None) -> dict[str, str]:
     container = {**POD["spec"]["containers"][0], "env": list(env), "envFrom": env_from or []}
-    return {name: variable.value for name, variable in variables(POD, container, PLACE, SOURCES).items()}
+    return {name: variable.value for name, variable in variables(POD, container, PLACEMENT, SOURCES).items()}
 
 
 def from_(**source: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def test_resource_references(chosen: dict[str, Any], value: str) -> None:
 def test_a_limit_that_is_not_set_is_what_the_node_has() -> None:
     bare = {"name": "main", "env": [from_(resourceFieldRef={"resource": "limits.cpu"})]}
 
-    assert variables(POD, bare, PLACE, SOURCES)["X"].value == "8"
+    assert variables(POD, bare, PLACEMENT, SOURCES)["X"].value == "8"
 
 
 def test_keys_of_objects() -> None:
@@ -170,7 +170,7 @@ def test_facts_are_told_apart_from_what_is_written() -> None:
         {"name": "ME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "A", "value": "a"},
     ]
-    found = variables(POD, {"name": "main", "env": env}, PLACE, SOURCES)
+    found = variables(POD, {"name": "main", "env": env}, PLACEMENT, SOURCES)
 
     assert (found["ME"].written, found["A"].written) == (False, True)
 
@@ -179,7 +179,7 @@ def test_keys_that_are_no_names_are_left_out_and_told() -> None:
     sources = {Reference("configmap", "odd"): {"1st": "1", "ok.key": "2", "..": "3"}}
     container = {"name": "main", "envFrom": [{"configMapRef": {"name": "odd"}}]}
 
-    assert list(variables(POD, container, PLACE, sources)) == ["ok.key"]
+    assert list(variables(POD, container, PLACEMENT, sources)) == ["ok.key"]
     (message,) = skipped(POD, container, sources)
     assert message.startswith("Keys [.., 1st] from the EnvFrom configMap team/odd were skipped since")
 
@@ -188,14 +188,14 @@ def test_a_prefix_makes_a_name() -> None:
     sources = {Reference("secret", "odd"): {"1st": "1"}}
     container = {"name": "main", "envFrom": [{"prefix": "_", "secretRef": {"name": "odd"}}]}
 
-    assert variables(POD, container, PLACE, sources)["_1st"].value == "1"
+    assert variables(POD, container, PLACEMENT, sources)["_1st"].value == "1"
     assert list(skipped(POD, container, sources)) == []
 
 
 def test_services_can_be_referred_to_and_give_way() -> None:
     env = [{"name": "URL", "value": "http://$(DB_SERVICE_HOST)"}, {"name": "DB_PORT", "value": "mine"}]
     links = {"DB_SERVICE_HOST": "10.0.0.7", "DB_PORT": "tcp://10.0.0.7:5"}
-    found = variables(POD, {"name": "main", "env": env}, PLACE, {}, links)
+    found = variables(POD, {"name": "main", "env": env}, PLACEMENT, {}, links)
 
     assert {name: variable.value for name, variable in found.items()} == {
         "DB_SERVICE_HOST": "10.0.0.7",

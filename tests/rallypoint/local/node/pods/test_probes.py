@@ -101,4 +101,4 @@ def test_defaults_are_the_api_servers() -> None:
 def test_what_cannot_be_kept_is_refused_by_its_field(container: dict[str, Any], words: str) -> None:
     pod = {"spec": {"containers": [{"name": "a"}, {"name": "b", **container}]}}
 
-    assert probes.refusal(pod) == words
+    assert probes.rejection(pod) == words

@@ -32,7 +32,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def test_the_file_is_each_containers_own_and_empty_at_first(tmp_path: Path) -> None:
     file = termination_message.mount(container(terminationMessagePath="/words"), tmp_path)
     termination_message.clear(container(), tmp_path)
-    file.place.write_text("last words")
+    file.source.write_text("last words")
     assert termination_message.read(container(), tmp_path) == "last words"
     termination_message.clear(container(), tmp_path)
 
@@ -49,7 +49,7 @@ def test_the_file_is_each_containers_own_and_empty_at_first(tmp_path: Path) -> N
 
 def test_the_end_of_a_long_file_is_kept(tmp_path: Path) -> None:
     termination_message.clear(container(), tmp_path)
-    termination_message.mount(container(), tmp_path).place.write_text("a" * 10 + "b" * 4096)
+    termination_message.mount(container(), tmp_path).source.write_text("a" * 10 + "b" * 4096)
 
     assert termination_message.read(container(), tmp_path) == "b" * 4096
 

@@ -65,7 +65,7 @@ class LocalPodRuntime:
         self.answers: dict[str, int] = {}
         """The exit codes of commands that probes and hooks run; 0 where none is given."""
 
-    def refusal(self, pod: Any) -> str:
+    def rejection(self, pod: Any) -> str:
         return self.refused
 
     def now(self) -> datetime:
@@ -113,7 +113,7 @@ class LocalPodRuntime:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> LocalPodRuntime:
+def runtime(tmp_path: Path) -> LocalPodRuntime:
     return LocalPodRuntime(tmp_path)
 
 
@@ -126,9 +126,9 @@ def pod(policy: str = "Never", **spec: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def running(
-    place: LocalPodRuntime, manifest: dict[str, Any]
+    runtime: LocalPodRuntime, manifest: dict[str, Any]
 ) -> AsyncGenerator[tuple[PodWorker, asyncio.Task[None]]]:
-    task = PodWorker(manifest, place)
+    task = PodWorker(manifest, runtime)
     work = asyncio.create_task(task.run())
     await asyncio.sleep(0.1)
     yield task, work
@@ -138,156 +138,156 @@ async def running(
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (1, "Failed"), (143, "Failed")])
-async def test_from_start_to_end(place: LocalPodRuntime, code: int, phase: str) -> None:
-    async with running(place, pod()) as (_, work):
-        place.processes[0].exit.set_result(code)
+async def test_from_start_to_end(runtime: LocalPodRuntime, code: int, phase: str) -> None:
+    async with running(runtime, pod()) as (_, work):
+        runtime.processes[0].exit.set_result(code)
         await work
 
-    assert place.phases == ["Pending", "Running", phase]
-    assert place.state["terminated"]["exitCode"] == code
-    assert place.forgotten
+    assert runtime.phases == ["Pending", "Running", phase]
+    assert runtime.state["terminated"]["exitCode"] == code
+    assert runtime.forgotten
 
 
-async def test_init_containers_run_before_the_others(place: LocalPodRuntime) -> None:
-    async with running(place, pod(initContainers=[{"name": "first", "image": "x"}])) as (_, work):
-        assert place.started == [("first", 0.0)]
-        place.processes[0].exit.set_result(0)
+async def test_init_containers_run_before_the_others(runtime: LocalPodRuntime) -> None:
+    async with running(runtime, pod(initContainers=[{"name": "first", "image": "x"}])) as (_, work):
+        assert runtime.started == [("first", 0.0)]
+        runtime.processes[0].exit.set_result(0)
         await asyncio.sleep(0.1)
-        assert [name for name, _ in place.started] == ["first", "main"]
-        place.processes[1].exit.set_result(0)
+        assert [name for name, _ in runtime.started] == ["first", "main"]
+        runtime.processes[1].exit.set_result(0)
         await work
 
-    assert place.phases[-1] == "Succeeded"
+    assert runtime.phases[-1] == "Succeeded"
 
 
-async def test_restarts_are_held_back(place: LocalPodRuntime) -> None:
-    async with running(place, pod("OnFailure")):
+async def test_restarts_are_held_back(runtime: LocalPodRuntime) -> None:
+    async with running(runtime, pod("OnFailure")):
         for _ in range(3):
-            place.processes[-1].exit.set_result(1)
+            runtime.processes[-1].exit.set_result(1)
             await asyncio.sleep(20)
         await asyncio.sleep(5)
 
-    assert [round(at) for _, at in place.started] == [0, 0, 30, 60]
-    assert place.statuses[-1]["containerStatuses"][0]["restartCount"] == 3
-    assert [reason for reason, _ in place.events] == ["BackOff", "BackOff"]
+    assert [round(at) for _, at in runtime.started] == [0, 0, 30, 60]
+    assert runtime.statuses[-1]["containerStatuses"][0]["restartCount"] == 3
+    assert [reason for reason, _ in runtime.events] == ["BackOff", "BackOff"]
 
 
-async def test_a_program_that_does_not_exist_ends_the_container(place: LocalPodRuntime) -> None:
-    place.unstartable = 'exec: "nosuch": executable file not found in $PATH'
-    async with running(place, pod()) as (_, work):
+async def test_a_program_that_does_not_exist_ends_the_container(runtime: LocalPodRuntime) -> None:
+    runtime.unstartable = 'exec: "nosuch": executable file not found in $PATH'
+    async with running(runtime, pod()) as (_, work):
         await work
-    ended = place.state["terminated"]
+    ended = runtime.state["terminated"]
 
-    assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", place.unstartable)
-    assert place.phases[-1] == "Failed"
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", runtime.unstartable)
+    assert runtime.phases[-1] == "Failed"
 
 
-async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(place: LocalPodRuntime) -> None:
-    place.unstartable = "no"
-    async with running(place, pod("OnFailure")):
+async def test_a_program_that_does_not_exist_is_held_back_like_a_crash(runtime: LocalPodRuntime) -> None:
+    runtime.unstartable = "no"
+    async with running(runtime, pod("OnFailure")):
         await asyncio.sleep(29)
 
-    assert [round(at) for _, at in place.started] == [0, 0, 10]
-    assert place.state["waiting"]["reason"] == "CrashLoopBackOff"
+    assert [round(at) for _, at in runtime.started] == [0, 0, 10]
+    assert runtime.state["waiting"]["reason"] == "CrashLoopBackOff"
 
 
-async def test_a_missing_config_map_is_waited_for(place: LocalPodRuntime) -> None:
-    place.missing = 'configmap "c" not found'
-    async with running(place, pod()) as (_, work):
-        assert place.state["waiting"] == {"reason": "ContainerCreating", "message": place.missing}
-        place.missing = ""
+async def test_a_missing_config_map_is_waited_for(runtime: LocalPodRuntime) -> None:
+    runtime.missing = 'configmap "c" not found'
+    async with running(runtime, pod()) as (_, work):
+        assert runtime.state["waiting"] == {"reason": "ContainerCreating", "message": runtime.missing}
+        runtime.missing = ""
         await asyncio.sleep(5)
-        place.processes[0].exit.set_result(0)
+        runtime.processes[0].exit.set_result(0)
         await work
 
-    assert place.phases[-1] == "Succeeded"
-    assert place.events == [("FailedMount", 'configmap "c" not found')]
+    assert runtime.phases[-1] == "Succeeded"
+    assert runtime.events == [("FailedMount", 'configmap "c" not found')]
 
 
-async def test_a_pod_that_can_never_run_fails_and_says_why(place: LocalPodRuntime) -> None:
-    place.refused = "volume v"
-    async with running(place, pod()) as (_, work):
+async def test_a_pod_that_can_never_run_fails_and_says_why(runtime: LocalPodRuntime) -> None:
+    runtime.refused = "volume v"
+    async with running(runtime, pod()) as (_, work):
         await work
 
-    assert place.phases == ["Failed"]
-    assert (place.statuses[-1]["reason"], place.statuses[-1]["message"]) == ("Refused", "volume v")
-    assert place.state == {"waiting": {"reason": "Refused", "message": "volume v"}}
-    assert place.events == [("Refused", "volume v")]
-    assert place.started == []
+    assert runtime.phases == ["Failed"]
+    assert (runtime.statuses[-1]["reason"], runtime.statuses[-1]["message"]) == ("Refused", "volume v")
+    assert runtime.state == {"waiting": {"reason": "Refused", "message": "volume v"}}
+    assert runtime.events == [("Refused", "volume v")]
+    assert runtime.started == []
 
 
-async def test_a_fault_of_the_node_is_told_in_the_pod(place: LocalPodRuntime) -> None:
-    place.fault = ValueError("broken")
-    async with running(place, pod()):
-        waiting = place.state["waiting"]
+async def test_a_fault_of_the_node_is_told_in_the_pod(runtime: LocalPodRuntime) -> None:
+    runtime.fault = ValueError("broken")
+    async with running(runtime, pod()):
+        waiting = runtime.state["waiting"]
 
     assert waiting["reason"] == "NodeError"
     assert "ValueError('broken')" in waiting["message"]
 
 
-async def test_deletion_asks_first(place: LocalPodRuntime) -> None:
-    async with running(place, pod("Always")) as (task, work):
-        task.delete(place.now() + timedelta(seconds=30))
+async def test_deletion_asks_first(runtime: LocalPodRuntime) -> None:
+    async with running(runtime, pod("Always")) as (task, work):
+        task.delete(runtime.now() + timedelta(seconds=30))
         await work
 
-    assert place.processes[0].signals == [signal.SIGTERM]
-    assert place.phases[-1] == "Failed"
-    assert place.state["terminated"]["exitCode"] == 143
+    assert runtime.processes[0].signals == [signal.SIGTERM]
+    assert runtime.phases[-1] == "Failed"
+    assert runtime.state["terminated"]["exitCode"] == 143
 
 
-async def test_deletion_kills_what_does_not_listen(place: LocalPodRuntime) -> None:
-    place.stubborn = True
-    async with running(place, pod()) as (task, work):
+async def test_deletion_kills_what_does_not_listen(runtime: LocalPodRuntime) -> None:
+    runtime.stubborn = True
+    async with running(runtime, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
-        task.delete(place.now() + timedelta(seconds=30))
+        task.delete(runtime.now() + timedelta(seconds=30))
         await work
         assert asyncio.get_running_loop().time() - began == pytest.approx(30)
 
-    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
-    assert place.state["terminated"]["exitCode"] == 137
+    assert runtime.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert runtime.state["terminated"]["exitCode"] == 137
 
 
-async def test_a_second_deletion_can_only_shorten_the_grace(place: LocalPodRuntime) -> None:
-    place.stubborn = True
-    async with running(place, pod()) as (task, work):
+async def test_a_second_deletion_can_only_shorten_the_grace(runtime: LocalPodRuntime) -> None:
+    runtime.stubborn = True
+    async with running(runtime, pod()) as (task, work):
         began = asyncio.get_running_loop().time()
-        task.delete(place.now() + timedelta(seconds=30))
+        task.delete(runtime.now() + timedelta(seconds=30))
         await asyncio.sleep(1)
-        task.delete(place.now() + timedelta(seconds=1))
+        task.delete(runtime.now() + timedelta(seconds=1))
         await work
         assert asyncio.get_running_loop().time() - began == pytest.approx(2)
 
 
-async def test_the_deadline_ends_the_pod(place: LocalPodRuntime) -> None:
+async def test_the_deadline_ends_the_pod(runtime: LocalPodRuntime) -> None:
     async with running(
-        place, pod("OnFailure", activeDeadlineSeconds=60, terminationGracePeriodSeconds=5)
+        runtime, pod("OnFailure", activeDeadlineSeconds=60, terminationGracePeriodSeconds=5)
     ) as (_, work):
         await work
         assert asyncio.get_running_loop().time() == pytest.approx(60)
-    last = place.statuses[-1]
+    last = runtime.statuses[-1]
 
     assert (last["phase"], last["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-async def test_nothing_runs_once_the_task_is_cancelled(place: LocalPodRuntime) -> None:
-    async with running(place, pod()) as (_, work):
+async def test_nothing_runs_once_the_task_is_cancelled(runtime: LocalPodRuntime) -> None:
+    async with running(runtime, pod()) as (_, work):
         work.cancel()
         await asyncio.wait([work])
 
-    assert signal.SIGKILL in place.processes[0].signals
-    assert place.forgotten
+    assert signal.SIGKILL in runtime.processes[0].signals
+    assert runtime.forgotten
 
 
-async def test_a_sidecar_is_stopped_when_the_others_are_done(place: LocalPodRuntime) -> None:
+async def test_a_sidecar_is_stopped_when_the_others_are_done(runtime: LocalPodRuntime) -> None:
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
-    async with running(place, pod(initContainers=[side])) as (_, work):
+    async with running(runtime, pod(initContainers=[side])) as (_, work):
         await asyncio.sleep(0.1)
-        sidecar, main = place.processes
+        sidecar, main = runtime.processes
         main.exit.set_result(0)
         await work
 
     assert sidecar.signals == [signal.SIGTERM]
-    assert place.phases[-1] == "Succeeded"
+    assert runtime.phases[-1] == "Succeeded"
 
 
 def ask(command: str, **fields: Any) -> dict[str, Any]:
@@ -300,117 +300,122 @@ def with_main(policy: str = "Never", **fields: Any) -> dict[str, Any]:
     return manifest
 
 
-def is_ready(place: LocalPodRuntime) -> bool:
-    conditions = {c["type"]: c["status"] for c in place.statuses[-1]["conditions"]}
+def is_ready(runtime: LocalPodRuntime) -> bool:
+    conditions = {c["type"]: c["status"] for c in runtime.statuses[-1]["conditions"]}
     return bool(conditions["Ready"] == "True")
 
 
-async def test_a_pod_is_ready_as_its_probe_says(place: LocalPodRuntime) -> None:
-    place.answers["ready"] = 1
-    async with running(place, with_main(readinessProbe=ask("ready"))) as (_, work):
+async def test_a_pod_is_ready_as_its_probe_says(runtime: LocalPodRuntime) -> None:
+    runtime.answers["ready"] = 1
+    async with running(runtime, with_main(readinessProbe=ask("ready"))) as (_, work):
         await asyncio.sleep(5)
-        assert (place.phases[-1], is_ready(place)) == ("Running", False)
-        place.answers["ready"] = 0
+        assert (runtime.phases[-1], is_ready(runtime)) == ("Running", False)
+        runtime.answers["ready"] = 0
         await asyncio.sleep(1)
-        assert is_ready(place)
-        place.processes[0].exit.set_result(0)
+        assert is_ready(runtime)
+        runtime.processes[0].exit.set_result(0)
         await work
 
-    assert place.phases == ["Pending", "Running", "Running", "Succeeded"]
+    assert runtime.phases == ["Pending", "Running", "Running", "Succeeded"]
 
 
-async def test_a_container_that_does_not_live_is_killed_and_started_again(place: LocalPodRuntime) -> None:
-    place.stubborn = True
-    place.answers["alive"] = 1
+async def test_a_container_that_does_not_live_is_killed_and_started_again(runtime: LocalPodRuntime) -> None:
+    runtime.stubborn = True
+    runtime.answers["alive"] = 1
     probe = ask("alive", initialDelaySeconds=10, terminationGracePeriodSeconds=5)
-    async with running(place, with_main("OnFailure", livenessProbe=probe)):
+    async with running(runtime, with_main("OnFailure", livenessProbe=probe)):
         await asyncio.sleep(16.5)
-        assert place.processes[0].signals == [signal.SIGTERM]
+        assert runtime.processes[0].signals == [signal.SIGTERM]
         await asyncio.sleep(1)
-        (status,) = place.statuses[-1]["containerStatuses"]
+        (status,) = runtime.statuses[-1]["containerStatuses"]
 
-    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
-    assert [round(at) for _, at in place.started] == [0, 17]
+    assert runtime.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert [round(at) for _, at in runtime.started] == [0, 17]
     assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 137)
-    assert [reason for reason, _ in place.events] == ["Unhealthy", "Unhealthy", "Unhealthy", "Killing"]
-    assert place.events[-1][1] == "Container main failed liveness probe, will be restarted"
+    assert [reason for reason, _ in runtime.events] == ["Unhealthy", "Unhealthy", "Unhealthy", "Killing"]
+    assert runtime.events[-1][1] == "Container main failed liveness probe, will be restarted"
 
 
-async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(place: LocalPodRuntime) -> None:
-    place.stubborn = True
-    place.answers["alive"] = 1
+async def test_deletion_shortens_the_time_of_a_container_that_is_being_killed(
+    runtime: LocalPodRuntime,
+) -> None:
+    runtime.stubborn = True
+    runtime.answers["alive"] = 1
     probe = ask("alive", failureThreshold=1, terminationGracePeriodSeconds=500)
-    async with running(place, with_main("Always", livenessProbe=probe)) as (task, work):
+    async with running(runtime, with_main("Always", livenessProbe=probe)) as (task, work):
         await asyncio.sleep(10)
-        task.delete(place.now() + timedelta(seconds=5))
+        task.delete(runtime.now() + timedelta(seconds=5))
         await work
         assert asyncio.get_running_loop().time() == pytest.approx(15.1)
 
-    assert place.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
-    assert [reason for reason, _ in place.events] == ["Unhealthy", "Killing"]
+    assert runtime.processes[0].signals == [signal.SIGTERM, signal.SIGKILL]
+    assert [reason for reason, _ in runtime.events] == ["Unhealthy", "Killing"]
 
 
-async def test_hooks_go_before_anybody_is_told_and_before_the_end(place: LocalPodRuntime) -> None:
+async def test_hooks_go_before_anybody_is_told_and_before_the_end(runtime: LocalPodRuntime) -> None:
     hooks = {"postStart": {"sleep": {"seconds": 7}}, "preStop": {"exec": {"command": ["leave"]}}}
-    async with running(place, with_main(lifecycle=hooks)) as (task, work):
+    async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
         await asyncio.sleep(6)
-        assert (place.phases[-1], place.state) == ("Pending", {"waiting": {"reason": "ContainerCreating"}})
+        assert (runtime.phases[-1], runtime.state) == (
+            "Pending",
+            {"waiting": {"reason": "ContainerCreating"}},
+        )
         await asyncio.sleep(1)
-        assert place.phases[-1] == "Running"
-        task.delete(place.now() + timedelta(seconds=30))
+        assert runtime.phases[-1] == "Running"
+        task.delete(runtime.now() + timedelta(seconds=30))
         await work
 
-    assert [command for command, _ in place.entered] == ["leave"]
-    assert place.processes[0].signals == [signal.SIGTERM]
+    assert [command for command, _ in runtime.entered] == ["leave"]
+    assert runtime.processes[0].signals == [signal.SIGTERM]
 
 
-async def test_a_hook_before_the_end_that_fails_is_told(place: LocalPodRuntime) -> None:
-    place.answers["leave"] = 1
+async def test_a_hook_before_the_end_that_fails_is_told(runtime: LocalPodRuntime) -> None:
+    runtime.answers["leave"] = 1
     hooks = {"preStop": {"exec": {"command": ["leave"]}}}
-    async with running(place, with_main(lifecycle=hooks)) as (task, work):
-        task.delete(place.now() + timedelta(seconds=30))
+    async with running(runtime, with_main(lifecycle=hooks)) as (task, work):
+        task.delete(runtime.now() + timedelta(seconds=30))
         await work
 
-    assert ("FailedPreStopHook", "PreStopHook failed") in place.events
+    assert ("FailedPreStopHook", "PreStopHook failed") in runtime.events
 
 
-async def test_last_words_are_kept(place: LocalPodRuntime) -> None:
-    place.words = "out of data"
-    async with running(place, pod()) as (_, work):
-        place.processes[0].exit.set_result(1)
+async def test_last_words_are_kept(runtime: LocalPodRuntime) -> None:
+    runtime.words = "out of data"
+    async with running(runtime, pod()) as (_, work):
+        runtime.processes[0].exit.set_result(1)
         await work
 
-    assert place.state["terminated"]["message"] == "out of data"
+    assert runtime.state["terminated"]["message"] == "out of data"
 
 
-async def test_a_gate_is_seen_when_others_open_it(place: LocalPodRuntime) -> None:
+async def test_a_gate_is_seen_when_others_open_it(runtime: LocalPodRuntime) -> None:
     manifest = pod(readinessGates=[{"conditionType": "g"}])
-    async with running(place, manifest) as (task, _):
-        assert not is_ready(place)
+    async with running(runtime, manifest) as (task, _):
+        assert not is_ready(runtime)
         task.update({**manifest, "status": {"conditions": [{"type": "g", "status": "True"}]}})
         await asyncio.sleep(0.1)
-        assert is_ready(place)
+        assert is_ready(runtime)
 
 
-async def test_what_cannot_be_kept_is_refused(place: LocalPodRuntime) -> None:
-    async with running(place, with_main(livenessProbe={"grpc": {"port": 1}})):
-        waiting = place.state["waiting"]
+async def test_what_cannot_be_kept_is_refused(runtime: LocalPodRuntime) -> None:
+    async with running(runtime, with_main(livenessProbe={"grpc": {"port": 1}})):
+        waiting = runtime.state["waiting"]
 
     assert waiting["message"].startswith("spec.containers[0].livenessProbe.grpc: ")
-    assert place.started == []
+    assert runtime.started == []
 
 
-async def test_the_phase_is_told_when_the_last_sidecar_has_ended(place: LocalPodRuntime) -> None:
+async def test_the_phase_is_told_when_the_last_sidecar_has_ended(runtime: LocalPodRuntime) -> None:
     """The end of the main container is told before that."""
     side = {"name": "side", "image": "x", "restartPolicy": "Always"}
-    place.stubborn = True
-    async with running(place, pod(initContainers=[side], terminationGracePeriodSeconds=20)) as (_, work):
-        sidecar, main = place.processes
+    runtime.stubborn = True
+    async with running(runtime, pod(initContainers=[side], terminationGracePeriodSeconds=20)) as (_, work):
+        sidecar, main = runtime.processes
         main.exit.set_result(0)
         await asyncio.sleep(5)
-        assert (place.phases[-1], place.state["terminated"]["exitCode"]) == ("Running", 0)
+        assert (runtime.phases[-1], runtime.state["terminated"]["exitCode"]) == ("Running", 0)
         await work
 
     assert sidecar.signals == [signal.SIGTERM, signal.SIGKILL]
-    assert place.phases[-1] == "Succeeded"
-    assert place.statuses[-1]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+    assert runtime.phases[-1] == "Succeeded"
+    assert runtime.statuses[-1]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 137

@@ -28,7 +28,7 @@ def test_the_client_knows_the_keys_and_asks_for_nothing(is_root: bool, port: lis
 def test_pods_of_mpi_jobs_see_it(tmp_path: Path) -> None:
     mounts = Tools(tmp_path, real_ssh=True).mounts(pod())
 
-    assert [(one.path, one.place.is_dir()) for one in mounts] == [
+    assert [(one.path, one.source.is_dir()) for one in mounts] == [
         ("/etc/ssh/ssh_config.d/rallypoint.conf", False),
         ("/run/sshd", True),
     ]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.containers.environment import variables
-from rallypoint.local.node.containers.launch import BaseEnvironment, launch, refusal, user_environment
+from rallypoint.local.node.containers.launch import BaseEnvironment, launch, rejection, user_environment
 from rallypoint.local.node.containers.process import Launch
 from rallypoint.local.node.network.addresses import Addresses
 from rallypoint.local.node.sandbox.loopback import Loopback, loopback_interface
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.setup import Mount
 
 OWNER = [{"name": "job", "uid": "j", "controller": True}]
@@ -40,8 +40,8 @@ def started(
     loopback: Loopback, manifest: dict[str, Any], mounts: list[Mount] | None = None, **person: str
 ) -> Launch:
     container = manifest["spec"]["containers"][0]
-    place = Place("local", loopback.node_address, loopback.pod_address(manifest), {})
-    found = variables(manifest, container, place, {})
+    placement = Placement("local", loopback.node_address, loopback.pod_address(manifest), {})
+    found = variables(manifest, container, placement, {})
     return launch(
         manifest,
         container,
@@ -102,8 +102,8 @@ def no_image(name: str) -> None:
 
 
 def test_an_images_own_command_is_unknown() -> None:
-    assert refusal(pod(), no_image) == ""
-    assert refusal(pod(command=None, args=["--epochs=1"]), no_image) == (
+    assert rejection(pod(), no_image) == ""
+    assert rejection(pod(command=None, args=["--epochs=1"]), no_image) == (
         'container "main" has no command; the one of image x is unknown here, because images are not pulled'
     )
 
@@ -163,7 +163,7 @@ AT_DATA = [{"name": "v", "mountPath": "/data"}]
 def test_a_volume_that_cannot_be_seen_is_refused(
     loopback: Loopback, manifest: dict[str, Any], words: str
 ) -> None:
-    reason = loopback.refusal(manifest)
+    reason = loopback.rejection(manifest)
 
     assert words in reason
     assert bool(words) == bool(reason)
@@ -282,8 +282,8 @@ def test_what_an_operator_of_mpi_mounts_need_not_be_spelled(loopback: Loopback) 
     manifest = mpi_pod(volumeMounts=mounts)
     other = pod(volumes_=manifest["spec"]["volumes"], volumeMounts=mounts)
 
-    assert loopback.refusal(manifest) == ""
-    assert "cannot be shown" in loopback.refusal(other)
+    assert loopback.rejection(manifest) == ""
+    assert "cannot be shown" in loopback.rejection(other)
 
 
 def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:

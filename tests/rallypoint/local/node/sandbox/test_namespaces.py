@@ -44,14 +44,16 @@ class Bench:
             "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "labels": {}},
             "spec": {"containers": [], **spec},
         }
-        places = {volume["name"]: self.place(pod, volume["name"]) for volume in spec.get("volumes", ())}
-        await self.node.prepare(pod, places)
+        volumes = {
+            volume["name"]: self.volume_path(pod, volume["name"]) for volume in spec.get("volumes", ())
+        }
+        await self.node.prepare(pod, volumes)
         return pod
 
-    def place(self, pod: dict[str, Any], volume: str) -> Path:
-        place: Path = self.node.folder / pod["metadata"]["uid"] / volume
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+    def volume_path(self, pod: dict[str, Any], volume: str) -> Path:
+        path: Path = self.node.folder / pod["metadata"]["uid"] / volume
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
     async def start(
         self,
@@ -61,7 +63,7 @@ class Bench:
         *mounts: Mount,
         folder: str = "/",
     ) -> CapturedProcess:
-        launch = self.node.place(pod, Launch(["sh", "-c", script], {"PATH": PATH}, folder, mounts))
+        launch = self.node.adapt(pod, Launch(["sh", "-c", script], {"PATH": PATH}, folder, mounts))
         return await CapturedProcess.start(
             lambda streams: self.node.start(pod, "main", launch, streams), output
         )
@@ -100,15 +102,15 @@ async def test_volumes_are_at_their_paths_and_the_machine_stays_as_it_is(
     (tmp_path / "there" / "own").write_text("own")
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "inner", "emptyDir": {}}]
     pod = await bench.pod("a", volumes=volumes)
-    (bench.place(pod, "v") / "f").write_text("f")
-    (bench.place(pod, "inner") / "g").write_text("g")
+    (bench.volume_path(pod, "v") / "f").write_text("f")
+    (bench.volume_path(pod, "inner") / "g").write_text("g")
     paths = [f"{tmp_path}/there/new/deep", "/nowhere-else/v", "/etc/nowhere-else"]
-    mounts = [Mount("v", path, bench.place(pod, "v")) for path in paths]
-    inner = Mount("inner", "/nowhere-else/v/inner", bench.place(pod, "inner"))
+    mounts = [Mount("v", path, bench.volume_path(pod, "v")) for path in paths]
+    inner = Mount("inner", "/nowhere-else/v/inner", bench.volume_path(pod, "inner"))
     ask = f"cat {' '.join(f'{path}/f' for path in paths)} /nowhere-else/v/inner/g {tmp_path}/there/own; echo x > /nowhere-else/v/x"
 
     assert await bench.says(pod, ask, *mounts, inner) == (0, "fffgown")
-    assert (bench.place(pod, "v") / "x").read_text() == "x\n"
+    assert (bench.volume_path(pod, "v") / "x").read_text() == "x\n"
     assert not any("nowhere-else" in names(folder) for folder in ("/", "/etc"))
     assert names(tmp_path / "there") == ["own"]
 
@@ -116,7 +118,7 @@ async def test_volumes_are_at_their_paths_and_the_machine_stays_as_it_is(
 async def test_a_file_can_be_mounted_over_a_file_and_where_none_is(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")
     pod = await bench.pod("a", volumes=[{"name": "v", "emptyDir": {}}])
-    file = bench.place(pod, "v") / "f"
+    file = bench.volume_path(pod, "v") / "f"
     file.write_text("new")
     mounts = [Mount("v", f"{tmp_path}/{name}", file) for name in ("old", "none")]
 
@@ -134,7 +136,7 @@ async def test_a_file_can_be_mounted_over_a_file_and_where_none_is(bench: Bench,
 )
 async def test_a_volume_is_read_only(bench: Bench, volume: dict[str, Any], read_only: bool) -> None:
     pod = await bench.pod("a", volumes=[volume])
-    mount = Mount("v", "/nowhere-else", bench.place(pod, "v"), read_only)
+    mount = Mount("v", "/nowhere-else", bench.volume_path(pod, "v"), read_only)
     code, said = await bench.says(pod, "touch /nowhere-else/x", mount)
 
     assert (code, "Read-only file system" in said) == (1, True)
@@ -144,19 +146,19 @@ async def test_memory_is_shared_in_a_pod_and_by_no_one_else(bench: Bench) -> Non
     volumes = [{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
     a, b = await bench.pod("a", volumes=volumes), await bench.pod("b", volumes=volumes)
     at = "/nowhere-else"
-    await bench.says(a, f"echo 1 > {at}/x; echo 2 > /dev/shm/x", Mount("m", at, bench.place(a, "m")))
-    other = Mount("m", "/other", bench.place(a, "m"))
+    await bench.says(a, f"echo 1 > {at}/x; echo 2 > /dev/shm/x", Mount("m", at, bench.volume_path(a, "m")))
+    other = Mount("m", "/other", bench.volume_path(a, "m"))
 
     assert await bench.says(a, "cat /other/x /dev/shm/x", other) == (0, "1\n2\n")
     assert (await bench.says(b, "cat /dev/shm/x"))[0] == 1
-    assert names(bench.place(a, "m")) == []
+    assert names(bench.volume_path(a, "m")) == []
     code, said = await bench.says(a, "head -c 2M /dev/zero > /other/y", other)
     assert (code, "No space left" in said) == (1, True)
 
 
 async def test_a_folder_of_a_volume_in_memory(bench: Bench) -> None:
     pod = await bench.pod("a", volumes=[{"name": "m", "emptyDir": {"medium": "Memory"}}])
-    inside = Mount("m", "/nowhere-else", bench.place(pod, "m") / "sub" / "path")
+    inside = Mount("m", "/nowhere-else", bench.volume_path(pod, "m") / "sub" / "path")
 
     assert await bench.says(pod, "echo 1 > /nowhere-else/x; cat /nowhere-else/x", inside) == (0, "1\n")
 
@@ -198,7 +200,7 @@ async def test_the_machine_does_not_see_the_pods_network(bench: Bench) -> None:
 async def test_a_command_enters_a_container_that_runs(bench: Bench) -> None:
     pod = await bench.pod("a", volumes=[{"name": "v", "emptyDir": {}}])
     up = asyncio.Event()
-    mount = Mount("v", "/nowhere-else", bench.place(pod, "v"))
+    mount = Mount("v", "/nowhere-else", bench.volume_path(pod, "v"))
     script = "echo here > /nowhere-else/f; echo up; exec sleep 1000"
     main = await bench.start(pod, script, lambda _: up.set(), mount)
     await up.wait()
@@ -254,7 +256,7 @@ async def test_what_cannot_start_is_named(bench: Bench, argv: list[str], folder:
 async def test_a_mount_that_is_impossible_is_named(bench: Bench) -> None:
     pod = await bench.pod("a", volumes=[{"name": "v", "emptyDir": {}}])
     with pytest.raises(CannotStart) as raised:
-        await bench.says(pod, "true", Mount("v", "/etc/passwd", bench.place(pod, "v")))
+        await bench.says(pod, "true", Mount("v", "/etc/passwd", bench.volume_path(pod, "v")))
 
     assert str(raised.value) == "mount /etc/passwd: Not a directory"
 
@@ -329,7 +331,7 @@ async def test_a_volume_that_is_not_there_is_refused(bench: Bench) -> None:
     container = {"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [container]}}
 
-    assert bench.node.refusal(pod) == 'container "main" mounts volume "v", which the pod does not have'
+    assert bench.node.rejection(pod) == 'container "main" mounts volume "v", which the pod does not have'
 
 
 async def test_nothing_of_the_manifest_is_rewritten(bench: Bench) -> None:

@@ -35,10 +35,10 @@ def pod(
     }
 
 
-def group(name: str, least: int, *, age: int = 1, phase: str = "Inqueue", **spec: Any) -> dict[str, Any]:
+def group(name: str, min_member: int, *, age: int = 1, phase: str = "Inqueue", **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": f"{age:04}"},
-        "spec": {"minMember": least, **spec},
+        "spec": {"minMember": min_member, **spec},
         "status": {"phase": phase},
     }
 
@@ -297,7 +297,7 @@ def test_a_gang_is_never_bound_in_part_nor_beyond_the_room(
     plan = look(*pods, groups=groups, volcano=volcano)
     counts = [sum(name.startswith(f"g{index}-") for name in bound(plan)) for index in range(len(sizes))]
 
-    assert all(count in (0, least) for count, (least, _) in zip(counts, sizes, strict=True))
+    assert all(count in (0, min_member) for count, (min_member, _) in zip(counts, sizes, strict=True))
     assert sum(count * cpu for count, (_, cpu) in zip(counts, sizes, strict=True)) <= 4
     assert len(plan.bind) + len(plan.held) == len(pods)
     assert plan.bind or all(count * cpu > 4 for count, cpu in sizes)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.resources import requests
-from rallypoint.local.node.scheduler.fit import FreeResources, is_waiting, place
+from rallypoint.local.node.scheduler.fit import FreeResources, is_waiting, reserve
 
 ALLOCATABLE = {"cpu": "2", "memory": "1Gi", "pods": "3"}
 
@@ -27,7 +27,7 @@ def free(*taken: dict[str, Any], **spec: Any) -> FreeResources:
 
 
 def test_a_pod_without_requests_fits() -> None:
-    assert place(pod(), free(asks("other", cpu="2"))) is None
+    assert reserve(pod(), free(asks("other", cpu="2"))) is None
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_pod_without_requests_fits() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_in_the_schedulers_words(wanted: dict[str, Any], reasons: str) -> None:
-    held = place(wanted, free())
+    held = reserve(wanted, free())
 
     assert held is not None
     assert (held.reason, held.message) == ("Unschedulable", f"0/1 nodes are available: {reasons}.")
 
 
 def test_too_many_pods() -> None:
-    held = place(asks(cpu="1"), free(pod("a"), pod("b"), asks("c", cpu="2")))
+    held = reserve(asks(cpu="1"), free(pod("a"), pod("b"), asks("c", cpu="2")))
 
     assert held is not None
     assert held.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods."
@@ -68,8 +68,8 @@ def test_too_many_pods() -> None:
 def test_room_is_given_away_once() -> None:
     left = free()
 
-    assert place(asks("a", cpu="1500m"), left) is None
-    assert place(asks("b", cpu="1500m"), left) is not None
+    assert reserve(asks("a", cpu="1500m"), left) is None
+    assert reserve(asks("b", cpu="1500m"), left) is not None
 
 
 def test_the_largest_init_container_counts() -> None:

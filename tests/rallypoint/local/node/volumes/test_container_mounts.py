@@ -32,8 +32,8 @@ def test_a_whole_volume(tmp_path: Path) -> None:
 def test_a_part_is_made_when_it_is_missing(tmp_path: Path, mount: dict[str, str], part: str) -> None:
     found = mounted(Volume(tmp_path), tmp_path / "pin", **mount)
 
-    assert found.place == tmp_path / part
-    assert found.place.is_dir()
+    assert found.source == tmp_path / part
+    assert found.source.is_dir()
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_a_part_of_a_filled_volume_stays_what_it_was(tmp_path: Path) -> None:
     (volume / "dir" / "file").write_text("old")
     (volume / "dir" / "file").chmod(0o440)
     filled = Volume(volume, is_projected=True)
-    file = mounted(filled, tmp_path / "pin", subPath="dir/file").place
-    folder = mounted(filled, tmp_path / "other", subPath="dir").place
+    file = mounted(filled, tmp_path / "pin", subPath="dir/file").source
+    folder = mounted(filled, tmp_path / "other", subPath="dir").source
     (volume / "dir" / "file").unlink()
     (volume / "dir" / "file").write_text("new")
 
     assert (file.read_text(), (folder / "file").read_text()) == ("old", "old")
     assert file.stat().st_mode & 0o777 == 0o440
-    assert mounted(filled, tmp_path / "pin", subPath="dir/file").place.read_text() == "new"
+    assert mounted(filled, tmp_path / "pin", subPath="dir/file").source.read_text() == "new"
 
 
 def test_either_side_may_refuse_writes(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_either_side_may_refuse_writes(tmp_path: Path) -> None:
 def test_what_is_in_memory_is_made_where_it_is_seen(tmp_path: Path) -> None:
     found = mounted(Volume(tmp_path, in_memory=True), tmp_path / "pin", subPath="part")
 
-    assert found.place == tmp_path / "part"
-    assert not found.place.exists()
+    assert found.source == tmp_path / "part"
+    assert not found.source.exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.volumes import setup
-from rallypoint.local.node.volumes.downward_api import Place
+from rallypoint.local.node.volumes.downward_api import Placement
 from rallypoint.local.node.volumes.projected import ProjectionSources
 from rallypoint.local.node.volumes.references import Reference, Unresolved
 from rallypoint.local.node.volumes.setup import Volume
@@ -20,7 +20,7 @@ CONTENTS: Mapping[Reference, Mapping[str, bytes] | None] = {
     Reference("secret", "s"): {"key": b"job-master-0"},
     Reference("configmap", "absent"): None,
 }
-PLACE = Place("local", "10.0.0.1", "10.0.0.2", {"cpu": Fraction(8), "memory": Fraction(2**33)})
+PLACEMENT = Placement("local", "10.0.0.1", "10.0.0.2", {"cpu": Fraction(8), "memory": Fraction(2**33)})
 
 
 def pod(*given: dict[str, Any], **meta: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def pod(*given: dict[str, Any], **meta: Any) -> dict[str, Any]:
 def given(manifest: dict[str, Any], contents: Mapping[Reference, Any] = CONTENTS) -> ProjectionSources:
     return ProjectionSources(
         manifest,
-        PLACE,
+        PLACEMENT,
         contents,
         lambda audience: "t0ken",
         lambda text: text.replace("job-master-0", "1.2.3.4"),
@@ -44,13 +44,13 @@ def made(folder: Path, *wanted: dict[str, Any]) -> dict[str, Volume]:
     return setup.make(manifest, folder, given(manifest), {})
 
 
-def read(place: Path) -> dict[str, str]:
+def read(path: Path) -> dict[str, str]:
     """What a program finds that looks at names without a dot in front."""
     return {
-        str(Path(folder, name).relative_to(place)): Path(folder, name).read_text()
-        for folder, _, names in os.walk(place, followlinks=True)
+        str(Path(folder, name).relative_to(path)): Path(folder, name).read_text()
+        for folder, _, names in os.walk(path, followlinks=True)
         for name in names
-        if ".." not in str(Path(folder).relative_to(place))
+        if ".." not in str(Path(folder).relative_to(path))
     }
 
 
@@ -60,12 +60,12 @@ def mode(path: Path) -> int:
 
 def test_files_of_config_maps_and_secrets(tmp_path: Path) -> None:
     item = {"key": "key", "path": "deep/id", "mode": 0o400}
-    places = made(
+    volumes = made(
         tmp_path,
         {"name": "c", "configMap": {"name": "c", "defaultMode": 0o755}},
         {"name": "s", "secret": {"secretName": "s", "items": [item]}},
     )
-    config, secret = places["c"].path, places["s"].path
+    config, secret = volumes["c"].path, volumes["s"].path
 
     assert (config / "a.txt").read_text() == "1.2.3.4"
     assert (config / "b.bin").read_bytes() == b"\xff"
@@ -87,10 +87,10 @@ DOWNWARD = {
 
 
 def test_what_a_pod_is_told_of_itself(tmp_path: Path) -> None:
-    place = made(tmp_path, {"name": "d", "downwardAPI": DOWNWARD})["d"].path
+    path = made(tmp_path, {"name": "d", "downwardAPI": DOWNWARD})["d"].path
 
-    assert read(place) == {"labels": 'a="say \\"1\\"\\n"\nb="2"', "one": "2", "cpu": "1500"}
-    assert mode(place / "one") == 0o600
+    assert read(path) == {"labels": 'a="say \\"1\\"\\n"\nb="2"', "one": "2", "cpu": "1500"}
+    assert mode(path / "one") == 0o600
 
 
 def test_a_projected_volume_has_the_files_of_all_its_sources(tmp_path: Path) -> None:
@@ -101,43 +101,43 @@ def test_a_projected_volume_has_the_files_of_all_its_sources(tmp_path: Path) -> 
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
         {"configMap": {"name": "absent", "optional": True}},
     ]
-    place = made(tmp_path, {"name": "p", "projected": {"sources": sources, "defaultMode": 0o640}})["p"].path
+    path = made(tmp_path, {"name": "p", "projected": {"sources": sources, "defaultMode": 0o640}})["p"].path
 
-    assert read(place) == {"token": "t0ken", "x/a": "1.2.3.4", "key": "job-master-0", "namespace": "team"}
-    assert mode(place / "token") == mode(place / "x" / "a") == 0o640
+    assert read(path) == {"token": "t0ken", "x/a": "1.2.3.4", "key": "job-master-0", "namespace": "team"}
+    assert mode(path / "token") == mode(path / "x" / "a") == 0o640
 
 
 def test_what_fills_a_volume_is_followed(tmp_path: Path) -> None:
     """All files at once: the folder that they are in is another one, and what is gone is gone."""
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
-    place = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
-    before = (place / "..data").resolve()
+    path = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
+    before = (path / "..data").resolve()
     now = {Reference("configmap", "c"): {"a.txt": b"new", "sub": b"more"}}
 
     assert setup.refresh(manifest, tmp_path, given(manifest, now))
-    assert read(place) == {"a.txt": "new", "sub": "more"}
+    assert read(path) == {"a.txt": "new", "sub": "more"}
     assert not before.exists()
     assert not setup.refresh(manifest, tmp_path, given(manifest, now))
 
 
 def test_a_reader_never_finds_half_of_a_change(tmp_path: Path) -> None:
     manifest = pod({"name": "c", "configMap": {"name": "c"}})
-    place = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
-    before = (place / "..data").resolve()
+    path = setup.make(manifest, tmp_path, given(manifest), {})["c"].path
+    before = (path / "..data").resolve()
     setup.refresh(manifest, tmp_path, given(manifest, {Reference("configmap", "c"): {"a.txt": b"new"}}))
 
-    assert (place / "..data").is_symlink()
-    assert (place / "a.txt").read_text() == "new"
+    assert (path / "..data").is_symlink()
+    assert (path / "a.txt").read_text() == "new"
     assert not before.exists()
 
 
 def test_labels_are_followed(tmp_path: Path) -> None:
     manifest = pod({"name": "d", "downwardAPI": DOWNWARD})
-    place = setup.make(manifest, tmp_path, given(manifest), {})["d"].path
+    path = setup.make(manifest, tmp_path, given(manifest), {})["d"].path
     now = pod({"name": "d", "downwardAPI": DOWNWARD}, labels={"b": "3"})
 
     assert setup.refresh(now, tmp_path, given(now))
-    assert read(place) == {"labels": 'b="3"', "one": "3", "cpu": "1500"}
+    assert read(path) == {"labels": 'b="3"', "one": "3", "cpu": "1500"}
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_what_is_missing_is_named(tmp_path: Path, volume: dict[str, Any], words:
 
 
 def test_an_optional_object_is_an_empty_folder(tmp_path: Path) -> None:
-    place = made(tmp_path, {"name": "v", "configMap": {"name": "absent", "optional": True}})["v"].path
+    path = made(tmp_path, {"name": "v", "configMap": {"name": "absent", "optional": True}})["v"].path
 
-    assert read(place) == {}
+    assert read(path) == {}
 
 
 @pytest.mark.parametrize(

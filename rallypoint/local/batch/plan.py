@@ -16,11 +16,11 @@ from rallypoint.local.manifest import Manifest
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 FIRST_BACKOFF_SECONDS = 10.0
-LONGEST_BACKOFF_SECONDS = 600.0
+MAX_BACKOFF_SECONDS = 600.0
 
-REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
-BACKOFF = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-DEADLINE = ("DeadlineExceeded", "Job was active longer than specified deadline")
+COMPLETIONS_REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
+BACKOFF_LIMIT_EXCEEDED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+DEADLINE_EXCEEDED = ("DeadlineExceeded", "Job was active longer than specified deadline")
 
 Status = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Plan:
     """What to do, in this order: discard, delete, make, write the status, release, tell."""
 
     status: Status
@@ -43,14 +43,14 @@ class Step:
     """Pods to delete that nobody wants any more: they do not count as failed."""
     release: tuple[Manifest, ...] = ()
     """Pods that have been counted in the status and need not be kept for that any more."""
-    wake: datetime | None = None
+    reconcile_at: datetime | None = None
     events: tuple[Event, ...] = ()
     expired: bool = False
     """The job has been finished for as long as it is kept; it is to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Pods:
+class _PodSummary:
     """The pods of a job by what has become of them."""
 
     active: tuple[Manifest, ...]
@@ -63,44 +63,44 @@ class _Pods:
     last_failure: datetime | None
 
 
-def judge(job: Manifest, pods: Sequence[Manifest], now: datetime) -> Step:
+def plan(job: Manifest, pods: Sequence[Manifest], now: datetime) -> Plan:
     """Decide for a job that is wanted, or that is finished; ``pods`` are those that it controls."""
     status: Status = {**(job.get("status") or {})}
     finished = finished_at(job)
     if finished is not None:
-        return _afterwards(job, status, pods, finished, now)
-    found = _sorted(pods, replaces_failed_only=job["spec"].get("podReplacementPolicy") == "Failed")
-    status = _counted(status, found)
-    if not _suspended(job) and "startTime" not in status:
-        status["startTime"] = _spell(now)
+        return _plan_finished(job, status, pods, finished, now)
+    found = _summarize(pods, replaces_failed_only=job["spec"].get("podReplacementPolicy") == "Failed")
+    status = _move_counted(status, found)
+    if not _is_suspended(job) and "startTime" not in status:
+        status["startTime"] = _format_time(now)
     succeeded = status.get("succeeded", 0) + len(status["uncountedTerminatedPods"].get("succeeded", ()))
     failed = status.get("failed", 0) + len(status["uncountedTerminatedPods"].get("failed", ()))
-    aim = _aim(job, status, found, succeeded, failed, now)
-    if aim is not None:
-        return _ending(status, found, aim, now)
-    return _going_on(job, status, found, succeeded, failed, now)
+    target_condition = _target_condition(job, status, found, succeeded, failed, now)
+    if target_condition is not None:
+        return _plan_ending(status, found, target_condition, now)
+    return _plan_running(job, status, found, succeeded, failed, now)
 
 
 def finished_at(job: Manifest) -> datetime | None:
     """When the job was over; None while it is not."""
-    for one in (job.get("status") or {}).get("conditions") or ():
-        if one["type"] in ("Complete", "Failed") and one["status"] == "True":
-            return parse_time(one.get("lastTransitionTime") or job["metadata"]["creationTimestamp"])
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return parse_time(condition.get("lastTransitionTime") or job["metadata"]["creationTimestamp"])
     return None
 
 
-def _afterwards(
+def _plan_finished(
     job: Manifest, status: Status, pods: Sequence[Manifest], finished: datetime, now: datetime
-) -> Step:
+) -> Plan:
     left = tuple(pod for pod in pods if FINALIZER in (pod["metadata"].get("finalizers") or ()))
     seconds = job["spec"].get("ttlSecondsAfterFinished")
     if seconds is None:
-        return Step(status, release=left)
+        return Plan(status, release=left)
     end = finished + timedelta(seconds=seconds)
-    return Step(status, release=left, wake=None if end <= now else end, expired=end <= now)
+    return Plan(status, release=left, reconcile_at=None if end <= now else end, expired=end <= now)
 
 
-def _sorted(pods: Sequence[Manifest], *, replaces_failed_only: bool) -> _Pods:
+def _summarize(pods: Sequence[Manifest], *, replaces_failed_only: bool) -> _PodSummary:
     active: list[Manifest] = []
     terminating, ready = 0, 0
     succeeded: set[str] = set()
@@ -108,19 +108,19 @@ def _sorted(pods: Sequence[Manifest], *, replaces_failed_only: bool) -> _Pods:
     tracked = [pod for pod in pods if FINALIZER in (pod["metadata"].get("finalizers") or ())]
     failures = [end for pod in pods if (end := _failed_at(pod)) is not None]
     for pod in pods:
-        phase, goes = (pod.get("status") or {}).get("phase"), "deletionTimestamp" in pod["metadata"]
+        phase, is_deleted = (pod.get("status") or {}).get("phase"), "deletionTimestamp" in pod["metadata"]
         is_over = phase in ("Succeeded", "Failed")
-        terminating += goes and not is_over
-        if not goes and not is_over:
+        terminating += is_deleted and not is_over
+        if not is_deleted and not is_over:
             active.append(pod)
             ready += _is_ready(pod)
         if pod in tracked:
             uid = pod["metadata"]["uid"]
             if phase == "Succeeded":
                 succeeded.add(uid)
-            elif phase == "Failed" or (goes and not replaces_failed_only):
+            elif phase == "Failed" or (is_deleted and not replaces_failed_only):
                 failed.add(uid)
-    return _Pods(
+    return _PodSummary(
         tuple(active),
         terminating,
         ready,
@@ -133,133 +133,139 @@ def _sorted(pods: Sequence[Manifest], *, replaces_failed_only: bool) -> _Pods:
 
 def _is_ready(pod: Manifest) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _counted(status: Status, found: _Pods) -> Status:
+def _move_counted(status: Status, found: _PodSummary) -> Status:
     """The status with those that were released moved from its list to its counters, and those newly over in its list."""
     listed: Mapping[str, Any] = status.get("uncountedTerminatedPods") or {}
-    kept = {pod["metadata"]["uid"] for pod in found.tracked}
+    tracked = {pod["metadata"]["uid"] for pod in found.tracked}
     lists: dict[str, list[str]] = {}
     counted: Status = {**status, "uncountedTerminatedPods": lists}
     for name, over in (("succeeded", found.succeeded), ("failed", found.failed)):
         before: Sequence[str] = listed.get(name) or ()
-        waits = [uid for uid in before if uid in kept]
-        if released := len(before) - len(waits):
+        uncounted = [uid for uid in before if uid in tracked]
+        if released := len(before) - len(uncounted):
             counted[name] = status.get(name, 0) + released
         elsewhere = {uid for other in listed.values() for uid in other or ()}
-        if waits := [*waits, *sorted(over - elsewhere)]:
-            lists[name] = waits
+        if uncounted := [*uncounted, *sorted(over - elsewhere)]:
+            lists[name] = uncounted
     return counted
 
 
-def _aim(
-    job: Manifest, status: Status, found: _Pods, succeeded: int, failed: int, now: datetime
+def _target_condition(
+    job: Manifest, status: Status, found: _PodSummary, succeeded: int, failed: int, now: datetime
 ) -> tuple[str, tuple[str, str]] | None:
     """The condition that the job is on its way to, with its reason and message."""
     for kind in ("SuccessCriteriaMet", "FailureTarget"):
-        if (told := _condition(status, kind)) is not None and told["status"] == "True":
-            return kind, (told["reason"], told["message"])
+        if (condition := _condition(status, kind)) is not None and condition["status"] == "True":
+            return kind, (condition["reason"], condition["message"])
     spec = job["spec"]
-    if failed > spec["backoffLimit"] or _restarted_too_often(spec, found.active):
-        return "FailureTarget", BACKOFF
+    if failed > spec["backoffLimit"] or _exceeds_restarts(spec, found.active):
+        return "FailureTarget", BACKOFF_LIMIT_EXCEEDED
     deadline = _deadline(job, status)
     if deadline is not None and now >= deadline:
-        return "FailureTarget", DEADLINE
-    wanted = spec.get("completions")
-    if not found.active and (succeeded > 0 if wanted is None else succeeded >= wanted):
-        return "SuccessCriteriaMet", REACHED
+        return "FailureTarget", DEADLINE_EXCEEDED
+    desired = spec.get("completions")
+    if not found.active and (succeeded > 0 if desired is None else succeeded >= desired):
+        return "SuccessCriteriaMet", COMPLETIONS_REACHED
     return None
 
 
 def _deadline(job: Manifest, status: Status) -> datetime | None:
     seconds, start = job["spec"].get("activeDeadlineSeconds"), status.get("startTime")
-    if seconds is None or start is None or _suspended(job):
+    if seconds is None or start is None or _is_suspended(job):
         return None
     return parse_time(start) + timedelta(seconds=seconds)
 
 
-def _restarted_too_often(spec: Manifest, active: Sequence[Manifest]) -> bool:
+def _exceeds_restarts(spec: Manifest, active: Sequence[Manifest]) -> bool:
     if spec["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     restarts = 0
     for pod in active:
         status = pod.get("status") or {}
         for name in ("initContainerStatuses", "containerStatuses"):
-            restarts += sum(one["restartCount"] for one in status.get(name) or ())
+            restarts += sum(container["restartCount"] for container in status.get(name) or ())
     return restarts > 0 if spec["backoffLimit"] == 0 else restarts >= spec["backoffLimit"]
 
 
-def _ending(status: Status, found: _Pods, aim: tuple[str, tuple[str, str]], now: datetime) -> Step:
+def _plan_ending(
+    status: Status, found: _PodSummary, target_condition: tuple[str, tuple[str, str]], now: datetime
+) -> Plan:
     """First it is said what will be, and no pod stays; once all are gone and counted, what is."""
-    target, (reason, message) = aim
+    target, (reason, message) = target_condition
     listed = status["uncountedTerminatedPods"]
     if target == "FailureTarget":
-        known = {uid for uids in listed.values() for uid in uids}
-        rest = [pod["metadata"]["uid"] for pod in found.tracked if pod["metadata"]["uid"] not in known]
+        uncounted_uids = {uid for uids in listed.values() for uid in uids}
+        rest = [
+            pod["metadata"]["uid"] for pod in found.tracked if pod["metadata"]["uid"] not in uncounted_uids
+        ]
         if rest:
             listed["failed"] = [*listed.get("failed", ()), *rest]
-    status = _with(status, target, "True", reason, message, now)
+    status = _with_condition(status, target, "True", reason, message, now)
     terminating = found.terminating + len(found.active)
-    step = Step(_numbers(status, 0, 0, terminating), delete=found.active, release=found.tracked)
+    step = Plan(_with_counts(status, 0, 0, terminating), delete=found.active, release=found.tracked)
     if terminating or found.tracked or listed:
         return step
     succeeds = target == "SuccessCriteriaMet"
-    status = _with(step.status, "Complete" if succeeds else "Failed", "True", reason, message, now)
+    status = _with_condition(step.status, "Complete" if succeeds else "Failed", "True", reason, message, now)
     if succeeds:
-        status["completionTime"] = _spell(now)
+        status["completionTime"] = _format_time(now)
     event = Event("Completed", "Job completed") if succeeds else Event(reason, message, warning=True)
-    return Step(status, events=(event,))
+    return Plan(status, events=(event,))
 
 
-def _going_on(
-    job: Manifest, status: Status, found: _Pods, succeeded: int, failed: int, now: datetime
-) -> Step:
+def _plan_running(
+    job: Manifest, status: Status, found: _PodSummary, succeeded: int, failed: int, now: datetime
+) -> Plan:
     spec = job["spec"]
     active, ready = list(found.active), found.ready
-    wanted = _wanted(spec, len(active), succeeded)
-    if _suspended(job):
-        wanted = 0
-    doomed = sorted(active, key=lambda pod: (_is_ready(pod), pod["metadata"]["creationTimestamp"]))
-    doomed = doomed[: max(len(active) - wanted, 0)]
-    ready -= sum(map(_is_ready, doomed))
-    terminating = found.terminating + len(doomed)
-    holds_back = found.terminating if spec.get("podReplacementPolicy") == "Failed" else 0
-    make = max(wanted - holds_back - len(active), 0)
-    wakes = [moment for moment in (_deadline(job, status),) if moment is not None]
-    if make and (until := _backed_off(found, failed, now)) > now:
-        make, wakes = 0, [*wakes, until]
-    status, events = _suspension(status, now, suspended=_suspended(job))
-    known = {uid for uids in status["uncountedTerminatedPods"].values() for uid in uids}
-    return Step(
-        _numbers(status, len(active) - len(doomed) + make, ready, terminating),
+    desired = _desired_pods(spec, len(active), succeeded)
+    if _is_suspended(job):
+        desired = 0
+    excess = sorted(active, key=lambda pod: (_is_ready(pod), pod["metadata"]["creationTimestamp"]))
+    excess = excess[: max(len(active) - desired, 0)]
+    ready -= sum(map(_is_ready, excess))
+    terminating = found.terminating + len(excess)
+    reserved = found.terminating if spec.get("podReplacementPolicy") == "Failed" else 0
+    make = max(desired - reserved - len(active), 0)
+    times = [time for time in (_deadline(job, status),) if time is not None]
+    if make and (until := _backoff_end(found, failed, now)) > now:
+        make, times = 0, [*times, until]
+    status, events = _suspension(status, now, suspended=_is_suspended(job))
+    uncounted_uids = {uid for uids in status["uncountedTerminatedPods"].values() for uid in uids}
+    return Plan(
+        _with_counts(status, len(active) - len(excess) + make, ready, terminating),
         make=make,
-        discard=tuple(doomed),
-        release=tuple(pod for pod in found.tracked if pod["metadata"]["uid"] in known),
-        wake=min(wakes, default=None),
+        discard=tuple(excess),
+        release=tuple(pod for pod in found.tracked if pod["metadata"]["uid"] in uncounted_uids),
+        reconcile_at=min(times, default=None),
         events=events,
     )
 
 
-def _wanted(spec: Manifest, active: int, succeeded: int) -> int:
+def _desired_pods(spec: Manifest, active: int, succeeded: int) -> int:
     if spec.get("completions") is None:
         return active if succeeded else int(spec["parallelism"])
     return max(int(min(spec["completions"] - succeeded, spec["parallelism"])), 0)
 
 
-def _backed_off(found: _Pods, failed: int, now: datetime) -> datetime:
+def _backoff_end(found: _PodSummary, failed: int, now: datetime) -> datetime:
     """Until when no pod is made: later after each failure."""
     if not failed or found.last_failure is None:
         return now
-    seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failed - 1, 10), LONGEST_BACKOFF_SECONDS)
+    seconds = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failed - 1, 10), MAX_BACKOFF_SECONDS)
     return found.last_failure + timedelta(seconds=seconds)
 
 
 def _failed_at(pod: Manifest) -> datetime | None:
     if (pod.get("status") or {}).get("phase") != "Failed":
         return None
-    told = pod["status"].get("containerStatuses") or ()
-    ended = [((one.get("state") or {}).get("terminated") or {}).get("finishedAt") for one in told]
+    containers = pod["status"].get("containerStatuses") or ()
+    ended = [
+        ((container.get("state") or {}).get("terminated") or {}).get("finishedAt") for container in containers
+    ]
     fallback = pod["metadata"].get("deletionTimestamp") or pod["metadata"]["creationTimestamp"]
     return max(map(parse_time, filter(None, ended)), default=parse_time(fallback))
 
@@ -269,54 +275,62 @@ def _suspension(status: Status, now: datetime, *, suspended: bool) -> tuple[Stat
     was = before is not None and before["status"] == "True"
     if suspended and not was:
         rest = {name: value for name, value in status.items() if name != "startTime"}
-        told = _with(rest, "Suspended", "True", "JobSuspended", "Job suspended", now)
-        return told, (Event("Suspended", "Job suspended"),)
+        suspended_status = _with_condition(rest, "Suspended", "True", "JobSuspended", "Job suspended", now)
+        return suspended_status, (Event("Suspended", "Job suspended"),)
     if was and not suspended:
-        told = _with(status, "Suspended", "False", "JobResumed", "Job resumed", now)
-        return {**told, "startTime": _spell(now)}, (Event("Resumed", "Job resumed"),)
+        resumed = _with_condition(status, "Suspended", "False", "JobResumed", "Job resumed", now)
+        return {**resumed, "startTime": _format_time(now)}, (Event("Resumed", "Job resumed"),)
     return status, ()
 
 
-def _suspended(job: Manifest) -> bool:
+def _is_suspended(job: Manifest) -> bool:
     return bool(job["spec"].get("suspend"))
 
 
-def _numbers(status: Status, active: int, ready: int, terminating: int) -> Status:
+def _with_counts(status: Status, active: int, ready: int, terminating: int) -> Status:
     """Zero is left out where the API leaves it out."""
     rest = {name: value for name, value in status.items() if name != "active"}
     return {**rest, **({"active": active} if active else {}), "ready": ready, "terminating": terminating}
 
 
 def _condition(status: Status, kind: str) -> Mapping[str, Any] | None:
-    return next((one for one in status.get("conditions") or () if one["type"] == kind), None)
+    return next(
+        (condition for condition in status.get("conditions") or () if condition["type"] == kind), None
+    )
 
 
-def _with(status: Status, kind: str, value: str, reason: str, message: str, now: datetime) -> Status:
+def _with_condition(
+    status: Status, kind: str, value: str, reason: str, message: str, now: datetime
+) -> Status:
     made = {
         "type": kind,
         "status": value,
-        "lastProbeTime": _spell(now),
-        "lastTransitionTime": _spell(now),
+        "lastProbeTime": _format_time(now),
+        "lastTransitionTime": _format_time(now),
         "reason": reason,
         "message": message,
     }
-    return {**status, "conditions": list(_replaced(status.get("conditions") or (), made))}
+    return {**status, "conditions": list(_replace_condition(status.get("conditions") or (), made))}
 
 
-def _replaced(
+def _replace_condition(
     conditions: Sequence[Mapping[str, Any]], made: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     """What is said already stays as it was said."""
     found = False
-    for one in conditions:
-        if one["type"] != made["type"]:
-            yield one
+    for condition in conditions:
+        if condition["type"] != made["type"]:
+            yield condition
             continue
         found = True
-        yield one if one["status"] == made["status"] and one["reason"] == made["reason"] else made
+        yield (
+            condition
+            if condition["status"] == made["status"] and condition["reason"] == made["reason"]
+            else made
+        )
     if not found:
         yield made
 
 
-def _spell(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _format_time(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

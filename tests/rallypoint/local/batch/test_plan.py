@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rallypoint.local.batch.judge import FINALIZER, judge
+from rallypoint.local.batch.plan import FINALIZER, plan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -22,13 +22,13 @@ def spelled(seconds: float) -> str:
 
 
 def job(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    wanted = {
+    desired = {
         "parallelism": 1,
         "completions": 1,
         "backoffLimit": 6,
         "template": {"spec": {"restartPolicy": "Never"}},
     }
-    return {"metadata": {"name": "j"}, "spec": wanted | spec, "status": status or {}}
+    return {"metadata": {"name": "j"}, "spec": desired | spec, "status": status or {}}
 
 
 def pod(name: str, phase: str = "Pending", *, ended: float = 0, kept: bool = True) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def pod(name: str, phase: str = "Pending", *, ended: float = 0, kept: bool = Tru
 
 
 def test_a_new_job_gets_its_pod() -> None:
-    step = judge(job(), [], at(0))
+    step = plan(job(), [], at(0))
 
     assert step.make == 1
     assert step.status["active"] == 1
@@ -48,8 +48,8 @@ def test_a_new_job_gets_its_pod() -> None:
 
 def test_a_pod_is_counted_once_it_need_not_be_kept() -> None:
     """First it is listed, then released; only when nobody can lose it any more it is counted."""
-    listed = judge(job({"startTime": spelled(0)}), [pod("p", "Failed")], at(1))
-    counted = judge(job(listed.status), [pod("p", "Failed", kept=False)], at(2))
+    listed = plan(job({"startTime": spelled(0)}), [pod("p", "Failed")], at(1))
+    counted = plan(job(listed.status), [pod("p", "Failed", kept=False)], at(2))
 
     assert listed.status["uncountedTerminatedPods"] == {"failed": ["p"]}
     assert [one["metadata"]["name"] for one in listed.release] == ["p"]
@@ -70,10 +70,10 @@ def test_a_pod_is_counted_once_it_need_not_be_kept() -> None:
 def test_the_next_pod_is_held_back(failed: int, seconds: float) -> None:
     status = {"startTime": spelled(0), "failed": failed}
     pods = [pod("p", "Failed", ended=100, kept=False)]
-    early = judge(job(status, backoffLimit=100), pods, at(101))
-    late = judge(job(status, backoffLimit=100), pods, at(100 + seconds))
+    early = plan(job(status, backoffLimit=100), pods, at(101))
+    late = plan(job(status, backoffLimit=100), pods, at(100 + seconds))
 
-    assert (early.make, early.wake) == (0, at(100 + seconds))
+    assert (early.make, early.reconcile_at) == (0, at(100 + seconds))
     assert late.make == 1
 
 
@@ -88,26 +88,26 @@ def test_the_next_pod_is_held_back(failed: int, seconds: float) -> None:
 def test_a_pod_that_does_not_say_when_it_ended_ended_when_it_was_made(state: dict[str, Any] | None) -> None:
     failed = pod("p", "Failed", kept=False)
     failed["status"]["containerStatuses"][0]["state"] = state
-    step = judge(job({"startTime": spelled(0), "failed": 1}), [failed], at(1))
+    step = plan(job({"startTime": spelled(0), "failed": 1}), [failed], at(1))
 
-    assert step.wake == at(10)
+    assert step.reconcile_at == at(10)
 
 
 def test_the_deadline_is_looked_for() -> None:
     status = {"startTime": spelled(0)}
-    early = judge(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(1))
-    late = judge(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(60))
+    early = plan(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(1))
+    late = plan(job(status, activeDeadlineSeconds=60), [pod("p", "Running")], at(60))
 
-    assert early.wake == at(60)
+    assert early.reconcile_at == at(60)
     assert [one["metadata"]["name"] for one in late.delete] == ["p"]
     assert late.status["conditions"][0]["reason"] == "DeadlineExceeded"
 
 
 def test_it_has_not_failed_before_its_pods_are_gone() -> None:
-    first = judge(
+    first = plan(
         job({"startTime": spelled(0)}, backoffLimit=0, parallelism=2), [pod("a", "Failed"), pod("b")], at(1)
     )
-    second = judge(job(first.status, backoffLimit=0), [pod("a", "Failed", kept=False)], at(2))
+    second = plan(job(first.status, backoffLimit=0), [pod("a", "Failed", kept=False)], at(2))
 
     assert [one["type"] for one in first.status["conditions"]] == ["FailureTarget"]
     assert [one["type"] for one in second.status["conditions"]] == ["FailureTarget", "Failed"]
@@ -118,18 +118,18 @@ def test_it_has_not_failed_before_its_pods_are_gone() -> None:
 def test_time_to_live() -> None:
     done = {"type": "Complete", "status": "True", "lastTransitionTime": spelled(10)}
     status = {"conditions": [done]}
-    early = judge(job(status, ttlSecondsAfterFinished=5), [], at(12))
-    late = judge(job(status, ttlSecondsAfterFinished=5), [], at(15))
-    kept = judge(job(status), [], at(1000))
+    early = plan(job(status, ttlSecondsAfterFinished=5), [], at(12))
+    late = plan(job(status, ttlSecondsAfterFinished=5), [], at(15))
+    kept = plan(job(status), [], at(1000))
 
-    assert (early.expired, early.wake) == (False, at(15))
+    assert (early.expired, early.reconcile_at) == (False, at(15))
     assert late.expired
-    assert (kept.expired, kept.wake) == (False, None)
+    assert (kept.expired, kept.reconcile_at) == (False, None)
 
 
 def test_what_a_finished_job_says_stays() -> None:
     done = {"type": "Complete", "status": "True", "lastTransitionTime": spelled(10)}
     status = {"conditions": [done], "succeeded": 1}
-    step = judge(job(status), [pod("p", "Running")], at(20))
+    step = plan(job(status), [pod("p", "Running")], at(20))
 
     assert (step.status, step.make, step.delete) == (status, 0, ())
