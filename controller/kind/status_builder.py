@@ -178,7 +178,7 @@ class StatusBuilder:
         """Write the replica statuses anew. Zero counters stay off the wire; used restarts are kept.
 
         Differs: roles that the spec no longer has are left out, where the original keeps their last counters for ever, and the
-        selector of a kind that can be scaled is always there. See docs/decisions/0012-defects-of-the-originals.md.
+        selector of a kind that can be scaled is always there. See docs/reference/differences-from-training-operator.md.
         """
         self.status.replica_statuses = {
             name: ReplicaStatus(
