@@ -29,14 +29,14 @@ SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 _JOB = (
-    Label("job_namespace", meaning="namespaces that have had a job"),
+    Label("job_namespace", meaning="namespaces that have or had a job"),
     Label("framework", meaning="one for each kind"),
 )
 _CONTROLLER = Label("controller", meaning="one for each kind")
 _QUEUE = (Label("name", meaning="the controller"), _CONTROLLER)
 _HOST = Label("host", meaning="the API server, as `host:port`")
 _VERB = Label("verb", METHODS)
-_CODE = Label("code", CODES, "any other status code when it comes")
+_CODE = Label("code", CODES, "any other status code once it occurs")
 _RESOURCE = Label("resource", meaning="one for each watch")
 _LEASE = (Label("name", meaning="the Lease"),)
 
@@ -51,145 +51,154 @@ JOBS_RESTARTED = Family(
 RECONCILES = Family(
     "controller_runtime_reconcile_total",
     "counter",
-    "Passes by how they ended",
+    "Reconciles by result",
     (_CONTROLLER, Label("result", RESULTS)),
 )
 RECONCILE_ERRORS = Family(
-    "controller_runtime_reconcile_errors_total", "counter", "Passes that failed", (_CONTROLLER,)
+    "controller_runtime_reconcile_errors_total", "counter", "Reconciles that failed", (_CONTROLLER,)
 )
 TERMINAL_ERRORS = Family(
     "controller_runtime_terminal_reconcile_errors_total",
     "counter",
-    "Passes that failed in a way that trying again cannot mend",
+    "Reconciles that failed with an error that no retry can fix",
     (_CONTROLLER,),
 )
 RECONCILE_PANICS = Family(
-    "controller_runtime_reconcile_panics_total", "counter", "Passes that met a defect", (_CONTROLLER,)
+    "controller_runtime_reconcile_panics_total",
+    "counter",
+    "Reconciles that raised an unexpected exception",
+    (_CONTROLLER,),
 )
 RECONCILE_TIMEOUTS = Family(
-    "controller_runtime_reconcile_timeouts_total", "counter", "Passes that took too long", (_CONTROLLER,)
+    "controller_runtime_reconcile_timeouts_total",
+    "counter",
+    "Reconciles that were canceled after 10 minutes",
+    (_CONTROLLER,),
 )
 RECONCILE_SECONDS = Family(
     "controller_runtime_reconcile_time_seconds",
     "histogram",
-    "Length of a pass",
+    "Duration of a reconcile",
     (_CONTROLLER,),
     PASS_BUCKETS,
 )
 MOST_WORKERS = Family(
     "controller_runtime_max_concurrent_reconciles",
     "gauge",
-    "Passes that may be under way at once",
+    "Maximum number of concurrent reconciles",
     (_CONTROLLER,),
 )
-ACTIVE_WORKERS = Family(
-    "controller_runtime_active_workers", "gauge", "Passes that are under way", (_CONTROLLER,)
-)
+ACTIVE_WORKERS = Family("controller_runtime_active_workers", "gauge", "Running reconciles", (_CONTROLLER,))
 
-DEPTH = Family("workqueue_depth", "gauge", "Jobs that wait for a pass", _QUEUE)
-ADDS = Family("workqueue_adds_total", "counter", "Passes that were asked for, repeats not counted", _QUEUE)
+DEPTH = Family("workqueue_depth", "gauge", "Jobs in the queue", _QUEUE)
+ADDS = Family(
+    "workqueue_adds_total",
+    "counter",
+    "Jobs added to the queue; a job that is already in it is not counted",
+    _QUEUE,
+)
 QUEUE_SECONDS = Family(
     "workqueue_queue_duration_seconds",
     "histogram",
-    "How long a job waits for its pass",
+    "Time that a job waits in the queue",
     _QUEUE,
     QUEUE_BUCKETS,
 )
 WORK_SECONDS = Family(
-    "workqueue_work_duration_seconds", "histogram", "Length of a pass", _QUEUE, QUEUE_BUCKETS
+    "workqueue_work_duration_seconds", "histogram", "Duration of a reconcile", _QUEUE, QUEUE_BUCKETS
 )
 UNFINISHED_SECONDS = Family(
-    "workqueue_unfinished_work_seconds", "gauge", "Time spent so far on all passes under way", _QUEUE
+    "workqueue_unfinished_work_seconds", "gauge", "Time spent so far on all running reconciles", _QUEUE
 )
 LONGEST_SECONDS = Family(
     "workqueue_longest_running_processor_seconds",
     "gauge",
-    "Time spent so far on the pass that is longest under way",
+    "Time spent so far on the longest running reconcile",
     _QUEUE,
 )
-RETRIES = Family("workqueue_retries_total", "counter", "Passes asked for after a failure", _QUEUE)
+RETRIES = Family("workqueue_retries_total", "counter", "Jobs added again after a failure", _QUEUE)
 
 REQUESTS = Family(
     "rest_client_requests_total",
     "counter",
-    "Answers of the API server, each try counted",
+    "Responses of the API server, each retry counted",
     (_CODE, Label("method", METHODS), _HOST),
 )
 REQUEST_SECONDS = Family(
     "rest_client_request_duration_seconds",
     "histogram",
-    "Time from sending a request to its answer, for a watch to the start of it",
+    "Time from sending a request to its response; of a watch, to its start",
     (_VERB, _HOST),
     REQUEST_BUCKETS,
 )
 REQUEST_SIZE = Family(
-    "rest_client_request_size_bytes", "histogram", "Size of what is sent", (_VERB, _HOST), SIZE_BUCKETS
+    "rest_client_request_size_bytes", "histogram", "Size of a request body", (_VERB, _HOST), SIZE_BUCKETS
 )
 RESPONSE_SIZE = Family(
     "rest_client_response_size_bytes",
     "histogram",
-    "Size of an answer; the lines of a watch are not counted",
+    "Size of a response body; the lines of a watch are not counted",
     (_VERB, _HOST),
     SIZE_BUCKETS,
 )
 REQUEST_RETRIES = Family(
     "rest_client_request_retries_total",
     "counter",
-    "Requests tried again, by the answer that was the reason",
+    "Retried requests, by the response that caused the retry",
     (_CODE, _VERB, _HOST),
 )
 LIMITER_SECONDS = Family(
     "rest_client_rate_limiter_duration_seconds",
     "histogram",
-    "How long a request is held back by --kube-api-qps; empty without that flag",
+    "Time that --kube-api-qps delays a request; empty without that flag",
     (_VERB, _HOST),
     REQUEST_BUCKETS,
 )
 
-MASTER = Family("leader_election_master_status", "gauge", "1 in the replica that leads, 0 in others", _LEASE)
+MASTER = Family("leader_election_master_status", "gauge", "1 in the leader, 0 in other replicas", _LEASE)
 SLOW_PATH = Family(
-    "leader_election_slowpath_total", "counter", "Renewals that had to read the Lease anew", _LEASE
+    "leader_election_slowpath_total", "counter", "Renewals that had to read the Lease again", _LEASE
 )
 
 LOOP_LAG = Family(
     "rallypoint_event_loop_lag_seconds",
     "histogram",
-    "How late a timer fires that is due twice a second",
+    "Delay of a timer that is due twice a second",
     (),
     LAG_BUCKETS,
 )
 LOOP_LAG_LONGEST = Family(
-    "rallypoint_event_loop_lag_longest_seconds", "gauge", "The latest such timer of the last 1 to 2 minutes"
+    "rallypoint_event_loop_lag_longest_seconds", "gauge", "Longest such delay of the last 1 to 2 minutes"
 )
 WATCH_SILENCE = Family(
     "rallypoint_watch_silence_seconds",
     "gauge",
-    "Time since the API server was last heard of by the watch of a resource",
+    "Time since the watch of a resource last received something from the API server",
     (_RESOURCE,),
 )
 WATCH_FILLS = Family(
     "rallypoint_watch_fills_total",
     "counter",
-    "How often everything that is there was asked for and taken in",
-    (_RESOURCE, Label("by", FILLS, "list where the server cannot begin a watch with it")),
+    "Complete lists of a resource",
+    (_RESOURCE, Label("by", FILLS, "`list` if the server does not support streaming lists")),
 )
 WATCH_ENDINGS = Family(
     "rallypoint_watch_endings_total",
     "counter",
-    "Watches that have come to an end or did not come about",
+    "Watches that ended or did not start",
     (
         _RESOURCE,
         Label(
             "ending",
             ENDINGS,
-            "lost: everything had to be asked for anew, as its place was of no use any more",
+            "`lost`: the resourceVersion was too old, and the resource was listed again",
         ),
     ),
 )
 SERVED = Family(
     "rallypoint_resource_served",
     "gauge",
-    "0 while the API server does not serve a resource: its definition is missing, or it may not or cannot be read",
+    "0 while the API server does not serve a resource: its definition is missing, or it cannot be read",
     (_RESOURCE,),
 )
 WATCH_REPAIRS = Family(
@@ -201,32 +210,32 @@ WATCH_REPAIRS = Family(
 CLOCK_OFFSET = Family(
     "rallypoint_clock_offset_seconds",
     "gauge",
-    "How far the API server's clock is ahead of this process's; deadlines and TTLs of jobs go by the API server's",
+    "How far the API server's clock is ahead of this process's; deadlines and TTLs of jobs follow the API server's",
 )
 EVENTS_DROPPED = Family("rallypoint_events_dropped_total", "counter", "Events that could not be sent")
 EVENTS_LIMITED = Family(
     "rallypoint_events_limited_total",
     "counter",
-    "Events about pods and failed API calls over the limit of their job, which is 25 and one more each 5 minutes",
+    "Events about pods and failed API calls above the limit of their job: 25, and one more every 5 minutes",
 )
 GATE_WIDTH = Family(
-    "rallypoint_gate_width", "gauge", "Requests that may be under way at once; narrowed after 429 and 503"
+    "rallypoint_gate_width", "gauge", "Maximum number of concurrent requests; reduced after 429 and 503"
 )
-GATE_IN_FLIGHT = Family("rallypoint_gate_in_flight", "gauge", "Requests that are under way")
+GATE_IN_FLIGHT = Family("rallypoint_gate_in_flight", "gauge", "Running requests")
 GATE_WAITING = Family(
     "rallypoint_gate_waiting",
     "gauge",
-    "Requests that wait for their turn, by what they are for",
-    (Label("lane", LANES, "later ones go first"),),
+    "Waiting requests, by purpose",
+    (Label("lane", LANES, "later ones have priority"),),
 )
 BUILD = Family(
     "rallypoint_build_info",
     "gauge",
-    "Always 1; the labels say what runs",
+    "Always 1; the labels describe the build",
     (
         Label("version", meaning="of Rallypoint"),
         Label("python", meaning="of Python"),
-        Label("loop", ("uvloop", "asyncio"), "whose event loop"),
+        Label("loop", ("uvloop", "asyncio"), "the event loop"),
     ),
 )
 
@@ -235,15 +244,15 @@ _PROCESS = (
     Family("process_resident_memory_bytes", "gauge", "Resident memory"),
     Family("process_virtual_memory_bytes", "gauge", "Virtual memory"),
     Family("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970"),
-    Family("process_open_fds", "gauge", "File descriptors that are open"),
-    Family("process_max_fds", "gauge", "File descriptors that may be open"),
+    Family("process_open_fds", "gauge", "Open file descriptors"),
+    Family("process_max_fds", "gauge", "Maximum number of open file descriptors"),
 )
 _GENERATION = (Label("generation", ("0", "1", "2")),)
 _PYTHON = (
     Family(
         "python_info",
         "gauge",
-        "Always 1; the labels say which Python",
+        "Always 1; the labels describe the Python interpreter",
         (
             Label("version", meaning="of Python"),
             Label("implementation", meaning="of Python"),
@@ -253,22 +262,32 @@ _PYTHON = (
         ),
     ),
     Family("python_gc_collections_total", "counter", "Runs of the garbage collector", _GENERATION),
-    Family("python_gc_objects_collected_total", "counter", "Objects it has freed", _GENERATION),
-    Family("python_gc_objects_uncollectable_total", "counter", "Objects it could not free", _GENERATION),
+    Family(
+        "python_gc_objects_collected_total",
+        "counter",
+        "Objects that the garbage collector freed",
+        _GENERATION,
+    ),
+    Family(
+        "python_gc_objects_uncollectable_total",
+        "counter",
+        "Objects that the garbage collector could not free",
+        _GENERATION,
+    ),
 )
 
 GROUPS = (
     Group(
         "Jobs",
-        "The names of training-operator. Each thing is counted once, when the job's status that tells of it has been "
-        "written. Differs: the original counts every existing job as created whenever it starts, counts one restart up to twice and more, "
-        "and leaves out what fails for its `backoffLimit` or `activeDeadlineSeconds`.",
+        "The names are training-operator's. A change is counted once, after the status that reports it has been written. Differs: the "
+        "original counts every existing job as created whenever it starts, counts one restart twice or more, and omits jobs that fail because "
+        "of their `backoffLimit` or `activeDeadlineSeconds`.",
         (JOBS_CREATED, JOBS_DELETED, JOBS_SUCCESSFUL, JOBS_FAILED, JOBS_RESTARTED),
     ),
     mpi.GROUP,
     Group(
-        "Passes",
-        "The names of controller-runtime. A pass looks at one job and does what it needs.",
+        "Reconciles",
+        "The names are controller-runtime's. A reconcile handles one job.",
         (
             RECONCILES,
             RECONCILE_ERRORS,
@@ -282,23 +301,23 @@ GROUPS = (
     ),
     Group(
         "Work queues",
-        "The names of controller-runtime, one queue for each kind. `name` and `controller` are the same.",
+        "The names are controller-runtime's. There is one queue per kind; `name` and `controller` are the same.",
         (DEPTH, ADDS, QUEUE_SECONDS, WORK_SECONDS, UNFINISHED_SECONDS, LONGEST_SECONDS, RETRIES),
     ),
     Group(
         "Requests to the API server",
-        "The names, labels and buckets of client-go, as the components of Kubernetes expose them. "
-        f"`{NO_ANSWER}` is no answer at all. The requests of the leader election are among them.",
+        "Names, labels and buckets are client-go's, as the components of Kubernetes expose them. "
+        f"`{NO_ANSWER}` means no response. Requests of the leader election are included.",
         (REQUESTS, REQUEST_SECONDS, REQUEST_SIZE, RESPONSE_SIZE, REQUEST_RETRIES, LIMITER_SECONDS),
     ),
     Group(
         "Leader election",
-        "The names of client-go; no series without `--leader-elect`.",
+        "The names are client-go's. Without `--leader-elect` there are no series.",
         (MASTER, SLOW_PATH),
     ),
     Group(
-        "This service",
-        "What the originals do not have.",
+        "Rallypoint",
+        "Metrics that the Go operators do not have.",
         (
             LOOP_LAG,
             LOOP_LAG_LONGEST,
@@ -318,7 +337,7 @@ GROUPS = (
     ),
     Group(
         "Process",
-        "The names that Prometheus client libraries share, and those of the one for Python. `process_*` on Linux only.",
+        "The names are those of Prometheus client libraries, and of the one for Python. `process_*` exists on Linux only.",
         (*_PROCESS, *_PYTHON),
     ),
 )

@@ -21,15 +21,15 @@ FAILED = Family("mpi_operator_jobs_failed_total", "counter", "MPIJobs of v2beta1
 JOB_INFO = Family(
     "mpi_operator_job_info",
     "gauge",
-    "Always 1; one series for each launcher that there is",
+    "Always 1; one series for each existing launcher",
     (Label("launcher", meaning="the launcher's Job"), Label("namespace", meaning="its namespace")),
 )
 IS_LEADER = Family("mpi_operator_is_leader", "gauge", "Whether this replica leads")
 
 GROUP = Group(
     "MPI operator",
-    "The names of mpi-operator. MPIJobs of v2beta1 count here and above. Differs: the original never takes a series of "
-    "`mpi_operator_job_info` away, and counts again when a write is refused.",
+    "The names are mpi-operator's. MPIJobs of v2beta1 count here and above. Differs: the original never removes a series of "
+    "`mpi_operator_job_info`, and counts again when a write is refused.",
     (CREATED, SUCCESSFUL, FAILED, JOB_INFO, IS_LEADER),
 )
 
