@@ -104,6 +104,40 @@ def test_each_page_that_a_file_names_exists() -> None:
     assert {(file, page) for file, page in named if not (ROOT / page).exists()} == set()
 
 
+def test_each_module_that_a_page_names_exists() -> None:
+    modules = {_name(path) for path in SOURCES if path.suffix == ".py"}
+    named = {
+        (_name(page), module)
+        for page in DOCS.rglob("*.md")
+        for module in re.findall(r"`([\w./]+\.py)`", page.read_text(encoding="utf-8"))
+    }
+
+    assert named
+    assert {
+        pair for pair in named if not any(f"/{name}".endswith(f"/{pair[1]}") for name in modules)
+    } == set()
+
+
+def test_each_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        (_name(page), target)
+        for page in (*DOCS.rglob("*.md"), *ROOT.glob("*.md"))
+        for target in re.findall(r"(?:`|^ {4,})make ([a-z][a-z0-9-]*)", page.read_text(), re.MULTILINE)
+    }
+
+    assert named
+    assert {(page, target) for page, target in named if target not in targets} == set()
+
+
+def test_the_contributing_guide_lists_each_make_target() -> None:
+    listed = re.findall(r"`make ([a-z][a-z0-9-]*)`", (ROOT / "CONTRIBUTING.md").read_text())
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+    assert phony is not None
+    assert set(phony[1].split()) - set(listed) == set()
+
+
 PURPOSES = ("tutorial", "how-to", "reference", "explanation", "decisions")
 
 
