@@ -93,9 +93,9 @@ async def local_cluster(
 
     Raises:
         NoAddresses, NoNamespaces: this machine does not support this isolation.
-        NoSuchGpu: this machine does not have the GPUs of the offer.
-        Unusable: ``data`` cannot be used.
-        OSError: the door's port is taken.
+        NoSuchGpu: this machine does not have the requested GPUs.
+        JournalError: ``data`` cannot be used.
+        OSError: the port is in use.
     """
     machine = await asyncio.to_thread(_machine, folder, node_config)
     definitions = [*map(dict, crds), *pod_group_crds.definitions(node_config.gang_scheduler)]

@@ -247,7 +247,7 @@ async def test_a_job_that_this_machine_cannot_run(tmp_path: Path) -> None:
 
     assert status == 1
     assert "PyTorchJob default/job: Refused" in out
-    assert 'master-0: volume "scratch" cannot be shown to container "pytorch" at /scratch' in out
+    assert 'master-0: volume "scratch" cannot be mounted in container "pytorch" at /scratch' in out
 
 
 async def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The variables of a container, by the kubelet's rules. Pure.
 
-What ConfigMaps and Secrets hold is an argument (``Sources``); ``references`` says which ones are needed. What the
-person's own environment adds underneath belongs to ``launch``.
+``Sources`` has the data of ConfigMaps and Secrets; ``references`` lists the needed ones. ``launch`` adds the user's own
+environment.
 
 Source: Kubernetes, pkg/kubelet/kubelet_pods.go, makeEnvironmentVariables.
 """
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _NO_LINKS: Mapping[str, str] = {}
 
 Sources: TypeAlias = Mapping[Reference, Mapping[str, str] | None]
-"""The data of each reference; None where the object does not exist."""
+"""The data of each reference; None if the object does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Variable:
     name: str
     value: str
     written: bool = True
-    """Whether the manifest (or an object it names) spells the value. The pod's own name, address and amounts do not:
-    they are facts, and stay what they are where isolation rewrites names."""
+    """Whether the value is text from the manifest or from an object that it names. The isolation rewrites names only in such text, not in
+    fields of the pod such as its name, address and resources."""
 
 
 def references(container: Mapping[str, Any]) -> Iterator[Reference]:
@@ -49,17 +49,17 @@ def variables(
     sources: Sources,
     links: Mapping[str, str] = _NO_LINKS,
 ) -> dict[str, Variable]:
-    """The container's variables; a later entry of the same name wins, and each sees those before it.
+    """Return the container's variables. A later entry of the same name wins; each entry can refer to earlier ones.
 
-    ``links`` are what Services say; they can be referred to, and everything else goes before them.
+    ``links`` are the variables of Services. Entries can refer to them and override them.
 
     Raises:
-        Unresolved: an object, a key or a field that is needed does not exist.
+        Unresolved: a required object, key or field does not exist.
     """
     found = {name: Variable(name, value, written=False) for name, value in links.items()}
     values = dict(links)
     for entry in container.get("envFrom") or ():
-        for name, value in _all_of(entry, pod, sources).items():
+        for name, value in _env_from(entry, pod, sources).items():
             if _is_name(name):
                 found[name], values[name] = Variable(name, value), value
     for entry in container.get("env") or ():
@@ -70,17 +70,17 @@ def variables(
 
 
 def skipped(pod: Mapping[str, Any], container: Mapping[str, Any], sources: Sources) -> Iterator[str]:
-    """A message for each ``envFrom`` that has keys which are no names of variables.
+    """Yield a message for each ``envFrom`` with keys that are not valid names of variables.
 
     Raises:
-        Unresolved: an object that is needed does not exist.
+        Unresolved: a required object does not exist.
     """
     for entry in container.get("envFrom") or ():
-        bad = sorted(name for name in _all_of(entry, pod, sources) if not _is_name(name))
+        invalid = sorted(name for name in _env_from(entry, pod, sources) if not _is_name(name))
         kind = next((kind for kind in KINDS if entry.get(f"{kind}Ref")), "")
-        if bad:
+        if invalid:
             yield (
-                f"Keys [{', '.join(bad)}] from the EnvFrom {kind} {pod['metadata']['namespace']}/"
+                f"Keys [{', '.join(invalid)}] from the EnvFrom {kind} {pod['metadata']['namespace']}/"
                 f"{entry[f'{kind}Ref']['name']} were skipped since they are considered invalid environment variable names."
             )
 
@@ -98,7 +98,7 @@ def _variable(
     sources: Sources,
     known: Mapping[str, str],
 ) -> Variable | None:
-    """None when the entry is optional and its source has nothing."""
+    """Return the variable; None if the entry is optional and its source is missing."""
     name, source = entry["name"], entry.get("valueFrom")
     if entry.get("value") or not source:
         return Variable(name, expand(entry.get("value") or "", known))
@@ -110,10 +110,10 @@ def _variable(
         if chosen := source.get(f"{kind}KeyRef"):
             value = _key(short, chosen, pod, sources)
             return None if value is None else Variable(name, value)
-    raise Unresolved(f"variable {name}: its valueFrom is of no known kind")
+    raise Unresolved(f"variable {name}: its valueFrom has no supported source")
 
 
-def _all_of(entry: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> dict[str, str]:
+def _env_from(entry: Mapping[str, Any], pod: Mapping[str, Any], sources: Sources) -> dict[str, str]:
     prefix = entry.get("prefix") or ""
     for kind, short in KINDS.items():
         if chosen := entry.get(f"{kind}Ref"):

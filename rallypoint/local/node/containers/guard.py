@@ -1,9 +1,8 @@
-"""The net under a node that is killed: a small process that ends the node's processes when the node is gone.
+"""A small process that kills the processes of a node after the node ends, even by ``kill -9`` or a crash.
 
-It is started as a script, reads from its standard input which process groups live (``+123``) and which have ended
-(``-123``), and acts when the input ends, whatever the reason: a clean stop, ``kill -9``, a crash. Processes that left
-their group are found by the mark in their environment; the folder of volumes is removed last. It imports nothing of the
-project, so that it starts fast.
+It runs as a script and reads from standard input which process groups start (``+123``) and end (``-123``). At the end of
+the input it kills the remaining groups, then processes that left their group, by the mark in their environment, and
+removes the folder of volumes. It imports nothing of the project, so that it starts fast.
 """
 
 import os
@@ -13,9 +12,9 @@ import sys
 import time
 
 MARK = "RALLYPOINT_NODE"
-"""The environment variable that says which node a process belongs to."""
+"""The environment variable with the node of a process."""
 CONTAINER = "RALLYPOINT_CONTAINER"
-"""The one that says which container."""
+"""The environment variable with the container of a process."""
 ROUNDS = 10
 
 
@@ -23,7 +22,7 @@ def main(node: str, folder: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN
-    )  # It outlives the node on purpose; the end of the input ends it.
+    )  # The guard outlives the node; it ends after the end of its input.
     groups: set[int] = set()
     for line in sys.stdin:
         group = int(line[1:])
@@ -43,9 +42,9 @@ def kill_group(group: int) -> None:
 
 
 def sweep(mark: str, value: str) -> None:
-    """Kill what carries a mark, and what that has started, until a look finds nothing: a process may fork while we look.
+    """Kill the processes with a mark and their children, repeatedly, because a process may fork meanwhile.
 
-    What was started may have another environment: MPI's daemons give their ranks the launcher's.
+    Children can have another environment: MPI's daemons give their ranks the launcher's.
     """
     import psutil
 
@@ -58,7 +57,7 @@ def sweep(mark: str, value: str) -> None:
                 for child in (*process.children(recursive=True), process):
                     child.kill()
             except psutil.Error:
-                continue  # One was faster; the next look finds who is left.
+                continue  # The process ended meanwhile; the next round finds the others.
         time.sleep(0.02)
 
 

@@ -1,6 +1,6 @@
-"""Processes in groups of their own: started, signalled as one, reaped, and their output handed on.
+"""Starts processes in their own process groups, signals and reaps them, and forwards their output.
 
-What runs, with which environment and where, is a ``Launch``; who decides about it is ``pod``.
+A ``Launch`` describes a process: its command, environment and working directory.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from rallypoint.local.node.streams.pipes import Pipe
 from rallypoint.local.node.volumes.setup import Mount
 
 DRAIN_SECONDS = 2.0
-"""How long output is awaited after the process has ended; only a process that left the group can hold it open."""
+"""The time to wait for output after the process ends. Only a process that left the group can keep the pipe open."""
 START_ERROR = 128
-"""The exit code of a container that could not be started."""
+"""The exit code of a container that cannot start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +38,32 @@ class Launch:
     """The working directory."""
     mounts: Sequence[Mount] = ()
     image: Path | None = None
-    """A folder that is its root, where it is not the machine's own."""
+    """The root folder of the process if it is not the machine's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Descriptors that a process gets copies of as its standard input, output and error."""
+    """Descriptors of a process's standard input, output and error. The process gets copies."""
 
     stdin: int
     stdout: int
     stderr: int
     terminal: bool = False
-    """Whether standard input is a terminal that is to control the process."""
+    """Whether standard input becomes the controlling terminal of the process."""
 
 
 class Process(Protocol):
-    """What runs in a container: a process group, or something that the node does in its place."""
+    """The process of a container: a process group, or a task of the node that replaces it."""
 
     async def wait(self) -> int:
-        """The exit code, 128 + n after signal n, once nothing of it runs any more. Cancelled, it kills first."""
+        """Return the exit code, 128 + n after signal n, after all of it has ended. Kill it first if canceled."""
         ...
 
     def send(self, number: signal.Signals) -> None: ...
 
 
 class GuardClient:
-    """Our end of ``guard``: told of each process group."""
+    """The client of ``guard``: reports each process group to it."""
 
     def __init__(self, node: str, child: Child) -> None:
         self.node = node
@@ -71,7 +71,7 @@ class GuardClient:
 
     @classmethod
     async def start(cls, node: str, folder: Path) -> Self:
-        """Start it; it removes ``folder`` at the end."""
+        """Start the guard. It removes ``folder`` when it ends."""
         env = {name: value for name, value in os.environ.items() if name != guard.MARK}
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", str(Path(guard.__file__)), node, str(folder)),
@@ -88,7 +88,7 @@ class GuardClient:
         self._send(f"-{group}\n")
 
     async def stop(self) -> None:
-        """Let it end what is left, and wait until it has."""
+        """Let the guard kill the remaining processes, and wait until it ends."""
         if self._child.stdin is not None:
             with contextlib.suppress(ConnectionError):
                 self._child.stdin.close()
@@ -101,7 +101,7 @@ class GuardClient:
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """Notes the end of a process."""
+    """Sets an event when the process ends."""
 
     def __init__(self) -> None:
         self.exited = asyncio.Event()
@@ -112,9 +112,9 @@ class _Exit(asyncio.SubprocessProtocol):
 
 
 class ProcessGroup:
-    """A process and everything in its group; the group ends with its first process, as a container does.
+    """A process and its group. The group ends with its first process, as a container does.
 
-    A guest's does not: what it leaves behind is the container's.
+    With ``is_exec`` the rest of the group stays: it belongs to the container.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class ProcessGroup:
     async def start(
         cls, launch: Launch, watch: GuardClient, streams: Streams, *, is_exec: bool = False
     ) -> Self:
-        """Start it.
+        """Start the process.
 
         Raises:
-            CannotStart: there is no such program or folder, or it may not be run.
+            CannotStart: the program or the folder does not exist or is not accessible.
         """
         program = find_program(launch.argv[0], launch.folder, launch.env.get("PATH", os.defpath))
         argv = [program, *launch.argv[1:]]
@@ -154,7 +154,7 @@ class ProcessGroup:
         return cls(transport, end, watch, is_exec=is_exec)
 
     async def wait(self) -> int:
-        """The exit code; when this is cancelled, the group is killed first."""
+        """Return the exit code. If canceled, kill the group first."""
         try:
             await self._end.exited.wait()
         finally:
@@ -172,13 +172,13 @@ class ProcessGroup:
 
 
 def _with_terminal(argv: Sequence[str]) -> list[str]:
-    """``argv`` run by a session leader that has taken its standard input for its terminal."""
+    """Return a command that makes standard input its controlling terminal and executes ``argv``."""
     take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
     return [sys.executable, "-I", "-c", take, *argv]
 
 
 class _Output(asyncio.Protocol):
-    """Hands output on and notes its end."""
+    """Forwards output and sets an event at its end."""
 
     def __init__(self, output: Callable[[bytes], None]) -> None:
         self._output = output
@@ -194,7 +194,7 @@ class _Output(asyncio.Protocol):
 
 
 class CapturedProcess:
-    """A process without input, whose output is handed on; a ``Process`` that lasts until all of it has been."""
+    """A ``Process`` without input whose output is forwarded. ``wait`` returns after all output."""
 
     def __init__(self, process: Process, transport: asyncio.BaseTransport, reader: _Output) -> None:
         self._process = process
@@ -205,7 +205,7 @@ class CapturedProcess:
     async def start(
         cls, start: Callable[[Streams], Awaitable[Process]], output: Callable[[bytes], None]
     ) -> Self:
-        """Have ``start`` start it; ``output`` gets what it writes to either stream."""
+        """Call ``start`` to start the process. ``output`` gets the data of both streams."""
         read, write = os.pipe()
         devnull = os.open(os.devnull, os.O_RDONLY)
         transport, reader = await asyncio.get_running_loop().connect_read_pipe(

@@ -1,4 +1,4 @@
-"""The command lines of ``ssh`` and ``kubectl exec``, as programs write them that start others in other pods. Pure."""
+"""Parses the command lines of ``ssh`` and ``kubectl exec`` with which programs start processes in other pods. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,41 +9,41 @@ KUBECTL_FAILED = 1
 KUBECTL_ATTEMPTS = 10
 
 _SSH_VALUES = frozenset("BbcEeFIiJlmopS")
-"""Options of ssh that have a value and change nothing here."""
+"""Options of ssh with a value that local mode ignores."""
 _SSH_REFUSED = frozenset("DfGLNOQRsWw")
-"""Options of ssh that mean something else than to run a command and wait for it."""
+"""Options of ssh that do more than run a command and wait for it."""
 _KUBECTL_VALUES = ("-n", "--namespace", "-c", "--container", "--pod-running-timeout", "--kubeconfig")
 
 
-class Unusable(Exception):
-    """There is no sense in the command line, or one that only the real tool has. The text is for people."""
+class UnsupportedCommandLine(Exception):
+    """The command line is invalid or not supported. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What is to be run, and where."""
+    """A command and its target."""
 
     host: str
     command: Sequence[str]
     namespace: str = ""
-    """Empty: the caller's."""
+    """Empty for the caller's namespace."""
     container: str = ""
-    """Empty: the pod's default."""
+    """Empty for the pod's default container."""
     has_input: bool = True
     attempts: int = 1
-    """How often a pod that does not run is tried."""
+    """The number of attempts while the pod does not run."""
 
 
 def ssh(words: Sequence[str]) -> Call:
-    """Read as OpenSSH reads it: options stand before and behind the host, the rest is one line for a shell.
+    """Parse as OpenSSH does: options precede and follow the host, the rest is one shell command line.
 
     Raises:
-        Unusable: no host, or an option that cannot be had.
+        UnsupportedCommandLine: the host is missing, or an option is not supported.
     """
     options: dict[str, list[str]] = {}
     rest = _ssh_options(words, options)
     if not rest:
-        raise Unusable("usage: ssh [options] [user@]host [command]")
+        raise UnsupportedCommandLine("usage: ssh [options] [user@]host [command]")
     host, rest = rest[0].rpartition("@")[2], _ssh_options(rest[1:], options)
     settings = [value.replace("=", " ", 1).split(None, 1) for value in options.get("o", ())]
     attempts = [pair[1] for pair in settings if len(pair) == 2 and pair[0].lower() == "connectionattempts"]
@@ -56,7 +56,7 @@ def ssh(words: Sequence[str]) -> Call:
 
 
 def _ssh_options(words: Sequence[str], found: dict[str, list[str]]) -> Sequence[str]:
-    """What follows the options."""
+    """Collect the options and return the words after them."""
     position = 0
     while position < len(words) and words[position].startswith("-") and words[position] != "-":
         word = words[position]
@@ -65,7 +65,7 @@ def _ssh_options(words: Sequence[str], found: dict[str, list[str]]) -> Sequence[
             break
         for index, letter in enumerate(word[1:], 2):
             if letter in _SSH_REFUSED:
-                raise Unusable(f"ssh: option -{letter} is not available in local mode")
+                raise UnsupportedCommandLine(f"ssh: option -{letter} is not available in local mode")
             if letter not in _SSH_VALUES:
                 found[letter] = []
                 continue
@@ -78,12 +78,12 @@ def _ssh_options(words: Sequence[str], found: dict[str, list[str]]) -> Sequence[
 
 
 def kubectl(words: Sequence[str]) -> Call:
-    """Read ``exec [options] POD [options] -- COMMAND``.
+    """Parse ``exec [options] POD [options] -- COMMAND``.
 
     Raises:
-        Unusable: it is anything else.
+        UnsupportedCommandLine: it is another command.
     """
-    before, command = _halves(list(words))
+    before, command = _split_at_separator(list(words))
     values: dict[str, str] = {}
     flags: set[str] = set()
     names: list[str] = []
@@ -99,9 +99,9 @@ def kubectl(words: Sequence[str]) -> Call:
         elif value != "false":
             flags.add(name)
     if names[:1] != ["exec"]:
-        raise Unusable("error: in local mode the kubectl of a pod knows exec alone")
+        raise UnsupportedCommandLine("error: in local mode kubectl in a pod supports only exec")
     if len(names) != 2 or not command:
-        raise Unusable("error: you must specify a pod and, behind --, a command")
+        raise UnsupportedCommandLine("error: you must specify a pod and, after --, a command")
     return Call(
         names[1].removeprefix("pods/").removeprefix("pod/"),
         command,
@@ -112,13 +112,13 @@ def kubectl(words: Sequence[str]) -> Call:
     )
 
 
-def _halves(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_at_separator(words: list[str]) -> tuple[list[str], list[str]]:
     if "--" not in words:
         return words, []
     at = words.index("--")
     return words[:at], words[at + 1 :]
 
 
-READERS: Mapping[str, Callable[[Sequence[str]], Call]] = {"ssh": ssh, "kubectl": kubectl}
-FAILED: Mapping[str, int] = {"ssh": SSH_FAILED, "kubectl": KUBECTL_FAILED}
-"""The exit status of each tool when the command has not run."""
+PARSERS: Mapping[str, Callable[[Sequence[str]], Call]] = {"ssh": ssh, "kubectl": kubectl}
+FAILURE_EXIT_CODES: Mapping[str, int] = {"ssh": SSH_FAILED, "kubectl": KUBECTL_FAILED}
+"""The exit status of each tool if the command does not run."""

@@ -1,6 +1,6 @@
-"""Executes the commands of the tools in ``tools``: a socket that all pods see, one command per connection.
+"""Executes the commands of the tools in ``tools``. All pods share one socket; each connection is one command.
 
-The tool sends its streams as descriptors, which the command inherits. When the tool disconnects first, the command gets
+The tool sends its streams as descriptors, which the command inherits. If the tool disconnects first, the command gets
 SIGHUP.
 """
 
@@ -19,7 +19,12 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.containers.process import Process, Streams
 from rallypoint.local.node.containers.program import CannotStart
 from rallypoint.local.node.network.dns import PodNetwork
-from rallypoint.local.node.remote.command_line import FAILED, READERS, Call, Unusable
+from rallypoint.local.node.remote.command_line import (
+    FAILURE_EXIT_CODES,
+    PARSERS,
+    Call,
+    UnsupportedCommandLine,
+)
 from rallypoint.local.node.remote.reach import (
     NotRunningYet,
     NotStarted,
@@ -34,17 +39,17 @@ from rallypoint.local.node.streams.exec_endpoint import NotRunning
 STREAMS = 3
 BACKLOG = 1024
 RETRY_SECONDS = 1.0
-"""Between two attempts, as in ssh."""
+"""The delay between two attempts, as in ssh."""
 POLL_SECONDS = 0.01
 POLLS = 200
-"""After two seconds it is no matter any more what is told of the caller: it may be an init container."""
+"""After two seconds the caller's phase no longer matters: the caller may be an init container."""
 HANG_UP_SECONDS = 2.0
-"""How long a command has to end when its tool has gone; then it is killed."""
+"""The time for a command to end after its tool disconnects, before it is killed."""
 
 HANG_UP_EXIT_CODE = 128 + signal.SIGHUP
 
 Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
-"""Starts a command in a container of a pod, its words as they are. Raises CannotStart, NotRunning."""
+"""Starts a command in a container of a pod without expansion. Raises CannotStart, NotRunning."""
 
 
 class ExecServer:
@@ -54,7 +59,7 @@ class ExecServer:
         self._listener = _listen(folder)
 
     async def run(self) -> None:
-        """Serve until cancelled; then no command is left."""
+        """Serve until canceled. All commands have ended when this returns."""
         loop = asyncio.get_running_loop()
         with self._listener:
             async with asyncio.TaskGroup() as tasks:
@@ -77,25 +82,27 @@ class ExecServer:
     async def _answer(
         self, words: Sequence[str], streams: Streams, held: ExitStack, disconnected: "asyncio.Task[None]"
     ) -> tuple[int, str]:
-        """The exit status, and what the tool says."""
+        """Return the exit status and the message of the tool."""
         uid, tool, *arguments = words
         try:
-            call = READERS[tool](arguments)
-        except Unusable as error:
-            return FAILED[tool], f"{error}\n"
+            call = PARSERS[tool](arguments)
+        except UnsupportedCommandLine as error:
+            return FAILURE_EXIT_CODES[tool], f"{error}\n"
         try:
             process = await self._start_with_retries(uid, call, streams, disconnected)
         except Unreachable as error:
-            return FAILED[tool], f"{error_message(tool, call, error)}\n"
-        held.close()  # The streams are the command's alone now, so that whoever reads them sees its end.
+            return FAILURE_EXIT_CODES[tool], f"{error_message(tool, call, error)}\n"
+        held.close()  # Only the command holds the streams now, so their readers see its end.
         code = await _wait(process, disconnected)
         return code, f"command terminated with exit code {code}\n" if tool == "kubectl" and code else ""
 
     async def _start_with_retries(
         self, uid: str, call: Call, streams: Streams, disconnected: "asyncio.Task[None]"
     ) -> Process:
-        """Raises:
-        Unreachable: after all attempts, or nobody waits for another one.
+        """Start the command, with retries.
+
+        Raises:
+            Unreachable: all attempts failed, or the tool disconnected.
         """
         for left in reversed(range(call.attempts)):
             try:
@@ -113,9 +120,9 @@ class ExecServer:
         found = find(self._network, caller, call)
         with ExitStack() as stack:
             if not call.has_input:
-                nothing = os.open(os.devnull, os.O_RDONLY)
-                stack.callback(os.close, nothing)
-                streams = replace(streams, stdin=nothing)
+                devnull = os.open(os.devnull, os.O_RDONLY)
+                stack.callback(os.close, devnull)
+                streams = replace(streams, stdin=devnull)
             try:
                 return await self._enter(found.pod, found.container, call.command, streams)
             except NotRunning as error:
@@ -124,10 +131,10 @@ class ExecServer:
                 raise NotStarted(error) from error
 
     async def _caller(self, uid: str) -> Manifest:
-        """The pod that a tool is in; as a rule once it is told to run, for whoever it starts will look for its name.
+        """Return the pod of the tool. Wait until it is Running, because the processes that it starts resolve its name.
 
         Raises:
-            Unknown: there is none any more.
+            Unknown: the pod no longer exists.
         """
         for left in reversed(range(POLLS)):
             pods = self._network.pods.values()
@@ -141,11 +148,11 @@ class ExecServer:
 
 
 def _listen(folder: Path) -> socket.socket:
-    """A socket in ``folder`` that this user alone can use."""
+    """Listen on a socket in ``folder`` that only this user can use."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.open(".", os.O_RDONLY)
     try:
-        # No await in here. From inside the folder: a socket's path may have a hundred bytes, and this one's more.
+        # No await here. Bind from inside the folder: the path of a socket is limited to about 100 bytes.
         os.chdir(folder)
         listener.bind(SOCKET)
         Path(SOCKET).chmod(0o600)
@@ -161,10 +168,10 @@ def _listen(folder: Path) -> socket.socket:
 
 
 async def _receive(connection: socket.socket, held: ExitStack) -> tuple[Sequence[str], Streams]:
-    """The words and the streams of a tool; ``held`` closes these.
+    """Receive the arguments and the streams of a tool; ``held`` closes the streams.
 
     Raises:
-        EOFError: it sends something else.
+        EOFError: the message is incomplete.
     """
     await _readable(connection)
     data, descriptors, _, _ = socket.recv_fds(connection, PIECE_BYTES, STREAMS)
@@ -183,24 +190,24 @@ async def _receive(connection: socket.socket, held: ExitStack) -> tuple[Sequence
 
 
 async def _readable(connection: socket.socket) -> None:
-    """Descriptors are received at once or lost, and no event loop receives them."""
+    """Wait until the connection is readable. The event loop cannot receive descriptors itself."""
     loop = asyncio.get_running_loop()
-    something = asyncio.Event()
-    loop.add_reader(connection.fileno(), something.set)
+    readable = asyncio.Event()
+    loop.add_reader(connection.fileno(), readable.set)
     try:
-        await something.wait()
+        await readable.wait()
     finally:
         loop.remove_reader(connection.fileno())
 
 
 async def _disconnected(connection: socket.socket) -> None:
-    """Until the tool has ended; it sends nothing more."""
+    """Wait until the tool disconnects. It sends nothing more."""
     with contextlib.suppress(OSError):
         await asyncio.get_running_loop().sock_recv(connection, 1)
 
 
 async def _wait(process: Process, disconnected: "asyncio.Task[None]") -> int:
-    """The exit code, once the command has ended: by itself, or because its tool is gone."""
+    """Return the exit code after the command ends by itself or because its tool disconnected."""
     ended = asyncio.create_task(process.wait())
     try:
         await asyncio.wait((ended, disconnected), return_when=asyncio.FIRST_COMPLETED)

@@ -28,20 +28,20 @@ class Unreachable(Exception):
 
 
 class Unknown(Unreachable):
-    """Nothing goes by that name."""
+    """No pod has that name."""
 
 
 class NotYet(Unknown):
-    """It is a pod of the same job that is yet to come.
+    """The target is a pod of the same job that does not exist yet.
 
-    Differs: ssh does not try again to resolve a name. Here a launcher that is first would only be started again.
+    Differs: ssh does not retry name resolution. Here it does, because otherwise a launcher that starts first would fail and restart.
     """
 
     is_transient = True
 
 
 class NotRunningYet(Unreachable):
-    """The pod is there, and its container does not run."""
+    """The pod exists, but its container does not run."""
 
     ssh = "ssh: connect to host {host} port 22: Connection refused"
     kubectl = "error: unable to upgrade connection: no container of pod {host} runs"
@@ -51,9 +51,9 @@ class NotRunningYet(Unreachable):
 class Forbidden(Unreachable):
     """The target belongs to another job."""
 
-    ssh = "ssh: connect to host {host} port 22: Permission denied: pods reach those of their own job alone"
+    ssh = "ssh: connect to host {host} port 22: Permission denied: pods reach only pods of their own job"
     kubectl = (
-        'Error from server (Forbidden): pods "{host}" is forbidden: pods reach those of their own job alone'
+        'Error from server (Forbidden): pods "{host}" is forbidden: pods reach only pods of their own job'
     )
 
 
@@ -65,13 +65,13 @@ class NotStarted(Unreachable):
 
 
 def error_message(tool: str, call: Call, error: Unreachable) -> str:
-    """What the tool says, in its own words where it has any."""
+    """Return the message of the tool, in the original's words if there are any."""
     words = error.ssh if tool == "ssh" else error.kubectl
     return words.format(host=call.host, error=error)
 
 
 def is_equipped(pod: Manifest) -> bool:
-    """Whether the pod belongs to a job whose pods start processes in each other."""
+    """Return whether the pods of this pod's job start processes in each other."""
     labels = pod["metadata"].get("labels") or {}
     return "mpi_job_name" in labels or (labels.get(OPERATOR_LABEL) in OPERATORS and bool(job_of(pod)))
 
@@ -82,12 +82,12 @@ def job_of(pod: Manifest) -> str:
 
 
 def find(network: PodNetwork, caller: Manifest, call: Call) -> Found:
-    """The pod and the container that ``call`` means.
+    """Return the target pod and container of ``call``.
 
-    In a cluster a key or a role decides who may; both belong to one job, so that is the rule here.
+    A caller reaches only pods of its own job: in a cluster, the SSH key or the Role of the job has the same effect.
 
     Raises:
-        Unreachable: there is none, or it is not for the caller.
+        Unreachable: the target does not exist or belongs to another job.
     """
     own = caller["metadata"]["namespace"]
     if call.namespace not in ("", own):
@@ -104,6 +104,9 @@ def find(network: PodNetwork, caller: Manifest, call: Call) -> Found:
 
 
 def _container(pod: Manifest, name: str) -> str:
-    """Differs: the first container where several are and none is named or marked, as for a sshd in it."""
+    """Return the container's name.
+
+    Differs: without a name and without an annotation it is the first container, as for an sshd in it.
+    """
     chosen = name or (pod["metadata"].get("annotations") or {}).get(DEFAULT_CONTAINER, "")
     return container_of(pod, chosen or pod["spec"]["containers"][0]["name"])

@@ -1,7 +1,7 @@
-"""What the machine's own ssh and sshd need in pods, where they are asked for.
+"""Files that the machine's own ssh and sshd need in pods, for ``--real-ssh``.
 
-Images for MPI bring an ssh that asks for no known hosts, and the folder that sshd shuts its helpers in; this machine
-need not have either. Source: mpi-operator 0.8, build/base/Dockerfile.
+Images for MPI contain an ssh configuration without known hosts, and sshd's folder for privilege separation. This machine
+may have neither. Source: mpi-operator 0.8, build/base/Dockerfile.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ KEY_FILE = "id_rsa"
 CONFIG = "/etc/ssh/ssh_config.d/rallypoint.conf"
 PRIVILEGE_SEPARATION = "/run/sshd"
 ORDINARY_PORT = 2222
-"""What such images have an sshd listen at that is not root's."""
+"""The port of an sshd in such images if it does not run as root."""
 
 
 def config(pod: Manifest, *, is_root: bool) -> str:
-    """Of the client. The job's keys are named, for their mount need not be in the home of who runs this."""
+    """Return the client's configuration. It names the job's keys, because their mount may be outside of the user's home."""
     mounts = [
         mount for container in pod["spec"]["containers"] for mount in container.get("volumeMounts") or ()
     ]
@@ -38,7 +38,7 @@ def config(pod: Manifest, *, is_root: bool) -> str:
 
 
 def mounts(pod: Manifest, folder: Path, *, is_root: bool) -> list[Mount]:
-    """Of each container of the pod; what they show is made in ``folder``."""
+    """Create the files in ``folder`` and return the mounts for each container of the pod."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config").write_text(config(pod, is_root=is_root))
     (folder / "sshd").mkdir(mode=0o755, exist_ok=True)
@@ -49,7 +49,7 @@ def mounts(pod: Manifest, folder: Path, *, is_root: bool) -> list[Mount]:
 
 
 def protect(keys: Path) -> None:
-    """Let the owner alone read the job's keys: ssh refuses them otherwise, as they are not another user's here."""
+    """Make the job's keys readable only by their owner: ssh refuses other modes."""
     for file in keys.iterdir() if keys.is_dir() else ():
         if file.is_file():
             file.chmod(0o600)

@@ -1,7 +1,7 @@
-"""``ssh`` and ``kubectl`` as pods have them: their streams and their words go to the node, and its answer comes back.
+"""``ssh`` and ``kubectl`` in pods: sends the arguments and the streams to the node and returns its answer.
 
-Started once for each rank's host by every ``mpirun``, so it has no imports that cost anything and no opinion: who is
-meant and what is to be run, the node reads from the words (``command``). It needs nothing but Python 3.6.
+Every ``mpirun`` starts it once per host, so it imports little. The node parses the arguments (``command_line``). It needs
+only Python 3.6.
 """
 
 import os
@@ -11,18 +11,21 @@ from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 SOCKET = "socket"
 PIECE_BYTES = 65536
 LENGTH_BYTES = 4
-"""Of the length that goes before the words."""
+"""The size of the length field before the arguments."""
 
 
 def main(folder: str, *words: str) -> int:
-    """``words``: the pod's uid, the tool's name, its arguments. Cut off from the node, ssh's own exit status."""
+    """Run one command. ``words``: the pod's UID, the tool's name, its arguments.
+
+    Return ssh's exit status 255 if the node does not answer.
+    """
     body = b"\0".join(os.fsencode(word) for word in words)
     body = len(body).to_bytes(LENGTH_BYTES, "big") + body
     streams = b"".join(_open(number).to_bytes(4, sys.byteorder) for number in range(3))
     node = socket(AF_UNIX, SOCK_STREAM)
     answer = b""
     try:
-        os.chdir(folder)  # A socket's path may have a hundred bytes, and this folder's more.
+        os.chdir(folder)  # The path of a socket is limited to about 100 bytes.
         node.connect(SOCKET)
         sent = node.sendmsg([body], [(SOL_SOCKET, SCM_RIGHTS, streams)])
         if sent < len(body):
@@ -33,13 +36,13 @@ def main(folder: str, *words: str) -> int:
             piece = node.recv(PIECE_BYTES)
     except OSError:
         answer = b""
-    code, _, said = (answer or b"255\nthe node of this pod is gone\n").partition(b"\n")
-    os.write(2, said)
+    code, _, message = (answer or b"255\nthe node of this pod is gone\n").partition(b"\n")
+    os.write(2, message)
     return int(code)
 
 
 def _open(number: int) -> int:
-    """A stream that is closed is as good as empty."""
+    """Return the descriptor, or one of /dev/null if the stream is closed."""
     try:
         os.fstat(number)
     except OSError:

@@ -17,9 +17,11 @@ from rallypoint.local.node.remote.reach import is_equipped, job_of
 from rallypoint.local.node.volumes.setup import Mount
 
 DELIVERY = "kubectl-delivery"
-SSHD_MESSAGE = "sshd is not started: ssh from pods of this job comes through the node (--real-ssh starts it)"
+SSHD_MESSAGE = (
+    "sshd is not started: the node runs the ssh commands of this job (--real-ssh starts sshd)"
+)
 WAIT_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
-"""What sshd does when it is told to end is to end well."""
+"""Exits with status 0 on SIGTERM, as sshd does."""
 SCRIPT = """\
 #!/bin/sh
 python={python}
@@ -49,7 +51,7 @@ class Tools:
             self._write(pod, "ssh", own / "bin" / "ssh")
 
     def mounts(self, pod: Manifest) -> list[Mount]:
-        """What each container of a pod sees beside its volumes."""
+        """Return the mounts of each container of a pod beside its volumes."""
         if not (self._real_ssh and is_equipped(pod)):
             return []
         return real_ssh.mounts(
@@ -57,7 +59,7 @@ class Tools:
         )
 
     def protect(self, pod: Manifest, volumes: Path) -> None:
-        """``volumes`` is the folder that the pod's volumes have just been made in."""
+        """Protect the SSH keys. ``volumes`` is the folder with the pod's new volumes."""
         if self._real_ssh and is_equipped(pod):
             real_ssh.protect(volumes / real_ssh.KEYS)
 
@@ -65,27 +67,27 @@ class Tools:
         shutil.rmtree(self.folder / str(pod["metadata"]["uid"]), ignore_errors=True)
 
     def on_path(self, pod: Manifest, env: Mapping[str, str]) -> dict[str, str]:
-        """``env`` with the pod's tools first on PATH."""
+        """Return ``env`` with the pod's tools first on PATH."""
         if not is_equipped(pod):
             return dict(env)
         own = self.folder / str(pod["metadata"]["uid"]) / "bin"
         return {**env, "PATH": f"{own}{os.pathsep}{env.get('PATH', os.defpath)}"}
 
     def replacement(self, pod: Manifest, container: Manifest) -> Manifest:
-        """The container to run instead; itself, mostly."""
+        """Return the container to run: a replacement for sshd and kubectl-delivery, else the container itself."""
         if is_delivery(container):
-            ours = self.folder / str(pod["metadata"]["uid"]) / "kubectl"
-            script = f'exec cp {shlex.quote(str(ours))} "$TARGET_DIR/kubectl"'
+            kubectl = self.folder / str(pod["metadata"]["uid"]) / "kubectl"
+            script = f'exec cp {shlex.quote(str(kubectl))} "$TARGET_DIR/kubectl"'
         elif is_sshd(container) and is_equipped(pod) and not self._real_ssh:
             script = (
-                f"echo {shlex.quote(SSHD_MESSAGE)}; {WAIT_SCRIPT}" if self._is_first(pod) else WAIT_SCRIPT
+                f"echo {shlex.quote(SSHD_MESSAGE)}; {WAIT_SCRIPT}" if self._record_job(pod) else WAIT_SCRIPT
             )
         else:
             return container
         return {**container, "command": ["/bin/sh", "-c", script], "args": []}
 
-    def _is_first(self, pod: Manifest) -> bool:
-        """Whether this is the first of its job's pods to be asked about; it is told once."""
+    def _record_job(self, pod: Manifest) -> bool:
+        """Record the pod's job; return whether the job is new. Its message is logged once."""
         owners = [owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()]
         job = owners[0] if owners else f"{pod['metadata']['namespace']}/{job_of(pod)}"
         is_first = job not in self._jobs_with_message
@@ -104,7 +106,7 @@ class Tools:
 
 
 def is_delivery(container: Manifest) -> bool:
-    """Whether this is the init container that brings a kubectl, which its image's own command does."""
+    """Return whether this is the init container that copies kubectl by the command of its image."""
     return container["name"] == DELIVERY and not container.get("command")
 
 

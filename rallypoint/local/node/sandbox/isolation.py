@@ -1,7 +1,6 @@
-"""What separates the pods of one machine: the contract.
+"""The interface of pod isolation.
 
-``loopback`` keeps it with plain processes alone, ``namespaces`` with what Linux containers are made of; ``choice`` takes
-the one that works here.
+``loopback`` implements it with plain processes, ``namespaces`` with Linux namespaces; ``selection`` chooses one.
 """
 
 import socket
@@ -17,16 +16,16 @@ from rallypoint.local.node.volumes.setup import Mount
 
 
 class Isolation(Protocol):
-    """A way to give each pod an address, names, its volumes and processes."""
+    """Provides the address, names, volumes and processes of each pod."""
 
     @property
     def name(self) -> str:
-        """The name that is shown to people."""
+        """The name for messages."""
         ...
 
     @property
     def folder(self) -> Path:
-        """Where volumes are made: its own, and removed when it ends, however that comes."""
+        """The folder for volumes. It is removed when the isolation ends, even after a crash."""
         ...
 
     @property
@@ -34,7 +33,7 @@ class Isolation(Protocol):
 
     @property
     def has_network(self) -> bool:
-        """Whether pods are in a network of their own, where the node can listen at its address."""
+        """Whether pods have their own network, in which the node can listen at its address."""
         ...
 
     @property
@@ -43,44 +42,44 @@ class Isolation(Protocol):
     def pod_address(self, pod: Manifest) -> str: ...
 
     def rejection(self, pod: Manifest) -> str:
-        """Why this pod can never run here; empty when it can."""
+        """Return why this pod can never run here; empty if it can."""
         ...
 
     def rewrite(self, pod: Manifest, text: str) -> str:
-        """A text that the pod is given as a file, such as a ConfigMap's."""
+        """Rewrite the text of a file for the pod, such as a ConfigMap's."""
         ...
 
     def variables(
         self, pod: Manifest, found: Mapping[str, Variable], mounts: Sequence[Mount]
     ) -> dict[str, str]:
-        """The values of a container's variables inside the pod."""
+        """Return the values of a container's variables inside the pod."""
         ...
 
     def adapt(self, pod: Manifest, launch: Launch) -> Launch:
-        """``launch`` as it has to be started to run inside the pod."""
+        """Adapt ``launch`` to run inside the pod."""
         ...
 
     def paths(self, text: str, mounts: Sequence[Mount]) -> str:
-        """A text of the manifest with the mounts' paths as the process sees them."""
+        """Replace mount paths in a text of the manifest by the paths that the process sees."""
         ...
 
     def port(self, pod: Manifest, port: int) -> int:
-        """The port that the pod was told in place of one of its own."""
+        """Return the port that replaces a port of the pod."""
         ...
 
     async def socket(self) -> socket.socket:
-        """A TCP socket from which the node reaches its pods; it does not block.
+        """Return a non-blocking TCP socket from which the node reaches its pods.
 
         Raises:
-            OSError: there is none.
+            OSError: the socket cannot be created.
         """
         ...
 
     async def prepare(self, pod: Manifest, volumes: Mapping[str, Path]) -> None:
-        """Make what the pod's containers share; its volumes are at ``volumes``, by name.
+        """Create what the pod's containers share. ``volumes`` has the paths of its volumes by name.
 
         Raises:
-            CannotStart: it cannot be made.
+            CannotStart: it cannot be created.
         """
         ...
 
@@ -88,26 +87,26 @@ class Isolation(Protocol):
         """Start a container's process.
 
         Raises:
-            CannotStart: it does not begin.
+            CannotStart: the process cannot start.
         """
         ...
 
     async def enter(self, pod: Manifest, container: str, launch: Launch, streams: Streams) -> Process:
-        """Start one more process in a container that runs; it ends with the container.
+        """Start a further process in a running container; it ends with the container.
 
         Raises:
-            CannotStart: it does not begin, or the container does not run.
+            CannotStart: the process cannot start, or the container does not run.
         """
         ...
 
     def release(self, pod: Manifest) -> None:
-        """Nothing of the pod runs any more."""
+        """Release the resources of a pod whose processes have all ended."""
         ...
 
     def discard(self, pod: Manifest) -> None:
-        """The pod's object is gone."""
+        """Discard the state of a deleted pod."""
         ...
 
     async def close(self) -> None:
-        """End what is left and give back what was taken from the machine."""
+        """Kill the remaining processes and release the machine's resources."""
         ...

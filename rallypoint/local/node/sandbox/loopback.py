@@ -1,9 +1,8 @@
-"""Isolation with plain processes: an address of 127.0.0.0/8 for each pod, names and mount paths replaced in the manifest.
+"""Isolation with plain processes: each pod has an address of 127.0.0.0/8; names and mount paths are replaced in the manifest.
 
-A process sees the whole machine. Where a port is already taken, by another pod or by anything else, another one is
-written in its place (``ports``); what programs do not read from the manifest but have built in, such as a port to
-listen on with all addresses, they cannot share, and the second one is told so by the kernel. Where a volume's path is
-not spelled in the manifest it cannot be provided, and the pod is refused.
+A process sees the whole machine. If a port is in use, another one replaces it in the manifest (``ports``). Pods cannot
+share ports that are built into programs and opened on all addresses: the second program fails. A volume whose path does
+not occur in the manifest cannot be provided, so the pod is rejected.
 """
 
 import asyncio
@@ -31,25 +30,24 @@ from rallypoint.local.node.volumes import setup
 from rallypoint.local.node.volumes.setup import Mount
 
 HOST_SUFFIXES = ("ADDR", "ADDRESS", "HOST")
-"""How variables end that hold the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
+"""Suffixes of variables with the host of a port: MASTER_ADDR, COORDINATOR_ADDRESS."""
 
 NEEDS_LOCALHOST = ("PADDLE_MASTER",)
-"""Variables whose host must be 127.0.0.1 where it is the pod itself.
+"""Variables whose host must be 127.0.0.1 if it is the pod itself.
 
-Paddle's launcher serves only at an address that it takes for its own: that one, or what the machine's name resolves to.
-It listens on all addresses, so that the others find it at the pod's.
+Paddle's launcher serves only if it recognizes the address as its own: 127.0.0.1, or the address of the machine's name.
+It listens on all addresses, so other pods reach it at the pod's address.
 """
 
 OPEN_MPI = {
     "OMPI_MCA_btl": "^vader",
     "PMIX_MCA_gds": "hash",
-    "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",  # A daemon's folder is its own, not the launcher's.
+    "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",  # A daemon must not inherit the launcher's folder.
 }
 FIRST_PORT = 1024
-"""Below that, what stands behind a host in the files of MPI is its number of slots."""
+"""A smaller number after a host in MPI's files is a number of slots."""
 INJECTED = ("ssh-auth", "mpi-job-config", "mpi-job-kubectl")
-"""Volumes that MPI's operators add. What reads them is told where by variables and files, which name the real places, or
-is not needed here."""
+"""Volumes that MPI's operators add. Variables and files with the real paths replace them, or local mode does not need them."""
 
 
 class Loopback:
@@ -64,12 +62,14 @@ class Loopback:
         self._interface = loopback_interface()
         self.network = PodNetwork(addresses)
         self._marks_to_sweep: set[str] = set()
-        """The marks of containers that something was started in beside their own process."""
+        """The marks of containers with further processes."""
 
     @classmethod
     async def open(cls, folder: Path) -> Self:
-        """Raises:
-        NoAddresses: this machine has no addresses for pods.
+        """Claim addresses and start the guard.
+
+        Raises:
+            NoAddresses: this machine has no addresses for pods.
         """
         addresses = Addresses.claim()
         try:
@@ -131,7 +131,7 @@ class Loopback:
         return own
 
     async def prepare(self, pod: Manifest, volumes: Mapping[str, Path]) -> None:
-        """Containers share nothing but what they are told."""
+        """Create Open MPI's folder; containers share nothing else."""
         if is_equipped(pod):
             _scratch(pod, self.folder).mkdir(parents=True, exist_ok=True)
 
@@ -150,17 +150,17 @@ class Loopback:
         return await ProcessGroup.start(_marked(launch, mark), self._guard, streams, is_exec=True)
 
     def release(self, pod: Manifest) -> None:
-        """Nothing is held for it."""
+        """Do nothing: a pod holds no resources here."""
 
     def discard(self, pod: Manifest) -> None:
-        """Ports are given back with a job's last pod: as long as one is left, it knows the others by them."""
+        """Release the ports with a job's last pod: until then its pods refer to each other by them."""
         self._addresses.release(pod["metadata"]["namespace"], pod["metadata"]["name"])
         if any(_job(other) == _job(pod) for other in self.network.pods.values()):
             return
         self.ports.release(_job(pod))
 
     def _resolve(self, pod: Manifest, name: str, port: int | None) -> tuple[str, int | None] | None:
-        """What others call the pod itself by, its own address in a manifest means, too: ``$(POD_IP):8080``."""
+        """Return the address and port for a name. The pod's own address counts as a name: ``$(POD_IP):8080``."""
         is_itself = name == self.pod_address(pod)
         address = name if is_itself else self.network.address_of(pod, name)
         if address is None:
@@ -171,7 +171,7 @@ class Loopback:
         return address, port
 
     def _port_variable(self, pod: Manifest, variable: Variable, found: Mapping[str, Variable]) -> int | None:
-        """The port for a variable such as MASTER_PORT, which belongs to the host that MASTER_ADDR names."""
+        """Return the port for a variable such as MASTER_PORT, whose host is in MASTER_ADDR."""
         stem, _, word = variable.name.rpartition("_")
         if word != "PORT" or not variable.value.isdigit():
             return None
@@ -187,12 +187,11 @@ class Loopback:
         self._addresses.close()
 
     def _network_variables(self, pod: Manifest) -> dict[str, str]:
-        """What torch and MPI need to stay on the loopback interface; what the person or the manifest sets goes before it.
+        """Return the variables that keep torch and MPI on the loopback interface. The user's and the manifest's values override them.
 
-        gloo and TensorPipe otherwise look up the machine's host name, which need not resolve, and NCCL leaves the
-        loopback interface out; torchrun publishes its host name unless it is given an address. Open MPI names its
-        shared memory and files after the host and the rank on it, and here is one host for all pods; it leaves the
-        loopback interface out, too.
+        By default gloo and TensorPipe resolve the machine's host name, which may fail; NCCL and Open MPI ignore the
+        loopback interface; torchrun publishes its host name. Open MPI names shared memory and files after the host and
+        the rank, but all pods share one host.
         """
         interfaces = ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
         mpi: dict[str, str] = {}
@@ -202,7 +201,7 @@ class Loopback:
         return {**dict.fromkeys(interfaces, self._interface), "PET_LOCAL_ADDR": self.pod_address(pod), **mpi}
 
     def _unmountable(self, pod: Manifest, container: Manifest) -> str:
-        """Why a mount of ``container`` cannot be seen by a process that shares the machine's file system."""
+        """Return why a process on the machine's file system cannot see a mount of ``container``."""
         kinds = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
         texts = list(_texts(container))
         for mount in container.get("volumeMounts") or ():
@@ -214,14 +213,14 @@ class Loopback:
             ):
                 continue
             return (
-                f'volume "{name}" cannot be shown to container "{container["name"]}" at {path}: without a mount '
-                "namespace a path is replaced where command, args, env or workingDir spell it, and none of them does"
+                f'volume "{name}" cannot be mounted in container "{container["name"]}" at {path}: without a mount '
+                "namespace a path is replaced only where command, args, env or workingDir contain it, and none does"
             )
         return ""
 
 
 class _ContainerProcess:
-    """The process of a container, and what others have started beside it, in groups of their own; a ``Process``."""
+    """The ``Process`` of a container, with the further processes in their own groups."""
 
     def __init__(self, group: ProcessGroup, mark: str, visited: set[str]) -> None:
         self._group = group
@@ -241,7 +240,7 @@ class _ContainerProcess:
 
 
 def _make_working_directory(launch: Launch) -> None:
-    """Make a working directory that is missing, where that is in a volume of the pod's own."""
+    """Create a missing working directory inside a writable volume of the pod."""
     folder = Path(launch.folder)
     if any(
         folder.is_relative_to(mount.source) and not mount.read_only
@@ -252,7 +251,7 @@ def _make_working_directory(launch: Launch) -> None:
 
 
 def _scratch(pod: Manifest, folder: Path) -> Path:
-    """Where Open MPI keeps its files, which it names after the host: there is one host for all pods."""
+    """Return the pod's folder for files that Open MPI names after the host, which all pods share."""
     return folder / str(pod["metadata"]["uid"]) / ".mpi"
 
 
@@ -265,7 +264,7 @@ def _marked(launch: Launch, mark: str) -> Launch:
 
 
 def loopback_interface() -> str:
-    """The name of the interface that has 127.0.0.1: ``lo``, ``lo0``."""
+    """Return the name of the interface with 127.0.0.1: ``lo``, ``lo0``."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.family == socket.AF_INET and a.address.startswith("127.") for a in addresses):
             return name
@@ -273,7 +272,7 @@ def loopback_interface() -> str:
 
 
 def _is_visible(volume: Manifest, mount: Manifest) -> bool:
-    """Whether the machine has these files at this very path."""
+    """Return whether the machine has these files at the same path."""
     path, inside = mount["mountPath"], mount.get("subPath") or ""
     if host := volume.get("hostPath"):
         return Path(host["path"], inside).resolve() == Path(path).resolve()
@@ -281,12 +280,12 @@ def _is_visible(volume: Manifest, mount: Manifest) -> bool:
 
 
 def _is_in_place(mount: Mount) -> bool:
-    """A mount that needs no replacing: it is in its place, or it is the machine's shared memory."""
+    """Return whether the mount path needs no replacement: the source has that path, or it is the machine's shared memory."""
     return mount.path == "/dev/shm" or mount.source.resolve() == Path(mount.path).resolve()
 
 
 def _shared_mounts(pod: Manifest, folder: Path) -> list[Mount]:
-    """The mounts of a pod's own volumes that mean the same in each of its containers: what a file in one may name."""
+    """Return the mounts of the pod's own volumes that are equal in all its containers. Files in volumes may refer to them."""
     own_volumes = {
         volume["name"]
         for volume in pod["spec"].get("volumes") or ()
@@ -310,6 +309,6 @@ def _texts(container: Manifest) -> Iterable[str]:
 
 
 def _job(pod: Manifest) -> str:
-    """The uid of what a pod belongs to; its own when it stands alone."""
+    """Return the UID of the pod's controller; without one, its own UID."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return str(next((o["uid"] for o in owners if o.get("controller")), pod["metadata"]["uid"]))

@@ -1,6 +1,6 @@
-"""``GET …/pods/NAME/exec`` over WebSockets: what the API server hands to the node.
+"""``GET …/pods/NAME/exec`` over WebSockets, which the API server passes to the node.
 
-Each message begins with the number of its channel. Source: Kubernetes, apimachinery pkg/util/remotecommand
+Each message starts with the number of its channel. Source: Kubernetes, apimachinery pkg/util/remotecommand
 (constants.go), kubelet pkg/kubelet/cri/streaming/remotecommand (websocket.go, exec.go).
 """
 
@@ -22,25 +22,25 @@ from rallypoint.local.node.streams.log_endpoint import container_of, flag
 from rallypoint.local.node.streams.stdio import Stdio
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-"""The newer one can say that standard input is at its end."""
+"""The newer protocol can signal the end of standard input."""
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 PING_SECONDS = 30.0
 DRAIN_SECONDS = 2.0
-"""How long output is awaited after the process has ended; only a process that left its group can hold it open."""
+"""The time to wait for output after the process ends. Only a process that left its group can keep the pipe open."""
 
 Enter: TypeAlias = Callable[[Manifest, str, Sequence[str], Streams], Awaitable[Process]]
-"""Starts a command in a container of a pod. Raises CannotStart, or NotRunning when the container does not run."""
+"""Starts a command in a container of a pod. Raises CannotStart, or NotRunning if the container does not run."""
 
 
 class NotRunning(Exception):
-    """There is no process to be beside."""
+    """The container has no running process."""
 
 
 async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> web.StreamResponse:
-    """Run the command that the query asks for and pass on what goes in and out.
+    """Run the command of the query and relay its streams.
 
     Raises:
-        StatusError: the query names no container or no command, the container does not run, or this is no WebSocket.
+        StatusError: the query has no valid container or no command, the container does not run, or the request is no WebSocket.
     """
     query = request.query
     command = query.getall("command", [])
@@ -64,23 +64,23 @@ async def answer(enter: Enter, request: web.Request, pod: Mapping[str, Any]) -> 
             await _close(socket, _internal(f"error executing command in container: {error}"))
             return socket
         stdio.close_process_ends()
-        wanted = {name: flag(query, name) for name in ("stdin", "stdout", "stderr")}
+        requested = {name: flag(query, name) for name in ("stdin", "stdout", "stderr")}
         await socket.prepare(request)
-        await _stream(socket, process, stdio, wanted)
+        await _stream(socket, process, stdio, requested)
     finally:
         stdio.close()
     return socket
 
 
 async def _stream(
-    socket: web.WebSocketResponse, process: Process, stdio: Stdio, wanted: Mapping[str, bool]
+    socket: web.WebSocketResponse, process: Process, stdio: Stdio, requested: Mapping[str, bool]
 ) -> None:
-    """Until the process ends, or the client goes away, which ends the process."""
+    """Relay until the process ends or the client disconnects, which kills the process."""
     outputs = [
-        asyncio.create_task(_forward_output(socket, stdio, number, wanted=wanted[name]))
+        asyncio.create_task(_forward_output(socket, stdio, number, is_requested=requested[name]))
         for number, name in ((STDOUT, "stdout"), (STDERR, "stderr"))
     ]
-    receiving = asyncio.create_task(_receive(socket, stdio, wanted=wanted["stdin"]))
+    receiving = asyncio.create_task(_receive(socket, stdio, is_requested=requested["stdin"]))
     ended = asyncio.create_task(process.wait())
     try:
         await asyncio.wait((receiving, ended), return_when=asyncio.FIRST_COMPLETED)
@@ -93,19 +93,21 @@ async def _stream(
         await asyncio.gather(receiving, ended, *outputs, return_exceptions=True)
 
 
-async def _forward_output(socket: web.WebSocketResponse, stdio: Stdio, number: int, *, wanted: bool) -> None:
+async def _forward_output(
+    socket: web.WebSocketResponse, stdio: Stdio, number: int, *, is_requested: bool
+) -> None:
     async for data in stdio.output(number):
-        if wanted and not socket.closed:
+        if is_requested and not socket.closed:
             await socket.send_bytes(bytes((number,)) + data)
 
 
-async def _receive(socket: web.WebSocketResponse, stdio: Stdio, *, wanted: bool) -> None:
-    """Returns when the client has gone. An answer that is not listened to would miss that it has."""
-    if not wanted:
+async def _receive(socket: web.WebSocketResponse, stdio: Stdio, *, is_requested: bool) -> None:
+    """Forward input until the client disconnects. Without a receiver, the disconnect would go unnoticed."""
+    if not is_requested:
         await stdio.end_input()
     async for message in socket:
         channel, data = _split_message(message)
-        if channel == STDIN and wanted:
+        if channel == STDIN and is_requested:
             await stdio.write(data)
         elif channel == RESIZE:
             with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""``GET …/pods/NAME/log``: what the API server hands to the node."""
+"""``GET …/pods/NAME/log``, which the API server passes to the node."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -14,10 +14,10 @@ from rallypoint.local.node.streams.logs import Logs, NoLog, Selection
 
 
 async def answer(logs: Logs, request: web.Request, pod: Mapping[str, Any]) -> web.StreamResponse:
-    """Stream the log that the query asks for.
+    """Stream the requested log.
 
     Raises:
-        StatusError: the query names no container of the pod, or there is no log of it.
+        StatusError: the query has no valid container, or the container has no log.
     """
     query = request.query
     try:
@@ -27,17 +27,17 @@ async def answer(logs: Logs, request: web.Request, pod: Mapping[str, Any]) -> we
         raise errors.bad_request(str(error)) from error
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
-    async for piece in log.read(selection):
-        await response.write(piece)
+    async for chunk in log.read(selection):
+        await response.write(chunk)
     await response.write_eof()
     return response
 
 
 def container_of(pod: Manifest, name: str) -> str:
-    """The container that is meant.
+    """Return the name of the requested or only container.
 
     Raises:
-        ValueError: none is, in the API server's words.
+        ValueError: there is none; the text is the API server's.
     """
     spec = pod["spec"]
     inits = [container["name"] for container in spec.get("initContainers") or ()]

@@ -1,4 +1,4 @@
-"""What containers wrote: one file per pod, container and run, with the time of each piece; read while it grows."""
+"""Container logs: one file per pod, container and run, with the time of each chunk. Files are read while they grow."""
 
 import asyncio
 import bisect
@@ -14,15 +14,15 @@ from rallypoint.local import private
 
 CHUNK_BYTES = 64 * 1024
 COARSE_SECONDS = 0.01
-"""Pieces that arrive closer together than this share one time."""
+"""Chunks that arrive within this time share one timestamp."""
 
 Listener: TypeAlias = Callable[[Mapping[str, Any], str, bytes], None]
-"""Told of each piece of output: the pod, the container, the bytes; no bytes when a run has ended."""
+"""Called with the pod, the container and each chunk of output; the chunk is empty at the end of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which part of a log is wanted, in the words of the API's log options."""
+    """The requested part of a log, as in PodLogOptions."""
 
     follow: bool = False
     tail_lines: int | None = None
@@ -32,13 +32,13 @@ class Selection:
 
 
 class NoLog(Exception):
-    """There is no log to read. The text says of what, in a kubelet's words."""
+    """There is no such log. The text is the kubelet's."""
 
 
 class Log:
-    """The output of one run of a container; with ``ended`` of one that another life of this node has written.
+    """The output of one run of a container. With ``ended``, an earlier process of this node wrote it.
 
-    The times of such a run are not known any more: all of it counts as written when its file was last changed.
+    The times of such a run are lost: all of it gets the modification time of the file.
     """
 
     def __init__(self, path: Path, *, ended: bool = False) -> None:
@@ -54,10 +54,10 @@ class Log:
             self.close()
 
     def write(self, data: bytes, now: datetime) -> None:
-        moment = now.timestamp()
-        if not self._times or moment - self._times[-1] > COARSE_SECONDS:
+        timestamp = now.timestamp()
+        if not self._times or timestamp - self._times[-1] > COARSE_SECONDS:
             self._offsets.append(self._size)
-            self._times.append(moment)
+            self._times.append(timestamp)
         self._file.write(data)
         self._size += len(data)
         self._wake()
@@ -69,22 +69,22 @@ class Log:
             self._wake()
 
     def tail(self, lines: int, size_bytes: int) -> bytes:
-        """The end of it: at most so many lines, and so many bytes."""
+        """Return the last ``lines`` lines, at most ``size_bytes`` bytes."""
         with self.path.open("rb") as file:
             file.seek(max(self._last_lines(lines), self._size - size_bytes))
             return file.read()
 
     async def read(self, selection: Selection) -> AsyncIterator[bytes]:
-        """The selected part; with ``follow`` until the container ends."""
+        """Yield the selected part; with ``follow`` until the container ends."""
         remaining = selection.limit_bytes
-        async for piece in self._pieces(selection):
+        async for chunk in self._chunks(selection):
             if remaining is not None:
-                piece, remaining = piece[:remaining], remaining - len(piece)
-            yield piece
+                chunk, remaining = chunk[:remaining], remaining - len(chunk)
+            yield chunk
             if remaining is not None and remaining <= 0:
                 return
 
-    async def _pieces(self, selection: Selection) -> AsyncIterator[bytes]:
+    async def _chunks(self, selection: Selection) -> AsyncIterator[bytes]:
         offset = self._start(selection)
         with self.path.open("rb") as file:
             while True:
@@ -102,7 +102,7 @@ class Log:
 
     @staticmethod
     def _next(data: bytes, *, whole_lines: bool) -> bytes:
-        """What of ``data`` may go out now; stamped lines wait for their end."""
+        """Return the part of ``data`` to send now. Lines with timestamps are sent whole."""
         if not whole_lines:
             return data
         end = data.rfind(b"\n") + 1
@@ -116,20 +116,20 @@ class Log:
         return b"".join(lines)
 
     def _time_at(self, offset: int) -> datetime:
-        piece = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
-        return datetime.fromtimestamp(self._times[piece], UTC)
+        index = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
+        return datetime.fromtimestamp(self._times[index], UTC)
 
     def _start(self, selection: Selection) -> int:
         start = 0
         if selection.since is not None:
-            piece = bisect.bisect_left(self._times, selection.since.timestamp())
-            start = self._offsets[piece] if piece < len(self._offsets) else self._size
+            index = bisect.bisect_left(self._times, selection.since.timestamp())
+            start = self._offsets[index] if index < len(self._offsets) else self._size
         if selection.tail_lines is not None:
             start = max(start, self._last_lines(selection.tail_lines))
         return start
 
     def _last_lines(self, lines: int) -> int:
-        """Where the last ``lines`` lines begin."""
+        """Return the offset of the last ``lines`` lines."""
         if lines <= 0:
             return self._size
         with self.path.open("rb") as file:
@@ -143,13 +143,13 @@ class Log:
         return self._size - sum(map(len, last_lines))
 
     def _wake(self) -> None:
-        """Wake those who follow, each of whom holds the event that was current when they last looked."""
+        """Wake the followers: each waits for the event that was current at its last read."""
         self._grown.set()
         self._grown = asyncio.Event()
 
 
 class Logs:
-    """The logs of all pods of a node, under one folder."""
+    """The logs of all pods of a node, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = private.folder(folder)
@@ -157,7 +157,7 @@ class Logs:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Have ``listener`` told of all output from now on."""
+        """Call ``listener`` with all output from now on."""
         self._listeners.append(listener)
 
     def open(self, pod: Mapping[str, Any], container: str, attempt: int) -> Log:
@@ -179,16 +179,16 @@ class Logs:
             listener(pod, container, data)
 
     def close(self, pod: Mapping[str, Any], container: str, log: Log) -> None:
-        """The run has ended; listeners are told by an empty piece."""
+        """Close the log of a run and call the listeners with an empty chunk."""
         log.close()
         for listener in self._listeners:
             listener(pod, container, b"")
 
     def of(self, pod: Mapping[str, Any], container: str, *, previous: bool = False) -> Log:
-        """The log of a container's latest run, or of the one before.
+        """Return the log of a container's latest or previous run.
 
         Raises:
-            NoLog: it has not run (so often).
+            NoLog: there is no such run.
         """
         runs = self._runs.get(_key(pod, container), [])
         if len(runs) < 2:
@@ -201,14 +201,14 @@ class Logs:
         return runs[-2 if previous else -1]
 
     def _with_earlier_runs(self, pod: Mapping[str, Any], container: str, runs: list[Log]) -> list[Log]:
-        """The runs, after those of which an earlier life of this node has left files."""
+        """Return the runs, preceded by those that an earlier process of this node recorded."""
         known = {log.path for log in runs}
         files = self.path(pod, container, 0).parent.glob("*.log")
         remaining = sorted((file for file in files if file not in known), key=lambda file: int(file.stem))
         return [*(Log(file, ended=True) for file in remaining), *runs]
 
     def discard(self, pod: Mapping[str, Any]) -> None:
-        """Close what is open; the files stay."""
+        """Close the logs of a pod. The files stay."""
         uid = pod["metadata"]["uid"]
         for key in [key for key in self._runs if key[0] == uid]:
             for log in self._runs.pop(key):

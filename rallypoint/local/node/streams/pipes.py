@@ -1,14 +1,14 @@
-"""Ends of pipes and terminals as the event loop takes them: closed once, by whichever loop it is."""
+"""Pipe and terminal ends for the event loop, closed exactly once by any loop implementation."""
 
 import asyncio
 import os
 
 
 class Pipe:
-    """A descriptor for ``connect_read_pipe`` and ``connect_write_pipe``, which is the transport's from then on.
+    """A descriptor for ``connect_read_pipe`` and ``connect_write_pipe``. The transport owns it from then on.
 
-    uvloop closes the object that it is given and then the descriptor once more. With a plain file that is a second time,
-    when another thread may already have been given the number for something else.
+    uvloop closes the given object and then the descriptor. With a file object that would close the descriptor twice, when
+    another thread may already reuse its number.
     """
 
     def __init__(self, descriptor: int) -> None:

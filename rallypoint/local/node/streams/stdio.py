@@ -1,4 +1,4 @@
-"""The node's ends of the streams of an exec process: three pipes or a terminal."""
+"""The streams of an exec process: three pipes or a terminal."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,10 @@ class _FlowControl(asyncio.BaseProtocol):
 
 
 class Stdio:
-    """``process_streams`` are for the process, which has begun when ``close_process_ends`` is called; from then on the streams end with it."""
+    """The node's ends of the streams, and the process's ends in ``process_streams``.
+
+    Call ``close_process_ends`` after the process has started; then the streams end with the process.
+    """
 
     def __init__(self, *, terminal: bool) -> None:
         if terminal:
@@ -66,7 +69,7 @@ class Stdio:
             os.close(self._process_ends.pop())
 
     async def write(self, data: bytes) -> None:
-        """To its standard input; waits while it does not read. Lost when it has closed it."""
+        """Write to standard input; wait while the process does not read. Discard the data if the process has closed it."""
         if self._writer is None:
             loop, pipe = asyncio.get_running_loop(), Pipe(self._transfer(0))
             self._writer, _ = await loop.connect_write_pipe(lambda: self._flow, pipe)
@@ -76,13 +79,13 @@ class Stdio:
             self._writer.write(data)
 
     async def end_input(self) -> None:
-        """Its standard input is at its end."""
+        """Signal the end of standard input."""
         await self.write(END_OF_INPUT if self.process_streams.terminal else b"")
         if not self.process_streams.terminal and self._writer is not None:
             self._writer.close()
 
     async def output(self, number: int) -> AsyncIterator[bytes]:
-        """What it writes to its standard output (1) or error (2), until it is closed. A terminal has only the first."""
+        """Yield the data of standard output (1) or error (2) until it is closed. A terminal has only standard output."""
         if number >= len(self._node_ends):
             return
         reader = asyncio.StreamReader(limit=CHUNK_BYTES)
@@ -90,7 +93,7 @@ class Stdio:
             lambda: asyncio.StreamReaderProtocol(reader), Pipe(self._transfer(number))
         )
         self._transports.append(transport)
-        with contextlib.suppress(OSError):  # how a terminal says that nobody has it open any more
+        with contextlib.suppress(OSError):  # A terminal raises it after its last user closes it.
             while data := await reader.read(CHUNK_BYTES):
                 yield data
 
@@ -107,6 +110,6 @@ class Stdio:
                 os.close(descriptor)
 
     def _transfer(self, number: int) -> int:
-        """A descriptor that its transport closes from now on."""
+        """Transfer a descriptor to its transport, which closes it."""
         self._used.add(number)
         return self._node_ends[number]

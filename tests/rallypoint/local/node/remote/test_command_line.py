@@ -2,7 +2,7 @@
 
 import pytest
 
-from rallypoint.local.node.remote.command_line import Call, Unusable, kubectl, ssh
+from rallypoint.local.node.remote.command_line import Call, UnsupportedCommandLine, kubectl, ssh
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_ssh(words: list[str], call: Call) -> None:
     ],
 )
 def test_ssh_refuses(words: list[str], said: str) -> None:
-    with pytest.raises(Unusable, match=said):
+    with pytest.raises(UnsupportedCommandLine, match=said):
         ssh(words)
 
 
@@ -82,5 +82,5 @@ def test_kubectl(words: list[str], call: Call) -> None:
     "words", [["get", "pods"], ["exec", "w", "id"], ["exec", "--", "id"], [], ["exec", "w", "x", "--", "id"]]
 )
 def test_kubectl_refuses(words: list[str]) -> None:
-    with pytest.raises(Unusable, match="error: "):
+    with pytest.raises(UnsupportedCommandLine, match="error: "):
         kubectl(words)

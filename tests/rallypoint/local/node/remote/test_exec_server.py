@@ -161,7 +161,7 @@ async def test_pods_of_other_jobs_are_out_of_reach(bench: Bench) -> None:
     await bench.until("Running", "e-worker-0")
     status, _, said = await bench.says("ssh e-worker-0.e true")
 
-    assert (status, "those of their own job alone" in said) == (255, True)
+    assert (status, "only pods of their own job" in said) == (255, True)
 
 
 async def test_a_worker_that_is_late_is_waited_for(bench: Bench) -> None:

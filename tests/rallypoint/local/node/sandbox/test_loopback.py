@@ -104,7 +104,7 @@ def no_image(name: str) -> None:
 def test_an_images_own_command_is_unknown() -> None:
     assert rejection(pod(), no_image) == ""
     assert rejection(pod(command=None, args=["--epochs=1"]), no_image) == (
-        'container "main" has no command; the one of image x is unknown here, because images are not pulled'
+        'container "main" has no command; the command of image x is unknown, because images are not pulled'
     )
 
 
@@ -134,7 +134,7 @@ AT_DATA = [{"name": "v", "mountPath": "/data"}]
         ),
         pytest.param(
             pod(volumes_=EMPTY, volumeMounts=AT_DATA),
-            'volume "v" cannot be shown to container "main" at /data',
+            'volume "v" cannot be mounted in container "main" at /data',
             id="spelled nowhere",
         ),
         pytest.param(
@@ -283,7 +283,7 @@ def test_what_an_operator_of_mpi_mounts_need_not_be_spelled(loopback: Loopback) 
     other = pod(volumes_=manifest["spec"]["volumes"], volumeMounts=mounts)
 
     assert loopback.rejection(manifest) == ""
-    assert "cannot be shown" in loopback.rejection(other)
+    assert "cannot be mounted" in loopback.rejection(other)
 
 
 def test_open_mpi_keeps_its_files_apart(loopback: Loopback) -> None:
