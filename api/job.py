@@ -8,7 +8,7 @@ Source: training-operator 1.9, pkg/apis/kubeflow.org/v1/common_types.go.
 
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -140,6 +140,26 @@ class Job(Wire):
     def owner_version(self) -> str:
         """The API version in which children name the job as their owner; empty is that of its resource."""
         return ""
+
+
+class ReplicaField(NamedTuple):
+    """The field of a spec that maps roles to replica specs."""
+
+    attribute: str
+    wire_name: str
+
+
+def replica_field(model: type[Job]) -> ReplicaField:
+    """Return the field of the job's spec that maps roles to replica specs.
+
+    Raises:
+        TypeError: the spec has no such field.
+    """
+    spec: Any = model.model_fields["spec"].annotation
+    for name, field in spec.model_fields.items():
+        if field.annotation in {dict[str, ReplicaSpec], dict[str, ReplicaSpec] | None}:
+            return ReplicaField(name, field.alias or name)
+    raise TypeError(f"{spec.__name__} has no replica specs")
 
 
 def owner_reference(resource: Resource, job: Job) -> dict[str, Any]:

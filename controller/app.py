@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from api.nodes import Place
 from controller import kinds
 from controller.domain import Key, Probe
 from controller.kind import JobKind, Options
-from controller.kind.waiting import from_template
+from controller.kind.options import find
 from controller.kube.client import Client, always
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
@@ -59,10 +58,6 @@ class UnknownKind(ValueError):
     """``--enable-scheme`` names a kind that is not served."""
 
 
-class BadTemplate(Exception):
-    """The file of ``--pytorch-init-container-template-file`` cannot be used."""
-
-
 class NoNamespace(Exception):
     """Nothing says in which namespace the Lease of the leader election is."""
 
@@ -86,34 +81,18 @@ def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
 
 
 def options_from(settings: Settings) -> Options:
-    """What decisions need to know of the settings; reads the template file if there is one.
+    """What decisions need to know of the settings; loads the files that the options of kinds name.
 
     Raises:
-        BadTemplate: that file is missing though it was named, or makes no containers. Told now, not by each job.
+        InvalidOption: such a file is missing though it was named, or cannot be used. Told now, not by each job.
     """
-    path = settings.pytorch_init_container_template_file
-    options = Options(
-        init_container=settings.pytorch_init_container,
-        init_container_image=settings.pytorch_init_container_image,
-        init_container_max_tries=settings.pytorch_init_container_max_tries,
-        mpi_kubectl_delivery_image=settings.mpi_kubectl_delivery_image,
-        mpi_wait_for_workers=settings.mpi_wait_for_workers,
-        mpi_ssh_check=settings.mpi_ssh_check,
-        mpi_launcher_only_key=settings.mpi_launcher_only_key,
-        mpi_topology_label=settings.mpi_topology_label,
+    own = [kind.options for kind in kinds.ALL if kind.options]
+    return Options(
         gang_scheduler=scheduler_of(settings.gang_scheduler_name),
         max_replicas=settings.max_replicas,
         cluster_domain=settings.cluster_domain,
+        of_kinds=tuple(find(type_, settings.of_kinds).load() for type_ in own),
     )
-    if path == Settings.pytorch_init_container_template_file and not Path(path).exists():
-        return options
-    try:
-        options = replace(options, init_container_template=Path(path).read_text(encoding="utf-8"))
-        from_template(options, address="master")
-    except (OSError, ValueError) as error:
-        text = error.strerror if isinstance(error, OSError) else error
-        raise BadTemplate(f"--pytorch-init-container-template-file {path}: {text}") from error
-    return options
 
 
 async def run(
@@ -134,7 +113,7 @@ async def run(
 
     Raises:
         UnknownKind: the settings name a kind that is not served.
-        BadTemplate: the template of init containers that the settings name cannot be used.
+        InvalidOption: a file that the options of a kind name cannot be used.
         NoNamespace: nothing says where the Lease is.
         NotLeading: it was this replica's turn, and may be another's by now.
         NothingServed: with leader election: the API server serves nothing any more that could be worked on.
@@ -260,7 +239,8 @@ class _Shared:
     prober: TCPProber
     events: EventRecorder
     caches: Mapping[Resource, Cache]
-    nodes: Informer[Place] | None
+    nodes: Mapping[str, Informer[Place]]
+    """By the label that they are read for."""
     owned: Mapping[Resource, Informer[Any]]
     """Informers that not all kinds need."""
     now: Callable[[], datetime]
@@ -290,8 +270,8 @@ def _controller_process(
     groups = (
         [watches.pod_groups(*around, groups_of(options.gang_scheduler))] if options.gang_scheduler else []
     )
-    is_ordered = options.mpi_topology_label and any(kind.reads_nodes for kind in served)
-    nodes = watches.nodes(client, options.mpi_topology_label) if is_ordered else None
+    node_labels = {label for kind in served if (label := kind.node_label(options))}
+    nodes = {label: watches.nodes(client, label) for label in node_labels}
     shared_by_all = set.intersection(*(set(kind.children) for kind in served))
     caches = {informer.resource: cache for informer, cache in (*children, *groups)}
     shared = _Shared(
@@ -375,7 +355,7 @@ def _controller(shared: _Shared, kind: JobKind[Any], queue: Queue[Key]) -> Contr
 
     jobs = Informer[JobRow](shared.client, kind.resource, job_from_json, on_job, namespace=settings.namespace)
     groups = {groups_of(options.gang_scheduler)} if options.gang_scheduler else set[Resource]()
-    nodes = shared.nodes if kind.reads_nodes else None
+    nodes = shared.nodes.get(kind.node_label(options))
     needed = [informer for resource, informer in shared.owned.items() if resource in kind.children]
     reconciler = Reconciler(
         kind,

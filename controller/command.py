@@ -16,6 +16,8 @@ from typing import Any
 import structlog
 
 from controller import app
+from controller.kind.options import InvalidOption, KindOptions, flags
+from controller.kinds import ALL
 from controller.kube.connect import NotConfigured, connect
 from controller.kube.errors import NotLeading
 from controller.runtime.lifecycle import NothingServed
@@ -75,7 +77,7 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     flag(
         "--health-probe-bind-address", default=defaults.health_probe_bind_address, help="host:port, 0 is off"
     )
-    _switch(parser, "--leader-elect", defaults.leader_elect, "work only while this replica holds a Lease")
+    _switch(flag, "--leader-elect", defaults.leader_elect, "work only while this replica holds a Lease")
     flag("--leader-election-id", default=defaults.leader_election_id, help="name of that Lease")
     flag(
         "--leader-election-namespace",
@@ -95,57 +97,6 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
     )
     flag("--events", default=defaults.events, help="full, compact or off")
     flag(
-        "--pytorch-init-container",
-        default="on",
-        choices=("on", "off"),
-        help="whether workers wait for the master's name",
-    )
-    flag(
-        "--pytorch-init-container-image",
-        default=defaults.pytorch_init_container_image,
-        help="image of that wait",
-    )
-    flag(
-        "--pytorch-init-container-template-file",
-        default=defaults.pytorch_init_container_template_file,
-        help="YAML list of containers to use instead; must exist if named",
-    )
-    flag(
-        "--pytorch-init-container-max-tries",
-        type=int,
-        default=defaults.pytorch_init_container_max_tries,
-        help="tries, 2 s apart",
-    )
-    flag(
-        "--mpi-kubectl-delivery-image",
-        default=defaults.mpi_kubectl_delivery_image,
-        help="image that copies kubectl into the launchers of v1 and v1alpha2 MPIJobs",
-    )
-    _switch(
-        parser,
-        "--mpi-wait-for-workers",
-        defaults.mpi_wait_for_workers,
-        "start the launchers of MPIJobs only when all workers are ready",
-    )
-    _switch(
-        parser,
-        "--mpi-ssh-check",
-        defaults.mpi_ssh_check,
-        "probe the ssh servers of the workers that a launcher waits for",
-    )
-    _switch(
-        parser,
-        "--mpi-launcher-only-key",
-        defaults.mpi_launcher_only_key,
-        "mount the private ssh key of v2beta1 MPIJobs only into the launcher",
-    )
-    flag(
-        "--mpi-topology-label",
-        default=defaults.mpi_topology_label,
-        metavar="LABEL",
-        help="node label that groups the hosts of MPIJobs; requires the right to read nodes",
-    )
-    flag(
         "--cluster-domain",
         default=os.environ.get("CUSTOM_CLUSTER_DOMAIN", ""),
         help="what follows .svc in addresses; default: $CUSTOM_CLUSTER_DOMAIN",
@@ -160,7 +111,11 @@ def build_parser(prog: str = "python -m controller") -> argparse.ArgumentParser:
         default=defaults.log_level,
         help="debug, info, warning, error, or a number, which is debug",
     )
-    _switch(parser, "--zap-devel", False, "console logs")
+    _switch(flag, "--zap-devel", False, "console logs")
+    for kind in ALL:
+        if kind.options:
+            group = parser.add_argument_group(f"options of {kind.resource.kind}")
+            _add_kind_options(group.add_argument, kind.options)
     for name, reason in INERT.items():
         flag(f"--{name}", default=None, help=f"accepted, does nothing: {reason}")
     return parser
@@ -186,7 +141,7 @@ def execute(args: argparse.Namespace, prog: str) -> int:
             log.warning("flag does nothing", flag=f"--{name}", reason=reason)
     try:
         return loop_factory()(_serve(settings))
-    except (NotConfigured, app.BadTemplate, app.NoNamespace, OSError) as error:
+    except (NotConfigured, InvalidOption, app.NoNamespace, OSError) as error:
         log.error("cannot run", error=str(error))
     except NotLeading as error:
         # At once, and to begin anew as one that waits: what is under way here rests on not being disturbed.
@@ -205,7 +160,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
     """
     values = {name: getattr(args, name) for name in FIELDS if name in args}
     values["enable_scheme"] = tuple(args.enable_scheme or ())
-    values["pytorch_init_container"] = args.pytorch_init_container == "on"
+    values["of_kinds"] = tuple(_kind_options(args, kind.options) for kind in ALL if kind.options)
     values["log_format"] = args.log_format or ("console" if args.zap_devel else "json")
     return Settings(**values)
 
@@ -261,9 +216,33 @@ def _with_two_dashes(arguments: Sequence[str]) -> list[str]:
     return [f"-{argument}" if re.match(r"-[a-z][a-z-]+", argument) else argument for argument in arguments]
 
 
-def _switch(parser: argparse.ArgumentParser, name: str, default: bool, help_: str) -> None:
+def _add_kind_options(add: Callable[..., object], options: type[KindOptions]) -> None:
+    for flag in flags(options):
+        if flag.on_off:
+            default = "on" if flag.default else "off"
+            add(flag.name, default=default, choices=("on", "off"), help=flag.help)
+        elif isinstance(flag.default, bool):
+            _switch(add, flag.name, flag.default, flag.help)
+        else:
+            add(
+                flag.name, type=type(flag.default), default=flag.default, metavar=flag.metavar, help=flag.help
+            )
+
+
+def _kind_options(args: argparse.Namespace, options: type[KindOptions]) -> KindOptions:
+    """
+    Raises:
+        ValueError: a value is out of range.
+    """
+    given = {flag: getattr(args, flag.name.removeprefix("--").replace("-", "_")) for flag in flags(options)}
+    return options(
+        **{flag.attribute: value == "on" if flag.on_off else value for flag, value in given.items()}
+    )
+
+
+def _switch(add: Callable[..., object], name: str, default: bool, help_: str) -> None:
     """A flag as Go has them: ``--name``, ``--name=true``, ``--name=false``."""
-    parser.add_argument(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
+    add(name, nargs="?", const=True, default=default, type=_boolean, help=help_)
 
 
 def _level(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Every knob of the service: what it is, its unit, its default, and why that default. ``rallypoint.cli`` makes flags of them.
+"""Every knob of the service that all kinds share: what it is, its unit, its default, and why that default. ``command`` makes flags of them.
 
 Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
 """
@@ -6,6 +6,7 @@ Source of the flags: training-operator 1.9, cmd/training-operator.v1/main.go.
 import re
 from dataclasses import dataclass, fields
 from math import isfinite
+from typing import Any
 
 _NAMESPACE = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """A label as of RFC 1123."""
@@ -90,52 +91,6 @@ class Settings:
     which saves calls to the API server; ``off`` tells nothing.
     """
 
-    pytorch_init_container: bool = True
-    """Whether workers wait for the master's name before they start. Flag ``--pytorch-init-container`` (``on`` or ``off``)."""
-
-    pytorch_init_container_image: str = "alpine:3.10"
-    """The image of that wait. Flag ``--pytorch-init-container-image``."""
-
-    pytorch_init_container_template_file: str = "/etc/config/initContainer.yaml"
-    """A YAML list of containers to use instead. Flag ``--pytorch-init-container-template-file``.
-
-    Only this default may be missing; a file that is named has to be there and to hold containers, or the service does not start.
-    """
-
-    pytorch_init_container_max_tries: int = 100
-    """Tries of the wait, 2 s apart. Flag ``--pytorch-init-container-max-tries``."""
-
-    mpi_kubectl_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    """The image that copies kubectl into the launchers of v1 and v1alpha2 MPIJobs. Flag ``--mpi-kubectl-delivery-image``.
-
-    It writes ``kubectl`` to $TARGET_DIR. The image of training-operator exists only for amd64.
-    """
-
-    mpi_wait_for_workers: bool = False
-    """Whether launchers of MPIJobs start only when all workers are ready. Flag ``--mpi-wait-for-workers``.
-
-    Off as in the originals. The annotation ``kubeflow.org/mpi-wait-for-workers`` of a job overrides it.
-    """
-
-    mpi_ssh_check: bool = True
-    """Whether the controller probes the ssh servers of the workers that a launcher waits for. Flag ``--mpi-ssh-check``.
-
-    If pods are unreachable or send no banner within 10 s, pod readiness is enough.
-    """
-
-    mpi_launcher_only_key: bool = False
-    """Whether only the launcher of a v2beta1 MPIJob has the private ssh key. Flag ``--mpi-launcher-only-key``.
-
-    Off as in mpi-operator: above 64 hosts mpirun lets workers start others. This setting disables that for Open MPI.
-    """
-
-    mpi_topology_label: str = ""
-    """A label of nodes, such as ``topology.kubernetes.io/zone``. Flag ``--mpi-topology-label``.
-
-    The lists of hosts of MPIJobs are grouped by this label, the group of worker 0 first. Launchers then wait for their workers, whose
-    nodes are unknown before. Empty reads no nodes; the base ClusterRole does not allow it.
-    """
-
     cluster_domain: str = ""
     """What follows ``.svc`` in the addresses of TF_CONFIG and of MPI's hosts, such as ``cluster.local``; empty is nothing.
 
@@ -150,6 +105,12 @@ class Settings:
     A job of this size still fits into one API server; one of a million does not, and would be a mistake.
     """
 
+    of_kinds: tuple[Any, ...] = ()
+    """Options that single kinds have, each an instance of the kind's own class; a kind that is missing has its defaults.
+
+    Their flags and defaults are beside the kinds, in ``controller/kinds``.
+    """
+
     log_format: str = "json"
     """``json`` for machines, ``console`` for people. Flag ``--log-format``."""
 
@@ -161,7 +122,6 @@ class Settings:
             "controller_threads",
             "kube_api_burst",
             "kube_api_in_flight",
-            "pytorch_init_container_max_tries",
             "max_replicas",
         ):
             if getattr(self, name) < 1:

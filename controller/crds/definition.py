@@ -5,9 +5,9 @@ Source: training-operator 1.9, manifests/base/crds; the printer columns and scal
 
 from typing import Any
 
-from api.job import Job
+from api.job import Job, replica_field
 from api.meta import Resource
-from controller.crds.jobs import job_schema, replica_field
+from controller.crds.jobs import job_schema
 from controller.crds.kubernetes import PodSchemas
 from controller.crds.openapi import Schema
 
@@ -71,7 +71,7 @@ def subresources(model: type[Job], scalable: bool) -> Schema:
     """``/status`` for all, ``/scale`` for the kinds whose workers may change in number."""
     if not scalable:
         return {"status": {}}
-    replicas, _ = replica_field(model)
+    replicas = replica_field(model).wire_name
     return {
         "status": {},
         "scale": {

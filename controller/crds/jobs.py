@@ -51,15 +51,6 @@ def job_schema(model: type[Job], pods: PodSchemas, version: str) -> Schema:
     }
 
 
-def replica_field(model: type[Job]) -> tuple[str, FieldInfo]:
-    """The field of the spec that maps roles to replica specs, by its name on the wire."""
-    spec = _plain(model.model_fields["spec"].annotation)
-    for name, field in spec.model_fields.items():
-        if _is_replica_map(field.annotation):
-            return field.alias or name, field
-    raise TypeError(f"{spec.__name__} has no replica specs")
-
-
 @dataclass(frozen=True, slots=True)
 class _Schemas:
     """Schemas of models, with the pods of one release and the facts of one version."""

@@ -2,7 +2,10 @@
 
 A replica kind is a value (``replica``, ``shape``): data and a few functions. What those functions have in common is beside this file:
 ``pods`` (the bodies of pods and Services), ``completion_rules`` (how counts become a verdict), ``checks`` (what the original's webhooks
-refuse), ``autoscaler``. ``builder`` is a status being rewritten, for any flow of decisions.
+refuse), ``autoscaler``. ``options`` are what the settings say, ``definition`` refuses a kind that cannot work, ``status_builder`` is a
+status being rewritten, for any flow of decisions.
+
+``JobKind`` and ``Replicas`` name all that the engine asks. What a kind has to provide comes first; ``KindDefaults`` has the rest.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,14 +15,18 @@ from typing import Any, Protocol
 from api.children import Owned
 from api.meta import Resource
 from controller.domain import Child, Counts, Event, EventMessages, Plan, Problem, Role, Snapshot, Verdict
+from controller.kind.defaults import EnvVar, J, KindDefaults, Place, Roles
+from controller.kind.definition import InvalidKind
+from controller.kind.options import KindOptions, Options
 from controller.kind.replica import ReplicaKind
-from controller.kind.shape import EnvVar, J, KindDefaults, Options, Place, Roles
 
 __all__ = [
     "EnvVar",
     "Flow",
+    "InvalidKind",
     "JobKind",
     "KindDefaults",
+    "KindOptions",
     "Options",
     "Place",
     "ReplicaKind",
@@ -39,7 +46,7 @@ class Flow(Protocol):
 
 
 class JobKind(Protocol[J]):
-    """What the engine needs to know of every kind."""
+    """What the engine needs to know of every kind. The first six have no default."""
 
     @property
     def resource(self) -> Resource:
@@ -47,7 +54,9 @@ class JobKind(Protocol[J]):
         ...
 
     @property
-    def model(self) -> type[J]: ...
+    def model(self) -> type[J]:
+        """The wire type of the jobs."""
+        ...
 
     @property
     def framework(self) -> str:
@@ -60,13 +69,19 @@ class JobKind(Protocol[J]):
         ...
 
     @property
-    def managed_by(self) -> str:
-        """The value of ``runPolicy.managedBy`` that means this operator; unset, or that of another variant, means the same."""
+    def children(self) -> tuple[Resource, ...]:
+        """The resources whose objects are watched for these jobs."""
         ...
 
+    def place(self, job: str, row: Owned) -> Place | None:
+        """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
+        ...
+
+    # The rest is optional.
+
     @property
-    def scalable(self) -> bool:
-        """Whether the status of a role holds the label selector that ``/scale`` speaks of."""
+    def managed_by(self) -> str:
+        """The value of ``runPolicy.managedBy`` that means this operator; unset, or that of another variant, means the same."""
         ...
 
     @property
@@ -75,18 +90,23 @@ class JobKind(Protocol[J]):
         ...
 
     @property
+    def scalable(self) -> bool:
+        """Whether the status of a role holds the label selector that ``/scale`` speaks of."""
+        ...
+
+    @property
+    def is_opt_in(self) -> bool:
+        """Whether the default installation has neither the definition of the kind nor rights on it. Its absence is no defect."""
+        ...
+
+    @property
+    def options(self) -> type[KindOptions] | None:
+        """The class of the kind's own options, whose fields are flags of the controller; asked of the kind that is watched."""
+        ...
+
+    @property
     def ttl_event_reasons(self) -> tuple[str, str]:
         """Reasons of the events when an expired job was deleted, and when that failed."""
-        ...
-
-    @property
-    def children(self) -> tuple[Resource, ...]:
-        """The resources whose objects are watched for these jobs."""
-        ...
-
-    @property
-    def reads_nodes(self) -> bool:
-        """Whether decisions read where nodes are, if the settings name the label that says it; asked of the kind that is watched."""
         ...
 
     @property
@@ -110,7 +130,11 @@ class JobKind(Protocol[J]):
         """
         ...
 
-    def normal(self, job: J) -> J:
+    def node_label(self, options: Options) -> str:
+        """The label of nodes whose values decisions read; empty reads no nodes. Asked of the kind that is watched."""
+        ...
+
+    def normal(self, job: J, /) -> J:
         """The job as decisions read it: what its spec says in a place of its own is where all kinds say it."""
         ...
 
@@ -126,23 +150,9 @@ class JobKind(Protocol[J]):
         """Which of the job's children that decisions do not read are kept, and how, while it is suspended, once it has finished, and while it is deleted."""
         ...
 
-    def place(self, job: str, row: Owned) -> Place | None:
-        """Which place of the job of that name a child fills, None if the job puts no such child there. Labels prove nothing."""
-        ...
-
 
 class Replicas(JobKind[J], Protocol):
-    """A kind whose jobs are roles of indexed pods, and more if need be."""
-
-    @property
-    def settings_word(self) -> str:
-        """How the reasons of events begin that tell of a template's own settings."""
-        ...
-
-    @property
-    def warns_of_unnamed_scheduler(self) -> bool:
-        """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
-        ...
+    """A kind whose jobs are roles of indexed pods, and more if need be. The first four have no default."""
 
     def roles(self, job: J) -> Roles:
         """The roles of a job with their defaults; empty where the spec has none."""
@@ -156,6 +166,22 @@ class Replicas(JobKind[J], Protocol):
         """Every child of every replica, in the order in which they are created."""
         ...
 
+    def completion_rule(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
+        """What the counts mean for the job."""
+        ...
+
+    # The rest is optional.
+
+    @property
+    def settings_word(self) -> str:
+        """How the reasons of events begin that tell of a template's own settings."""
+        ...
+
+    @property
+    def warns_of_unnamed_scheduler(self) -> bool:
+        """Whether a gang is warned of another scheduler, too, where no template names that of gangs."""
+        ...
+
     def may_make(self, job: J, role: Role, snapshot: Snapshot, options: Options) -> bool:
         """Whether the pods of a role may be made already, as far as the kind knows."""
         ...
@@ -164,7 +190,7 @@ class Replicas(JobKind[J], Protocol):
         """The roles that have no pods because those of the others are not up; a gang is without them meanwhile."""
         ...
 
-    def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
+    def extras(self, job: J, snapshot: Snapshot, now: datetime, options: Options, /) -> Iterable[Child]:
         """Children that belong to the job as a whole. Decisions read none of them; they go before the pods."""
         ...
 
@@ -178,8 +204,4 @@ class Replicas(JobKind[J], Protocol):
 
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
         """The counts as the kind's status has them."""
-        ...
-
-    def completion_rule(self, job: J, roles: Roles, counts: Mapping[str, Counts]) -> Verdict:
-        """What the counts mean for the job."""
         ...

@@ -12,7 +12,9 @@ from typing import Any, Final
 from api.job import Job, RestartPolicy
 from api.names import LONGEST_NAME
 from controller.domain import Problem, Role, shortened
-from controller.kind.shape import J, Options, Shape
+from controller.kind.defaults import J
+from controller.kind.options import Options
+from controller.kind.shape import Shape
 
 LONGEST_VARIABLE: Final = 128 * 1024 - 1
 """Bytes that Linux takes of one environment variable, name and ``=`` included, where pages have 4 KiB.

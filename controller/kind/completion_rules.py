@@ -4,10 +4,13 @@ Source: training-operator 1.9, pkg/controller.v1/pytorch/pytorchjob_controller.g
 """
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from api.job import Job, RestartPolicy
 from controller.domain import Counts, Role, Verdict
 
+WORKER: Final = "Worker"
+"""The role that ends a job without a leader, and that ``/scale`` sets."""
 NOBODY = ""
 """Leads the jobs of a kind whose workers are all alike."""
 
@@ -26,7 +29,7 @@ def led_by(
     Differs: a role without replicas decides nothing; in the original no worker is the same as all workers done. Nothing is judged
     beyond a success. See docs/decisions/0004-cleanup.md and 0008-pods-and-replicas.md.
     """
-    deciding = leader if leader in roles else "Worker"
+    deciding = leader if leader in roles else WORKER
     if deciding not in roles:
         return Verdict()
     led, role, count = deciding == leader, roles[deciding], counts[deciding]

@@ -12,7 +12,9 @@ from api.job import RestartPolicy, owner_reference
 from api.meta import PODS, SERVICES
 from api.names import child_labels
 from controller.domain import Child, Role
-from controller.kind.shape import J, Options, Roles, Shape
+from controller.kind.defaults import J, Roles
+from controller.kind.options import Options
+from controller.kind.shape import Shape
 
 
 def children(

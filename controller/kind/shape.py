@@ -1,12 +1,13 @@
 """The data of a replica kind, and what follows from it alone: roles with their defaults, names of children."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic
 
 from api.children import NO_INDEX, Owned
-from api.job import Job, ReplicaSpec
+from api.job import ReplicaField, ReplicaSpec, RestartPolicy, replica_field
 from api.labels import MANAGED_BY_US
 from api.meta import PODS, SERVICES, Resource
 from api.names import child_name
@@ -14,102 +15,65 @@ from controller.domain import (
     DEFAULT_MESSAGES,
     Child,
     Counts,
-    Event,
     EventMessages,
     Problem,
     Role,
     Snapshot,
     Verdict,
 )
-
-J = TypeVar("J", bound=Job)
-
-Roles = Mapping[str, Role]
-"""The roles of one job by name, in the kind's order."""
-
-Place = tuple[str, int]
-"""The label of a role, and an index."""
-
-EnvVar = tuple[str, str | Mapping[str, Any]]
-"""Name and value, or where the value comes from: what Kubernetes calls ``valueFrom``."""
+from controller.kind.completion_rules import WORKER, led_by
+from controller.kind.defaults import DEFAULT_TTL_EVENT_REASONS, EnvVar, J, KindDefaults, Place, Roles
+from controller.kind.definition import UNSET, replica_problems, require, unknown_roles
+from controller.kind.options import KindOptions, Options
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the settings say that decisions depend on."""
-
-    init_container: bool = True
-    init_container_image: str = "alpine:3.10"
-    init_container_max_tries: int = 100
-    init_container_template: str = ""
-    """YAML list of containers with ``{{.MasterAddr}}``, ``{{.InitContainerImage}}``, ``{{.MaxTries}}``; empty is built in."""
-    mpi_kubectl_delivery_image: str = "kubeflow/kubectl-delivery:latest"
-    mpi_wait_for_workers: bool = False
-    """Whether launchers of MPIJobs start only once all workers are up, whatever the job says."""
-    mpi_ssh_check: bool = True
-    """Whether workers that a launcher waits for are asked for their ssh server's greeting."""
-    mpi_launcher_only_key: bool = False
-    """Whether the private ssh key of an MPIJob is in its launcher alone."""
-    mpi_topology_label: str = ""
-    """The node label whose values make hosts neighbours in the lists of an MPIJob; empty orders them by index alone."""
-    gang_scheduler: str = ""
-    """``volcano``, or the name of a scheduler with the coscheduling of scheduler-plugins; empty schedules no gangs."""
-    max_replicas: int = 10_000
-    """The most pods that one job may ask for."""
-    cluster_domain: str = ""
-    """What follows ``.svc`` in addresses that are told to programs, such as ``cluster.local``; empty is nothing."""
-    keeps_ledger: bool = True
-    """Whether the installed CRD stores which restarts are counted; another operator's may not."""
+def _has_name(name: str, _roles: Roles, role: Role, _index: int) -> bool:
+    return role.name == name
 
 
 def nothing(*_: object) -> tuple[()]:
     return ()
 
 
-class KindDefaults:
-    """A kind that has nothing to say of its jobs beside their status, neither to people nor to other controllers, nor to other operators."""
-
-    warns_of_unnamed_scheduler: bool = False
-    reads_nodes: bool = False
-
-    @property
-    def lease(self) -> str:
-        return ""
-
-    def warnings(self, job: Any, children: Iterable[Owned] = ()) -> Iterable[Event]:
-        return ()
-
-    def required_annotations(self, job: Any) -> Mapping[str, str]:
-        return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Shape(KindDefaults, Generic[J]):
-    """A kind whose jobs are indexed pods with one headless Service each."""
+    """A kind whose jobs are indexed pods with one headless Service each. What has no default has to be given.
+
+    Raises:
+        InvalidKind: the definition cannot work.
+    """
 
     resource: Resource
+    """Group, version, kind and plural."""
     model: type[J]
-    framework: str
-    container: str
-    port_name: str
-    port: int
-    restart_policy: str
-    """Of a replica spec that names none."""
+    """The wire type of the jobs. One field of its spec maps roles to replica specs."""
     role_names: tuple[str, ...]
     """All roles of the kind, in the order of creation and of status."""
-    replicas_field: str
-    """The JSON name of the replica map, for messages."""
-    replicas: Callable[[J], Mapping[str, ReplicaSpec] | None]
+    port: int
+    """The number of the port that the operator adds to a template that has no port of the name ``port_name``."""
     env: Callable[[J, Roles, Role, int, Options], list[EnvVar]]
     """The variables of one pod, after the user's own."""
-    is_leader: Callable[[Roles, Role, int], bool]
-    """Whether a pod carries the label ``job-role: master``."""
-    completion_rule: Callable[[J, Roles, Mapping[str, Counts]], Verdict]
+
+    leader: str = ""
+    """The role that ends the job and has the label ``job-role: master``. In a job without one all pods of the role ``Worker`` end it."""
+    framework: str = ""
+    """The value of the metric label ``framework``; by default the kind in lower case, without ``job`` at its end."""
+    container: str = ""
+    """The name of the container that trains; by default the framework."""
+    port_name: str = ""
+    """By default the kind in lower case and ``-port``."""
+    restart_policy: str = RestartPolicy.NEVER
+    """Of a replica spec that names none."""
+    is_leader: Callable[[Roles, Role, int], bool] = UNSET
+    """Whether a pod carries the label ``job-role: master``; by default those of the ``leader`` do."""
+    completion_rule: Callable[[J, Roles, Mapping[str, Counts]], Verdict] = UNSET
+    """What the counts of pods mean for the job; by default as ``leader`` says."""
     check: Callable[[J, Roles], Iterable[Problem]] = nothing
+    """Why a job is refused, beyond what is checked of all kinds."""
     env_everywhere: bool = True
     """Whether every container of a pod gets the variables, or only the one of the kind's name."""
     init_containers: Callable[[J, Roles, Role, Options], list[dict[str, Any]]] = field(default=lambda *_: [])
-    extras: Callable[[J, Snapshot, datetime, Options], Iterable[Child]] = nothing
+    extras: Callable[[J, Snapshot, datetime, Options], Iterable[Child]] = nothing  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     single_roles: tuple[str, ...] = ()
     """Roles that have exactly one replica."""
     required_roles: tuple[str, ...] = ()
@@ -120,12 +84,57 @@ class Shape(KindDefaults, Generic[J]):
     """Whether the workers can be scaled by ``/scale``, which needs a label selector in the status."""
     missing_container: str = "must have at least one container with name {}"
     """What is said of a template without the kind's container."""
-    ttl_event_reasons: tuple[str, str] = ("SuccessfulDeleteJob", "FailedDeleteJob")
+    ttl_event_reasons: tuple[str, str] = DEFAULT_TTL_EVENT_REASONS
     managed_by: str = MANAGED_BY_US
     children: tuple[Resource, ...] = (PODS, SERVICES)
     event_messages: EventMessages = DEFAULT_MESSAGES
     settings_word: str = "Set"
+    options: type[KindOptions] | None = None
+    """The class of the kind's own options, whose fields are flags of the controller."""
     flow: None = None
+    _replica_field: ReplicaField = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._default("framework", self.resource.singular.removesuffix("job"))
+        self._default("container", self.framework)
+        self._default("port_name", f"{self.resource.singular}-port")
+        is_decided = self.completion_rule is not None or not {self.leader, WORKER}.isdisjoint(self.role_names)
+        self._default("is_leader", partial(_has_name, self.leader))
+        self._default("completion_rule", partial(led_by, self.leader, self.resource.kind))
+        require(self, self._problems(is_decided))
+        object.__setattr__(self, "_replica_field", replica_field(self.model))
+
+    def _problems(self, is_decided: bool) -> Iterator[str]:
+        yield from replica_problems(self)
+        roles = {
+            "leader": (self.leader,) if self.leader else (),
+            "single_roles": self.single_roles,
+            "required_roles": self.required_roles,
+            "alternative_roles": self.alternative_roles,
+        }
+        yield from unknown_roles(self, roles)
+        if not is_decided:
+            yield "no role ends a job: name a leader, add a role Worker, or give a completion_rule"
+        if self.scalable and WORKER not in self.role_names:
+            yield "scalable needs a role Worker, whose replicas /scale sets"
+        try:
+            replica_field(self.model)
+        except TypeError as error:
+            yield f"model {self.model.__name__}: {error}"
+
+    def _default(self, name: str, value: object) -> None:
+        if not getattr(self, name):
+            object.__setattr__(self, name, value)
+
+    @property
+    def replicas_field(self) -> str:
+        """The JSON name of the replica map, for messages."""
+        return self._replica_field.wire_name
+
+    def replicas(self, job: J) -> Mapping[str, ReplicaSpec] | None:
+        """The replica map of a job."""
+        specs: Mapping[str, ReplicaSpec] | None = getattr(job.spec, self._replica_field.attribute)
+        return specs
 
     @property
     def controller_name(self) -> str:
@@ -164,6 +173,3 @@ class Shape(KindDefaults, Generic[J]):
         place = role, int(number)
         labeled = row.role or role, place[1] if row.index == NO_INDEX else row.index
         return place if labeled == place and row.name == child_name(job, *place) else None
-
-    def normal(self, job: J) -> J:
-        return job

@@ -3,15 +3,12 @@
 Source: training-operator 1.9, pkg/controller.v1/jax (envvar.go, jaxjob_controller.go).
 """
 
-from functools import partial
 from typing import Final
 
-from api.job import RestartPolicy
 from api.names import child_name
 from api.v1.jaxjob import RESOURCE, JAXJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.completion_rules import NOBODY, led_by
 from controller.kind.pods import role_port
 
 WORKER = "Worker"
@@ -36,17 +33,10 @@ def is_leader(_roles: Roles, _role: Role, index: int) -> bool:
 JAX: Final = ReplicaKind[JAXJob](
     resource=RESOURCE,
     model=JAXJob,
-    framework="jax",
-    container="jax",
-    port_name="jaxjob-port",
     port=6666,
-    restart_policy=RestartPolicy.NEVER,
     role_names=(WORKER,),
     scalable=True,
-    replicas_field="jaxReplicaSpecs",
-    replicas=lambda job: job.spec.jax_replica_specs,
     env=env,
     is_leader=is_leader,
-    completion_rule=partial(led_by, NOBODY, RESOURCE.kind),
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
 )

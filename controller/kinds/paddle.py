@@ -3,7 +3,6 @@
 Source: training-operator 1.9, pkg/controller.v1/paddlepaddle (envvar.go, paddlepaddle_controller.go).
 """
 
-from functools import partial
 from typing import Final
 
 from api.job import RestartPolicy
@@ -11,7 +10,6 @@ from api.names import child_name
 from api.v1.paddlejob import RESOURCE, PaddleJob
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 
 MASTER = "Master"
@@ -34,11 +32,6 @@ def env(job: PaddleJob, roles: Roles, role: Role, index: int, _: Options) -> lis
     return variables
 
 
-def is_leader(_roles: Roles, role: Role, _index: int) -> bool:
-    """Every server; no pod in a collective job."""
-    return role.name == MASTER
-
-
 def _rendezvous(job: PaddleJob, roles: Roles, role: Role, index: int) -> list[EnvVar]:
     """Where the pods meet: at the first server, or the first trainer if there is none.
 
@@ -55,18 +48,13 @@ def _rendezvous(job: PaddleJob, roles: Roles, role: Role, index: int) -> list[En
 PADDLE: Final = ReplicaKind[PaddleJob](
     resource=RESOURCE,
     model=PaddleJob,
-    framework="paddle",
-    container="paddle",
     port_name="master",
     port=36543,
     restart_policy=RestartPolicy.ON_FAILURE,
     role_names=(MASTER, WORKER),
     scalable=True,
     missing_container='must have at least one container with name "{}"',
-    replicas_field="paddleReplicaSpecs",
-    replicas=lambda job: job.spec.paddle_replica_specs,
+    leader=MASTER,
     env=env,
-    is_leader=is_leader,
-    completion_rule=partial(led_by, MASTER, RESOURCE.kind),
     ttl_event_reasons=("SuccessfulDeletePod", "FailedDeletePod"),
 )

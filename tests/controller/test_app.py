@@ -22,7 +22,10 @@ from api.mpijob import RESOURCE as MPI_JOBS
 from api.v1.pytorchjob import RESOURCE
 from api.v1.tfjob import RESOURCE as TF_JOBS
 from controller import app, kinds
-from controller.app import BadTemplate, NoNamespace, UnknownKind, chosen, leases_from, options_from
+from controller.app import NoNamespace, UnknownKind, chosen, leases_from, options_from
+from controller.kind.options import InvalidOption
+from controller.kinds.mpi.options import MPIOptions
+from controller.kinds.pytorch.options import PyTorchOptions
 from controller.kube.connect import Connection
 from controller.kube.errors import NotLeading
 from controller.runtime import clock
@@ -168,7 +171,9 @@ async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -
             assert await on.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
 
 
-WITH_MPI = replace(QUIET, enable_scheme=(RESOURCE.kind, MPI_JOBS.kind), mpi_topology_label="rack")
+WITH_MPI = replace(
+    QUIET, enable_scheme=(RESOURCE.kind, MPI_JOBS.kind), of_kinds=(MPIOptions(topology_label="rack"),)
+)
 PI: dict[str, Any] = {
     "apiVersion": MPI_JOBS.api_version,
     "kind": MPI_JOBS.kind,
@@ -218,7 +223,7 @@ async def test_a_kind_alone_is_not_ready_without_what_it_needs(plural: str) -> N
 
 
 async def test_nodes_are_read_only_for_a_kind_that_asks_where_they_are() -> None:
-    async with stage() as on, controlling(on, replace(QUIET, mpi_topology_label="rack")):
+    async with stage() as on, controlling(on, replace(QUIET, of_kinds=(MPIOptions(topology_label="rack"),))):
         await on.settled()
 
         assert on.faults.count("watch", "nodes") == 0
@@ -844,28 +849,29 @@ def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
     (path := tmp_path / "init.yaml").write_text("- name: wait\n")
     settings = replace(
         QUIET,
-        pytorch_init_container=False,
-        pytorch_init_container_image="busybox",
-        pytorch_init_container_max_tries=7,
-        pytorch_init_container_template_file=str(path),
+        of_kinds=(
+            PyTorchOptions(
+                init_container=False,
+                init_container_image="busybox",
+                init_container_max_tries=7,
+                init_container_template_file=str(path),
+            ),
+        ),
         max_replicas=5,
         cluster_domain="cluster.local",
     )
 
     options = options_from(settings)
 
-    assert (options.init_container, options.init_container_image, options.max_replicas) == (
-        False,
-        "busybox",
-        5,
-    )
-    assert (options.init_container_max_tries, options.init_container_template) == (7, "- name: wait\n")
+    own = options.of(PyTorchOptions)
+    assert (own.init_container, own.init_container_image, options.max_replicas) == (False, "busybox", 5)
+    assert (own.init_container_max_tries, own.init_container_template) == (7, "- name: wait\n")
     assert options.cluster_domain == "cluster.local"
 
 
 def test_without_a_template_of_ones_own() -> None:
     """Only the default path may be missing: nobody asked for it."""
-    assert options_from(Settings()).init_container_template == ""
+    assert options_from(Settings()).of(PyTorchOptions).init_container_template == ""
 
 
 @pytest.mark.parametrize(
@@ -890,8 +896,8 @@ def test_a_template_that_cannot_be_used_is_told_at_the_start(
     if content is not None:
         path.write_bytes(content)
 
-    with pytest.raises(BadTemplate, match=complaint) as caught:
-        options_from(replace(QUIET, pytorch_init_container_template_file=str(path)))
+    with pytest.raises(InvalidOption, match=complaint) as caught:
+        options_from(replace(QUIET, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),)))
     assert str(caught.value).startswith(f"--pytorch-init-container-template-file {path}: ")
 
 
@@ -899,6 +905,6 @@ def test_a_template_is_judged_with_its_fields_filled_in(tmp_path: Path) -> None:
     text = "- {name: wait, command: [nslookup, {{.MasterAddr}}], image: {{.InitContainerImage}}}"
     (path := tmp_path / "init.yaml").write_text(text)
 
-    options = options_from(replace(QUIET, pytorch_init_container_template_file=str(path)))
+    options = options_from(replace(QUIET, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),)))
 
-    assert options.init_container_template == text
+    assert options.of(PyTorchOptions).init_container_template == text

@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.meta import EVENTS, LEASES, PODS
 from api.v1.pytorchjob import RESOURCE
 from controller import command
+from controller.kind.options import find
+from controller.kinds.mpi.options import MPIOptions
+from controller.kinds.pytorch.options import PyTorchOptions
 from controller.kube.client import Client
 from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
@@ -51,18 +54,8 @@ def parsed(*flags: str) -> Settings:
         ("--kube-api-qps=20", "kube_api_qps", 20.0),
         ("--kube-api-burst=40", "kube_api_burst", 40),
         ("--kube-api-in-flight=8", "kube_api_in_flight", 8),
-        ("--pytorch-init-container=off", "pytorch_init_container", False),
-        ("--pytorch-init-container-image=busybox", "pytorch_init_container_image", "busybox"),
-        ("--pytorch-init-container-template-file=/a", "pytorch_init_container_template_file", "/a"),
-        ("--pytorch-init-container-max-tries=7", "pytorch_init_container_max_tries", 7),
         ("--gang-scheduling=volcano", "gang_scheduler_name", "volcano"),
         ("--cluster-domain=cluster.local", "cluster_domain", "cluster.local"),
-        ("--mpi-kubectl-delivery-image=a", "mpi_kubectl_delivery_image", "a"),
-        ("--mpi-wait-for-workers", "mpi_wait_for_workers", True),
-        ("--mpi-wait-for-workers=false", "mpi_wait_for_workers", False),
-        ("--mpi-ssh-check=false", "mpi_ssh_check", False),
-        ("--mpi-launcher-only-key", "mpi_launcher_only_key", True),
-        ("--mpi-topology-label=rack", "mpi_topology_label", "rack"),
         ("--webhook-server-port=9443", "leader_elect", False),
         ("--webhook-service-name=a", "leader_elect", False),
         ("--webhook-secret-name=a", "leader_elect", False),
@@ -85,6 +78,29 @@ def test_flags(flag: str, setting: str, value: Any) -> None:
     name, equals, rest = flag.partition("=")
     if equals and setting != "leader_elect" and name != "--zap-devel":
         assert getattr(parsed(name, rest), setting) == value
+
+
+@pytest.mark.parametrize(
+    ("flag", "option"),
+    [
+        ("--pytorch-init-container=off", PyTorchOptions(init_container=False)),
+        ("--pytorch-init-container-image=busybox", PyTorchOptions(init_container_image="busybox")),
+        ("--pytorch-init-container-template-file=/a", PyTorchOptions(init_container_template_file="/a")),
+        ("--pytorch-init-container-max-tries=7", PyTorchOptions(init_container_max_tries=7)),
+        ("--mpi-kubectl-delivery-image=a", MPIOptions(kubectl_delivery_image="a")),
+        ("--mpi-wait-for-workers", MPIOptions(wait_for_workers=True)),
+        ("--mpi-wait-for-workers=false", MPIOptions(wait_for_workers=False)),
+        ("--mpi-ssh-check=false", MPIOptions(ssh_check=False)),
+        ("--mpi-launcher-only-key", MPIOptions(launcher_only_key=True)),
+        ("--mpi-topology-label=rack", MPIOptions(topology_label="rack")),
+    ],
+)
+def test_flags_of_kinds(flag: str, option: PyTorchOptions | MPIOptions) -> None:
+    """Whether their value stands behind the sign of equality or alone."""
+    assert find(type(option), parsed(flag).of_kinds) == option
+    name, equals, rest = flag.partition("=")
+    if equals:
+        assert find(type(option), parsed(name, rest).of_kinds) == option
 
 
 def test_kinds_add_up() -> None:

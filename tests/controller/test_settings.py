@@ -1,12 +1,13 @@
 """The knobs: what they accept, and what they say of what they do not."""
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from controller.command import build_parser, settings_from
+from controller.kinds import ALL
 from controller.settings import FIELDS, Settings
 
 
@@ -18,9 +19,6 @@ from controller.settings import FIELDS, Settings
         ),
         pytest.param({"kube_api_in_flight": 0}, "--kube-api-in-flight", id="requests in flight"),
         pytest.param({"max_replicas": -1}, "--max-replicas", id="replicas"),
-        pytest.param(
-            {"pytorch_init_container_max_tries": 0}, "--pytorch-init-container-max-tries", id="tries"
-        ),
         pytest.param({"kube_api_qps": -1}, "--kube-api-qps must be a number and not", id="negative requests"),
         pytest.param({"kube_api_qps": math.nan}, "not negative, but is nan", id="no number of requests"),
         pytest.param({"kube_api_qps": math.inf}, "not negative, but is inf", id="endless requests"),
@@ -64,7 +62,9 @@ def test_every_setting_has_a_flag_of_its_name_and_default(monkeypatch: pytest.Mo
     monkeypatch.delenv("KUBEFLOW_NAMESPACE", raising=False)
     settings = settings_from(build_parser().parse_args([]))
 
-    assert settings == Settings()
+    own = tuple(kind.options() for kind in ALL if kind.options)
+    assert replace(settings, of_kinds=()) == Settings()
+    assert settings.of_kinds == own
     assert {field.name for field in fields(Settings)} == set(FIELDS)
 
 

@@ -9,11 +9,11 @@ import orjson
 import pytest
 import yaml
 
+from api.job import replica_field
 from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.crds import all_crds
 from controller.crds.command import main
-from controller.crds.jobs import replica_field
 from controller.crds.kubernetes import FILE, Release, ask
 from controller.kind import JobKind
 from controller.kinds import ALL
@@ -98,7 +98,7 @@ async def test_recorded_jobs_are_taken(client: Client, namespace: str, kind: Job
 
     made = await create(client, namespace, manifest, resource, fieldValidation="Strict", dryRun="All")
 
-    field, _ = replica_field(kind.model)
+    field = replica_field(kind.model).wire_name
     assert made["spec"][field].keys() == manifest["spec"][field].keys()
 
 

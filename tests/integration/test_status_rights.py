@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from controller.crds.jobs import replica_field
+from api.job import replica_field
 from controller.kind import JobKind
 from controller.kinds import ALL
 from controller.kube.client import JSON_PATCH, MERGE_PATCH, Client
@@ -52,7 +52,7 @@ async def editor(
 
 
 def job_of(kind: JobKind[Any]) -> dict[str, Any]:
-    field, _ = replica_field(kind.model)
+    field = replica_field(kind.model).wire_name
     roles = ("Launcher", "Worker") if kind.resource.kind == "MPIJob" else ("Worker",)
     template = {"spec": {"containers": [{"name": "main", "image": "train:1"}]}}
     return {

@@ -15,12 +15,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from typing_extensions import override
+
 from api.batch import BATCH_JOBS
 from api.children import Owned
 from api.meta import CONFIG_MAPS, PODS, SERVICES
 from api.mpijob import RESOURCE, Flavor, MPIJob
-from controller.domain import DEFAULT_MESSAGES, Child, Event
-from controller.kind import JobKind, Place
+from controller.domain import Event
+from controller.kind import JobKind, KindDefaults, Options, Place
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
 from controller.kinds.mpi.v2beta1 import V2BETA1
@@ -28,7 +31,7 @@ from controller.kinds.mpi.version_warnings import effective_flavor, required_ann
 
 
 @dataclass(frozen=True)
-class MPIKind:
+class MPIKind(KindDefaults):
     """The kind that is watched. Every decision is made by the flavor of a job."""
 
     flavors: Mapping[Flavor, JobKind[MPIJob]]
@@ -37,34 +40,32 @@ class MPIKind:
     framework = "mpi"
     controller_name = "mpijob-controller"
     children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
-    reads_nodes = True
-    scalable = False
     managed_by = ""
     lease = "mpi-operator"
-    ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
-    event_messages = DEFAULT_MESSAGES
-    flow = None
+    options = MPIOptions
 
     @property
+    @override
     def variants(self) -> tuple[JobKind[Any], ...]:
         return tuple(self.flavors.values())
 
+    @override
     def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
         """Return the flavor of a job. A job that has a launcher keeps the flavor of that launcher."""
         return self.flavors[effective_flavor(job, children)]
 
-    def normal(self, job: MPIJob) -> MPIJob:
-        return job
-
-    def while_idle(self, job: MPIJob) -> Iterable[Child]:
-        return ()
+    @override
+    def node_label(self, options: Options) -> str:
+        return options.of(MPIOptions).topology_label
 
     def place(self, job: str, row: Owned) -> Place | None:
         return None
 
+    @override
     def warnings(self, job: MPIJob, children: Iterable[Owned] = ()) -> Iterable[Event]:
         return version_warnings(job, effective_flavor(job, children))
 
+    @override
     def required_annotations(self, job: MPIJob) -> Mapping[str, str]:
         return required_annotations(job)
 

@@ -15,6 +15,7 @@ from api.mpijob import MPIJob
 from controller.domain import Problem, shortened
 from controller.kind import Options
 from controller.kinds.mpi.names import worker_name
+from controller.kinds.mpi.options import MPIOptions
 
 QUIET_PERIOD = timedelta(seconds=5)
 """Workers that become ready within this time of each other are added together."""
@@ -41,10 +42,11 @@ def should_wait_for_workers(job: MPIJob, options: Options, requested: bool = Fal
     The annotation wins over ``requested`` and over the flags.
     """
     annotation = (job.metadata.annotations or {}).get(WAIT_ANNOTATION)
+    own = options.of(MPIOptions)
     return (
         annotation == "true"
         if annotation in {"true", "false"}
-        else requested or options.mpi_wait_for_workers or bool(options.mpi_topology_label)
+        else requested or own.wait_for_workers or bool(own.topology_label)
     )
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from typing_extensions import override
+
 from api import conditions
 from api.children import Owned
 from api.job import ConditionType
@@ -26,16 +28,11 @@ class LauncherFlavor(LauncherFlavorSpec):
     """One flavor of such jobs, with the decisions that all of them share."""
 
     @property
+    @override
     def flow(self) -> "LauncherFlavor":
         return self
 
-    @property
-    def variants(self) -> "tuple[LauncherFlavor, ...]":
-        return (self,)
-
-    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> "LauncherFlavor":
-        return self
-
+    @override
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         return self.idle_support_objects(job)
 

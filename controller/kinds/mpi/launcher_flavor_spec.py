@@ -11,6 +11,7 @@ from api.meta import CONFIG_MAPS, PODS, SERVICES, Resource
 from api.mpijob import MPIJob
 from controller.domain import Child, Deletion, EventMessages, Probe, Problem, Snapshot
 from controller.kind import KindDefaults, Options, Roles
+from controller.kind.definition import name_problems, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +31,7 @@ class LauncherFlavorSpec(KindDefaults):
     """The body of one worker pod."""
     launcher_template: Callable[[MPIJob, Roles, Options], dict[str, Any]]
     """The pod template of the launcher."""
-    normal: Callable[[MPIJob], MPIJob]
+    normal: Callable[[MPIJob], MPIJob]  # pyright: ignore[reportIncompatibleMethodOverride] - a function for a method
     should_wait_for_workers: Callable[[MPIJob, Options], bool]
     """Whether the launcher starts only when all workers are ready."""
     worker_probe: Callable[[MPIJob, Roles, Pod], Probe] | None = None
@@ -49,6 +50,7 @@ class LauncherFlavorSpec(KindDefaults):
     """The workers that an older operator created, if that operator created the launcher."""
     model = MPIJob
     framework = "mpi"
-    scalable = False
     children = (PODS, BATCH_JOBS, SERVICES, CONFIG_MAPS)
-    ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
+
+    def __post_init__(self) -> None:
+        require(self, name_problems(self))

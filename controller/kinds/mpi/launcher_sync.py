@@ -19,6 +19,7 @@ from controller.kind import Options, Roles
 from controller.kinds.mpi import hosts, launcher_job
 from controller.kinds.mpi.launcher_flavor_spec import LauncherFlavorSpec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.status_builder import MPIStatusBuilder
 from controller.kinds.mpi.version_warnings import MISMATCH
 from controller.policy import gang, replacement
@@ -245,7 +246,7 @@ class LauncherSync:
 
     def _pending_probes(self, workers: Sequence[Pod]) -> list[Probe]:
         """Return probes of the workers that are ready, have an address, and have not answered yet."""
-        if self.kind.worker_probe is None or not self.options.mpi_ssh_check:
+        if self.kind.worker_probe is None or not self.options.of(MPIOptions).ssh_check:
             return []
         unprobed = [
             pod

@@ -14,6 +14,7 @@ from api.mpijob import Flavor, MPIJob
 from controller.domain import Role
 from controller.kind import Options, Roles
 from controller.kinds.mpi.names import LAUNCHER, WORKER, config_name, launcher_name, worker_name
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.variables import CONFIG_PATH, HOSTFILE, OPERATOR_VARIABLES, ROLE, launcher_env
 
 CONTROLLER: Final = "mpi-operator"
@@ -37,7 +38,7 @@ def worker(job: MPIJob, roles: Roles, index: int, options: Options) -> dict[str,
         role,
         name,
         {ROLE: "worker"},
-        [_keys_volume(job, role, private=not options.mpi_launcher_only_key)],
+        [_keys_volume(job, role, private=not options.of(MPIOptions).launcher_only_key)],
         [_keys_mount(job)],
     )
     at = main_container_index(role)

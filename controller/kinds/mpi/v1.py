@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from api import labels
+from typing_extensions import override
+
 from api.children import Owned, Pod
 from api.job import RestartPolicy
 from api.meta import CONFIG_MAPS, PODS
@@ -30,7 +31,7 @@ from controller.domain import (
     WriteMode,
     name_check,
 )
-from controller.kind import JobKind, KindDefaults, Options, Place, Roles
+from controller.kind import KindDefaults, Options, Place, Roles
 from controller.kinds.mpi import hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_index, worker_name
 from controller.kinds.mpi.v1pods import CONTROLLER, OWNER, launcher_body, worker_body
@@ -58,23 +59,13 @@ class V1Kind(KindDefaults):
     model = MPIJob
     framework = "mpi"
     controller_name = CONTROLLER
-    managed_by = labels.MANAGED_BY_US
-    scalable = False
-    ttl_event_reasons = ("SuccessfulDeleteJob", "FailedDeleteJob")
     children = (PODS, CONFIG_MAPS)
     event_messages = EventMessages(done=_write_event, taken=_name_conflict, lacks=rbac.missing_rights_event)
     settings_word = "Setted"
     warns_of_unnamed_scheduler = True
     """Source: training-operator 1.9, pkg/common/util/scheduler.go, IsGangSchedulerSet."""
-    flow = None
 
-    @property
-    def variants(self) -> tuple[JobKind[Any], ...]:
-        return (self,)
-
-    def variant(self, job: MPIJob, children: Iterable[Owned] = ()) -> JobKind[Any]:
-        return self
-
+    @override
     def normal(self, job: MPIJob) -> MPIJob:
         spec = job.spec.model_copy(update={"run_policy": v1spec.run_policy(job)})
         return job.model_copy(update={"spec": spec})
@@ -99,6 +90,7 @@ class V1Kind(KindDefaults):
         name = launcher_name(job)
         yield roles[LAUNCHER], 0, Child(PODS, name, partial(launcher_body, job, roles, options))
 
+    @override
     def may_make(self, job: MPIJob, role: Role, snapshot: Snapshot, options: Options) -> bool:
         """Return whether pods of the role can be created. The launcher needs all workers to exist, or to be ready if it waits for them."""
         if role.name == WORKER:
@@ -108,10 +100,12 @@ class V1Kind(KindDefaults):
             workers = hosts.ready_workers(workers)
         return len(workers) == v1spec.workers(self.roles(job))
 
+    @override
     def later(self, job: MPIJob, snapshot: Snapshot, options: Options) -> Collection[str]:
         has_launcher = any(pod.role == LAUNCHER.lower() for pod in snapshot.pods)
         return () if has_launcher or not hosts.should_wait_for_workers(job, options) else (LAUNCHER,)
 
+    @override
     def extras(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> Iterable[Child]:
         """Return the support objects of the launcher; none while the gang waits to be admitted."""
         if gang.is_waiting(options.gang_scheduler, snapshot):
@@ -135,12 +129,14 @@ class V1Kind(KindDefaults):
             # All other names are checked by now. Check this one before the workers are created.
             yield name_check(PODS, launcher_name(job))
 
+    @override
     def due_in(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> float | None:
         desired, own = v1spec.workers(self.roles(job)), self._workers(job, snapshot)
         more_in = hosts.seconds_until_more(own, desired, now, hosts.running_since(job))
         late_in = hosts.seconds_until_late(job.status, now) if self._missing(job, snapshot, options) else 0
         return min((delay for delay in (more_in, late_in) if delay and delay > 0), default=more_in)
 
+    @override
     def waits_for(self, job: MPIJob, snapshot: Snapshot, now: datetime, options: Options) -> str:
         """Describe the missing workers and the pods whose init containers fail."""
         missing = (
@@ -155,10 +151,12 @@ class V1Kind(KindDefaults):
         up = {pod.index for pod in hosts.ready_workers(self._workers(job, snapshot))}
         return hosts.missing_workers_message(job, up, v1spec.workers(self.roles(job)))
 
+    @override
     def while_idle(self, job: MPIJob) -> Iterable[Child]:
         """Revoke the Role's rules: foreign pods may get the workers' names after these are deleted."""
         return (rbac.role(OWNER, job, [], WriteMode.UPDATE_IF_PRESENT),)
 
+    @override
     def counted(self, counts: Mapping[str, Counts]) -> Mapping[str, Counts]:
         """Count terminating pods as active. Workers do not count after the launcher has finished."""
         adjusted = {

@@ -22,6 +22,7 @@ from controller.kind import Options, Roles
 from controller.kinds.mpi import execpods, hosts, kubexec, rbac, v1spec
 from controller.kinds.mpi.launcher_flavor import LauncherFlavor
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, slots, worker_name
+from controller.kinds.mpi.options import MPIOptions
 
 OWNER: Final = Flavor.V1ALPHA2.resource
 DEFAULT_BACKOFF_LIMIT: Final = 6
@@ -135,7 +136,7 @@ def worker_body(job: MPIJob, given: Roles, index: int, _: Options) -> dict[str, 
 def launcher_template(job: MPIJob, given: Roles, options: Options) -> dict[str, Any]:
     """Return the pod template of the launcher. It always runs as its own ServiceAccount."""
     role = given[LAUNCHER]
-    account, image = launcher_name(job), options.mpi_kubectl_delivery_image
+    account, image = launcher_name(job), options.of(MPIOptions).kubectl_delivery_image
     spec = execpods.launcher(job, role, account, list(env(job, role)), image, _FILES)
     body = execpods.pod(
         OWNER, job, "", role, pod_labels(job, role.label), {**spec, "restartPolicy": role.restart_policy}

@@ -14,6 +14,7 @@ from controller.kind import Options, Roles
 from controller.kind.pods import effective_restart_policy
 from controller.kinds.mpi import execpods, kubexec, rbac
 from controller.kinds.mpi.names import LAUNCHER, WORKER, launcher_name, worker_name
+from controller.kinds.mpi.options import MPIOptions
 
 OWNER: Final = Flavor.V1.resource
 CONTROLLER: Final = "mpijob-controller"
@@ -58,7 +59,7 @@ def launcher_body(job: MPIJob, roles: Roles, options: Options) -> dict[str, Any]
         labels.REPLICA_TYPE: role.label,
         labels.JOB_ROLE: "master",
     }
-    account, image = rbac.account_name(job, role), options.mpi_kubectl_delivery_image
+    account, image = rbac.account_name(job, role), options.of(MPIOptions).kubectl_delivery_image
     spec = execpods.launcher(job, role, account, list(env(role)), image, _FILES)
     name = launcher_name(job)
     return execpods.pod(

@@ -9,6 +9,7 @@ from typing import Final
 from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi.names import slots
+from controller.kinds.mpi.options import MPIOptions
 
 CONFIG_PATH: Final = "/etc/mpi"
 HOSTFILE: Final = "hostfile"
@@ -56,7 +57,7 @@ def _open_mpi_5(job: MPIJob, options: Options) -> Variables:
     yield "PRTE_MCA_prte_default_hostfile", _HOSTS
     yield "PRTE_MCA_plm_ssh_args", _SSH
     yield "PRTE_MCA_prte_set_default_slots", str(slots(job))
-    if options.mpi_launcher_only_key:  # without a private key no worker can start another
+    if options.of(MPIOptions).launcher_only_key:  # without a private key no worker can start another
         yield "OMPI_MCA_plm_rsh_no_tree_spawn", "1"
         yield "PRTE_MCA_plm_ssh_no_tree_spawn", "1"
 

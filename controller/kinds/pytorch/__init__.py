@@ -15,9 +15,10 @@ from controller.domain import Child, Counts, Role, Snapshot, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
 from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
-from controller.kind.waiting import until_resolved
 from controller.kinds.pytorch import elastic
 from controller.kinds.pytorch.elastic import WORKER
+from controller.kinds.pytorch.init_container import until_resolved
+from controller.kinds.pytorch.options import PyTorchOptions
 
 MASTER = "Master"
 
@@ -52,7 +53,9 @@ def init_containers(job: PyTorchJob, roles: Roles, role: Role, options: Options)
     """What a worker of a job with a master runs first: wait until the master's name resolves."""
     if role.name != WORKER or MASTER not in roles:
         return []
-    return until_resolved("init-pytorch", child_name(job.metadata.name, MASTER.lower(), 0), options)
+    return until_resolved(
+        "init-pytorch", child_name(job.metadata.name, MASTER.lower(), 0), options.of(PyTorchOptions)
+    )
 
 
 def extras(job: PyTorchJob, _snapshot: Snapshot, _now: datetime, _options: Options) -> Iterable[Child]:
@@ -94,19 +97,15 @@ def _processes(job: PyTorchJob) -> int:
 PYTORCH: Final = ReplicaKind[PyTorchJob](
     resource=RESOURCE,
     model=PyTorchJob,
-    framework="pytorch",
-    container="pytorch",
-    port_name="pytorchjob-port",
     port=23456,
     restart_policy=RestartPolicy.ON_FAILURE,
     role_names=(MASTER, WORKER),
     single_roles=(MASTER,),
     scalable=True,
-    replicas_field="pytorchReplicaSpecs",
-    replicas=lambda job: job.spec.pytorch_replica_specs,
     env=env,
     is_leader=is_leader,
     completion_rule=completion_rule,
+    options=PyTorchOptions,
     check=elastic.check,
     init_containers=init_containers,
     extras=extras,

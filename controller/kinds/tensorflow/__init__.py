@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from api.job import RestartPolicy
 from api.v1.tfjob import ALL_WORKERS, RESOURCE, TFJob
 from controller.domain import Counts, Role, Verdict
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
@@ -81,15 +80,10 @@ TENSORFLOW: Final = ReplicaKind[TFJob](
     resource=RESOURCE,
     model=TFJob,
     framework="tensorflow",
-    container="tensorflow",
-    port_name="tfjob-port",
     port=2222,
-    restart_policy=RestartPolicy.NEVER,
     # In the order of the alphabet: it is also that of the roles in TF_CONFIG.
     role_names=(CHIEF, EVALUATOR, MASTER, PS, WORKER),
     alternative_roles=_CHIEFS,
-    replicas_field="tfReplicaSpecs",
-    replicas=lambda job: job.spec.tf_replica_specs,
     env=env,
     env_everywhere=False,
     is_leader=is_leader,

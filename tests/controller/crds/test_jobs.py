@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from api.job import Job, JobSpec, ReplicaSpec
+from api.job import Job, JobSpec, ReplicaSpec, replica_field
 from api.meta import Wire
 from api.v1.pytorchjob import PyTorchJob
-from controller.crds.jobs import job_schema, replica_field
+from controller.crds.jobs import job_schema
 from controller.crds.kubernetes import shipped
 from controller.crds.openapi import QUANTITY, Schema
 
@@ -114,7 +114,7 @@ def test_the_queue_cannot_change(schema: Schema) -> None:
 
 
 def test_the_replica_map_is_found_by_its_type() -> None:
-    assert replica_field(PyTorchJob)[0] == "pytorchReplicaSpecs"
+    assert replica_field(PyTorchJob).wire_name == "pytorchReplicaSpecs"
 
 
 def test_a_spec_without_replica_map_is_refused() -> None:

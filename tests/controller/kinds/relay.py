@@ -3,17 +3,15 @@
 A head hands something to its workers; the first of them to have it ends the job, unless there is a head to say so.
 """
 
-from functools import partial
 from typing import Final
 
 from pydantic import Field
 
-from api.job import Job, JobSpec, ReplicaSpec, RestartPolicy
+from api.job import Job, JobSpec, ReplicaSpec
 from api.meta import Resource
 from api.names import child_name
 from controller.domain import Role
 from controller.kind import EnvVar, Options, ReplicaKind, Roles
-from controller.kind.completion_rules import led_by
 from controller.kind.pods import role_port
 
 RESOURCE = Resource("kubeflow.org", "v1", "RelayJob", "relayjobs")
@@ -39,24 +37,13 @@ def env(job: RelayJob, roles: Roles, role: Role, index: int, _: Options) -> list
     ]
 
 
-def is_leader(_roles: Roles, role: Role, _index: int) -> bool:
-    return role.name == HEAD
-
-
 RELAY: Final = ReplicaKind[RelayJob](
     resource=RESOURCE,
     model=RelayJob,
-    framework="relay",
-    container="relay",
-    port_name="relay-port",
     port=7070,
-    restart_policy=RestartPolicy.NEVER,
     role_names=(HEAD, "Worker"),
     single_roles=(HEAD,),
     scalable=True,
-    replicas_field="relayReplicaSpecs",
-    replicas=lambda job: job.spec.relay_replica_specs,
+    leader=HEAD,
     env=env,
-    is_leader=is_leader,
-    completion_rule=partial(led_by, HEAD, RESOURCE.kind),
 )

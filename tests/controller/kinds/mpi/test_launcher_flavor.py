@@ -13,6 +13,7 @@ from api.job import JobCondition
 from controller.domain import Count
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v2beta1 import V2BETA1
 from rallypoint.testing.life import Life
 from rallypoint.testing.mpi import container, mpi_job
@@ -341,7 +342,7 @@ def test_what_mpi_operator_has_said_of_an_eviction_was_not_the_end() -> None:
 @pytest.mark.parametrize("flag", [False, True])
 def test_the_launcher_waits_for_the_workers(flag: bool) -> None:
     policy: dict[str, Any] = {} if flag else {"launcherCreationPolicy": "WaitForWorkersReady"}
-    life = life_of(options=Options(mpi_wait_for_workers=flag), **policy)
+    life = life_of(options=Options(of_kinds=(MPIOptions(wait_for_workers=flag),)), **policy)
     up(life, "worker-0")
     assert life.batch_jobs == {}
     life.become("Running", "worker-1", ready=False)
@@ -380,7 +381,7 @@ def test_a_worker_that_is_ready_is_asked_for_its_ssh_server() -> None:
     ("options", "spec"),
     [
         pytest.param(
-            Options(mpi_ssh_check=False),
+            Options(of_kinds=(MPIOptions(ssh_check=False),)),
             {"launcherCreationPolicy": "WaitForWorkersReady"},
             id="not if the flag says so",
         ),
@@ -675,8 +676,10 @@ def test_a_launcher_that_has_ended_is_not_active_though_its_pod_still_runs(
     [
         pytest.param(Options(), {"launcherCreationPolicy": "WaitForWorkersReady"}, id="by the policy"),
         pytest.param(Options(), {"annotations": {WAIT_ANNOTATION: "true"}}, id="by the annotation"),
-        pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
-        pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
+        pytest.param(Options(of_kinds=(MPIOptions(wait_for_workers=True),)), {}, id="by the flag"),
+        pytest.param(
+            Options(of_kinds=(MPIOptions(topology_label="zone"),)), {}, id="by the flag of the order of hosts"
+        ),
     ],
 )
 @pytest.mark.parametrize("scheduler", ["volcano", "other"])
@@ -684,7 +687,14 @@ def test_a_launcher_that_waits_for_its_workers_is_a_member_from_when_it_starts(
     scheduler: str, options: Options, fields: dict[str, Any]
 ) -> None:
     """Or no scheduler would start the workers, without which there is no launcher."""
-    life = life_of(options=replace(options, gang_scheduler=scheduler, mpi_ssh_check=False), **fields)
+    life = life_of(
+        options=replace(
+            options,
+            gang_scheduler=scheduler,
+            of_kinds=(replace(options.of(MPIOptions), ssh_check=False),),
+        ),
+        **fields,
+    )
     assert (sorted(life.pods), life.batch_jobs) == (WORKERS, {})
     assert members(life) == 2
 
@@ -695,7 +705,7 @@ def test_a_launcher_that_waits_for_its_workers_is_a_member_from_when_it_starts(
 
 
 def test_a_launcher_that_waits_again_after_a_suspension_is_no_member() -> None:
-    options = Options(gang_scheduler="volcano", mpi_ssh_check=False)
+    options = Options(gang_scheduler="volcano", of_kinds=(MPIOptions(ssh_check=False),))
     waits: dict[str, Any] = {"launcherCreationPolicy": "WaitForWorkersReady"}
     life = running(options=options, **waits)
     suspended(life, **waits)

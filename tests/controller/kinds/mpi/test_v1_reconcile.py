@@ -12,6 +12,7 @@ from api.mpijob import MPIJob
 from controller.domain import Count
 from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
 from rallypoint.testing.life import Life
 from rallypoint.testing.mpi import container, mpi_job
@@ -220,8 +221,10 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
     ("options", "fields"),
     [
         pytest.param(Options(), {"annotations": {WAIT_ANNOTATION: "true"}}, id="by the annotation"),
-        pytest.param(Options(mpi_wait_for_workers=True), {}, id="by the flag"),
-        pytest.param(Options(mpi_topology_label="zone"), {}, id="by the flag of the order of hosts"),
+        pytest.param(Options(of_kinds=(MPIOptions(wait_for_workers=True),)), {}, id="by the flag"),
+        pytest.param(
+            Options(of_kinds=(MPIOptions(topology_label="zone"),)), {}, id="by the flag of the order of hosts"
+        ),
     ],
 )
 def test_a_launcher_that_waits_for_its_workers_is_a_member_of_their_gang_from_when_it_is_made(
@@ -354,7 +357,7 @@ def test_a_worker_that_somebody_removes_is_made_again() -> None:
     ("annotations", "options"),
     [
         pytest.param({"kubeflow.org/mpi-wait-for-workers": "true"}, Options(), id="the annotation"),
-        pytest.param(None, Options(mpi_wait_for_workers=True), id="the flag"),
+        pytest.param(None, Options(of_kinds=(MPIOptions(wait_for_workers=True),)), id="the flag"),
     ],
 )
 def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None, options: Options) -> None:
@@ -371,7 +374,7 @@ def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None,
 
 
 def test_workers_that_are_late_are_named() -> None:
-    life = life_of(workers=5, options=Options(mpi_wait_for_workers=True))
+    life = life_of(workers=5, options=Options(of_kinds=(MPIOptions(wait_for_workers=True),)))
     life.become("Running", "worker-1", ready=True)
     assert life.step().requeue_after_seconds == LATE_SECONDS
     assert life.conditions == "Created T"
@@ -409,7 +412,7 @@ def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None
 
 
 def test_hosts_are_ordered_by_place_if_places_are_known() -> None:
-    life = life_of(workers=3, options=Options(mpi_topology_label="rack"))
+    life = life_of(workers=3, options=Options(of_kinds=(MPIOptions(topology_label="rack"),)))
     assert life.made == [*WORKERS, "pi-worker-2"]
 
     for index in range(3):

@@ -9,6 +9,7 @@ from api.children import Pod
 from api.mpijob import MPIJob
 from controller.domain import Snapshot
 from controller.kind import Options
+from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.sshpods import launcher, worker
 from controller.kinds.mpi.v2beta1 import (
     V2BETA1,
@@ -225,8 +226,8 @@ def test_who_may_read_the_keys(fields: dict[str, Any], mode: int | None) -> None
 
 def test_a_private_key_for_the_launcher_alone() -> None:
     """Then workers cannot start others, which mpirun has to be told."""
-    job, options = mpi_job(), Options(mpi_launcher_only_key=True)
-    (volume,) = worker_spec(job, mpi_launcher_only_key=True)["volumes"]
+    job, options = mpi_job(), Options(of_kinds=(MPIOptions(launcher_only_key=True),))
+    (volume,) = worker_spec(job, of_kinds=(MPIOptions(launcher_only_key=True),))["volumes"]
     spec = launcher(job, roles(job), options)["spec"]
 
     assert [one["path"] for one in volume["secret"]["items"]] == ["id_rsa.pub", "authorized_keys"]
@@ -331,7 +332,7 @@ def test_whether_the_launcher_waits(
     required_annotations = {"kubeflow.org/mpi-wait-for-workers": annotation} if annotation else None
     job = mpi_job(annotations=required_annotations, launcherCreationPolicy=policy)
 
-    assert should_wait_for_workers(job, Options(mpi_wait_for_workers=flag)) is expected
+    assert should_wait_for_workers(job, Options(of_kinds=(MPIOptions(wait_for_workers=flag),))) is expected
 
 
 def test_where_else_a_scheduling_policy_is_said() -> None:

@@ -16,6 +16,7 @@ from api.meta import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
 from api.mpijob import RESOURCE, Flavor
 from api.nodes import NODES
 from controller.kinds.mpi.hosts import WAIT_ANNOTATION
+from controller.kinds.mpi.options import MPIOptions
 from controller.runtime import clock
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
@@ -620,7 +621,7 @@ async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
 )
 async def test_neighbors_on_the_network_are_neighbors_in_the_list(label: str, order: list[str]) -> None:
     """The launcher starts when the list says so; without the flag no node is read."""
-    async with playing(settings=replace(SETTINGS, mpi_topology_label=label)) as it:
+    async with playing(settings=replace(SETTINGS, of_kinds=(MPIOptions(topology_label=label),))) as it:
         for number in range(4):
             metadata = {"name": f"node-{number}", "labels": {"rack": "ab"[number % 2]}}
             await it.on.create(NODES, {"metadata": metadata})

@@ -2,12 +2,12 @@
 
 import pytest
 
-from controller.kind import Options
-from controller.kind.waiting import from_template, until_resolved
+from controller.kinds.pytorch.init_container import from_template, until_resolved
+from controller.kinds.pytorch.options import PyTorchOptions
 
 
 def test_the_wait_for_the_master() -> None:
-    options = Options(init_container_image="mirror/alpine:3", init_container_max_tries=7)
+    options = PyTorchOptions(init_container_image="mirror/alpine:3", init_container_max_tries=7)
 
     (made,) = until_resolved("wait", "head-0", options)
 
@@ -35,14 +35,14 @@ def test_the_wait_for_the_master() -> None:
 
 
 def test_the_wait_tries_a_hundred_times() -> None:
-    (made,) = until_resolved("wait", "head-0", Options())
+    (made,) = until_resolved("wait", "head-0", PyTorchOptions())
 
     assert made["image"] == "alpine:3.10"
     assert "seq 100" in made["command"][-1]
 
 
 def test_the_wait_can_be_left_out() -> None:
-    assert until_resolved("wait", "head-0", Options(init_container=False)) == []
+    assert until_resolved("wait", "head-0", PyTorchOptions(init_container=False)) == []
 
 
 def test_a_template_file_replaces_the_wait() -> None:
@@ -53,7 +53,9 @@ def test_a_template_file_replaces_the_wait() -> None:
 - name: two
   args: ["{{.MaxTries}}"]
 """
-    options = Options(init_container_template=text, init_container_image="img&1", init_container_max_tries=3)
+    options = PyTorchOptions(
+        init_container_template=text, init_container_image="img&1", init_container_max_tries=3
+    )
 
     made = until_resolved("wait", "head-0", options)
 
@@ -79,4 +81,4 @@ def test_a_template_file_replaces_the_wait() -> None:
 )
 def test_templates_that_make_no_containers(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        from_template(Options(init_container_template=text), "head-0")
+        from_template(PyTorchOptions(init_container_template=text), "head-0")

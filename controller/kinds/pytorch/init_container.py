@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 from controller.kind.security import RESTRICTED
-from controller.kind.shape import Options
+from controller.kinds.pytorch.options import PyTorchOptions
 
 _FIELD = re.compile(r"\{\{\s*\.(\w+)\s*\}\}")
 _LOOP = "err=1;for i in $(seq {tries}); do if nslookup {address}; then err=0 && break; fi;echo waiting for master; sleep 2; done; exit $err"
 
 
-def until_resolved(name: str, address: str, options: Options) -> list[dict[str, Any]]:
+def until_resolved(name: str, address: str, options: PyTorchOptions) -> list[dict[str, Any]]:
     """What runs before a pod's containers: a container of that name, which waits for that address.
 
     Differs: carries a security context that a restricted namespace accepts, and text is put into the template as it is, without HTML
@@ -39,7 +39,7 @@ def until_resolved(name: str, address: str, options: Options) -> list[dict[str, 
     ]
 
 
-def from_template(options: Options, address: str) -> list[dict[str, Any]]:
+def from_template(options: PyTorchOptions, address: str) -> list[dict[str, Any]]:
     """The containers that the user's template makes of the master's address.
 
     Raises:

@@ -1,0 +1,105 @@
+"""What is checked of a kind when it is defined, so that a mistake in it stops the program and not a user's job."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from api.job import RestartPolicy
+from api.meta import Resource
+from api.names import LONGEST_NAME
+
+LONGEST_PORT_NAME: Final = 15
+"""Characters of the name of a container's port, as of RFC 6335."""
+LONGEST_ROLE: Final = 32
+"""Characters of a role's name: names of pods are made of the job's name, the role and the index, and have 63 together."""
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_TEXT = "lower-case letters, digits and '-', with a letter or digit at both ends"
+_PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_ROLE = re.compile(r"[A-Za-z0-9]+")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+
+
+class InvalidKind(ValueError):
+    """The definition of a kind cannot work; the message names each field and says why."""
+
+
+class Named(Protocol):
+    """What is checked of every kind."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def controller_name(self) -> str: ...
+
+
+class Defined(Named, Protocol):
+    """What is checked of a kind whose jobs are indexed pods."""
+
+    @property
+    def container(self) -> str: ...
+    @property
+    def port_name(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def restart_policy(self) -> str: ...
+    @property
+    def role_names(self) -> tuple[str, ...]: ...
+
+
+def require(kind: Named, problems: Iterator[str]) -> None:
+    """
+    Raises:
+        InvalidKind: there are problems.
+    """
+    if found := list(problems):
+        raise InvalidKind(f"{kind.resource.kind}: {'; '.join(found)}")
+
+
+def name_problems(kind: Named) -> Iterator[str]:
+    """Return what is wrong with the names of a kind that go into URLs and labels."""
+    if not _LABEL.fullmatch(kind.resource.plural):
+        yield f"the plural {kind.resource.plural!r} must be {_LABEL_TEXT}"
+    if len(kind.controller_name) > LONGEST_NAME or not _LABEL_VALUE.fullmatch(kind.controller_name):
+        yield (
+            f"controller_name {kind.controller_name!r} must be a label value: at most {LONGEST_NAME} letters, digits, '-', '_' and '.', "
+            "with a letter or digit at both ends"
+        )
+
+
+def replica_problems(kind: Defined) -> Iterator[str]:
+    """Return what is wrong with the port, the container, the roles and the restart policy of a kind."""
+    yield from name_problems(kind)
+    if len(kind.port_name) > LONGEST_PORT_NAME:
+        yield (
+            f"port_name {kind.port_name!r} has {len(kind.port_name)} characters; Kubernetes allows {LONGEST_PORT_NAME} at most"
+        )
+    elif not _PORT_NAME.fullmatch(kind.port_name):
+        yield f"port_name {kind.port_name!r} must be {_LABEL_TEXT}, with at least one letter and no '--'"
+    if not 0 < kind.port < 65536:
+        yield f"port {kind.port} must be from 1 to 65535"
+    if len(kind.container) > LONGEST_NAME or not _LABEL.fullmatch(kind.container):
+        yield f"container {kind.container!r} must be at most {LONGEST_NAME} {_LABEL_TEXT}"
+    if kind.restart_policy not in set(RestartPolicy):
+        yield f"restart_policy {kind.restart_policy!r} must be one of {', '.join(RestartPolicy)}"
+    if not kind.role_names:
+        yield "role_names must name at least one role"
+    for name in kind.role_names:
+        if len(name) > LONGEST_ROLE or not _ROLE.fullmatch(name):
+            yield f"role {name!r} must be at most {LONGEST_ROLE} letters and digits: it is a label and a part of pod names"
+    labels = [name.lower() for name in kind.role_names]
+    if len(set(labels)) < len(labels):
+        yield "role_names must differ in more than case"
+
+
+def unknown_roles(kind: Defined, fields: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the roles that the given fields name and the kind does not have."""
+    for field, names in fields.items():
+        for name in names:
+            if name not in kind.role_names:
+                yield f"{field} names {name!r}, which is none of role_names ({', '.join(kind.role_names)})"
+
+
+UNSET: Any = None
+"""The default of a field that ``__post_init__`` fills in from the others."""
