@@ -66,7 +66,7 @@ def _nothing() -> None: ...
 
 
 def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
-    """The kinds of those names, without regard to case; all if there are none.
+    """The kinds of those names, without regard to case; those of the default installation if there are none.
 
     Raises:
         UnknownKind: a name is none of ours.
@@ -77,7 +77,7 @@ def chosen(names: Iterable[str]) -> tuple[JobKind[Any], ...]:
         if name.lower() not in by_name:
             served = ", ".join(kind.resource.kind for kind in kinds.ALL)
             raise UnknownKind(f"--enable-scheme {name}: not a kind that is served (which are: {served})")
-    return tuple(by_name[name] for name in dict.fromkeys(map(str.lower, given))) or kinds.ALL
+    return tuple(by_name[name] for name in dict.fromkeys(map(str.lower, given))) or kinds.DEFAULT
 
 
 def options_from(settings: Settings) -> Options:

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from controller.crds import all_crds
-from controller.crds.files import file_name, to_yaml
-from controller.kinds import ALL
+from controller.crds.files import HEADER, file_name, to_yaml
+from controller.kinds import ALL, DEFAULT
 from rallypoint.testing.manifests import build
 
 ROOT = Path(__file__).parents[1]
@@ -22,20 +22,28 @@ SOURCES = {
 }
 """File in ``deploy`` → the kustomization that it is rendered from."""
 DEFINITIONS = Path("manifests/base/crds/kustomization.yaml")
+COMPONENTS = Path("manifests/components")
+"""Where an opt-in kind has a folder of its name, with its definition in it."""
 ROLE = Path("manifests/base/rbac/cluster-role.yaml")
 _JOBS = re.compile(r"(?<=- apiGroups: \[kubeflow\.org\]\n  resources: \[)[a-z]+(?P<part>[/a-z]*)[^\]]*")
 """In the role: what is granted of jobs, or of a part of them."""
 
 
 def naming_kinds() -> dict[Path, str]:
-    """The files in ``manifests`` that name every kind, as they have to be."""
+    """The files in ``manifests`` that name every kind of the default installation, and the definitions of the others, as they have to be."""
     role = _JOBS.sub(
-        lambda found: ", ".join(f"{kind.resource.plural}{found['part']}" for kind in ALL),
+        lambda found: ", ".join(f"{kind.resource.plural}{found['part']}" for kind in DEFAULT),
         (ROOT / ROLE).read_text(encoding="utf-8"),
     )
     head, _, _ = (ROOT / DEFINITIONS).read_text(encoding="utf-8").partition("- ")
-    files = sorted(map(file_name, all_crds()))
-    return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), ROLE: role}
+    files = sorted(map(file_name, all_crds(kinds=DEFAULT)))
+    components = {
+        COMPONENTS / kind.resource.singular / file_name(definition): HEADER + to_yaml(definition)
+        for kind in ALL
+        if kind.is_opt_in
+        for definition in all_crds(kinds=[kind])
+    }
+    return {DEFINITIONS: head + "".join(f"- {name}\n" for name in files), ROLE: role, **components}
 
 
 def write(folder: Path) -> list[Path]:

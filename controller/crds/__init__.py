@@ -4,14 +4,16 @@
 ``jobs`` makes the schema of a job from its model and ``facts``, ``definition`` puts the two into a CustomResourceDefinition.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from controller.crds.definition import crd
 from controller.crds.kubernetes import PodSchemas, shipped
+from controller.kind import JobKind
 from controller.kinds import ALL
 
 
-def all_crds(schemas: PodSchemas | None = None) -> list[dict[str, Any]]:
+def all_crds(schemas: PodSchemas | None = None, kinds: Iterable[JobKind[Any]] = ALL) -> list[dict[str, Any]]:
     """The CustomResourceDefinition of every kind, with the shipped pod template unless others are given."""
     pod_schemas = schemas or shipped()
-    return [crd(kind.resource, kind.model, pod_schemas, scalable=kind.scalable) for kind in ALL]
+    return [crd(kind.resource, kind.model, pod_schemas, scalable=kind.scalable) for kind in kinds]

@@ -5,7 +5,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -13,6 +12,7 @@ from controller.crds import all_crds
 from controller.crds.files import to_yaml, write
 from controller.crds.kubernetes import pod_schemas
 from controller.crds.refresh import release_of
+from controller.kinds import ALL, DEFAULT
 from controller.kube.connect import NotConfigured
 from controller.kube.errors import ApiError
 
@@ -29,7 +29,9 @@ def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> i
     """
     args = build_parser(prog).parse_args(arguments)
     try:
-        definitions = _from_cluster(args.kubeconfig) if args.from_cluster else all_crds()
+        kinds = [kind for kind in ALL if kind.resource.kind in args.kind] or DEFAULT
+        schemas = pod_schemas(asyncio.run(release_of(args.kubeconfig))) if args.from_cluster else None
+        definitions = all_crds(schemas, kinds)
         if args.output is None:
             sys.stdout.write("".join(map(to_yaml, definitions)))
         else:
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str], prog: str = "python -m controller.crds") -> i
 def build_parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the command's flags."""
     parser = argparse.ArgumentParser(
-        prog=prog, description="Print the CustomResourceDefinitions of all kinds as YAML."
+        prog=prog, description="Print the CustomResourceDefinitions of the job kinds as YAML."
     )
     parser.add_argument(
         "--from-cluster",
@@ -55,10 +57,14 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         "--kubeconfig", default="", metavar="FILE", help="which cluster; default: $KUBECONFIG"
     )
     parser.add_argument(
+        "--kind",
+        action="append",
+        default=[],
+        metavar="KIND",
+        choices=[kind.resource.kind for kind in ALL],
+        help="only this kind; repeatable; default: the kinds of the default installation",
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write a file for each kind instead of printing"
     )
     return parser
-
-
-def _from_cluster(kubeconfig: str) -> list[dict[str, Any]]:
-    return all_crds(pod_schemas(asyncio.run(release_of(kubeconfig))))

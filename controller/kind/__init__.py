@@ -96,7 +96,7 @@ class JobKind(Protocol[J]):
 
     @property
     def is_opt_in(self) -> bool:
-        """Whether the default installation has neither the definition of the kind nor rights on it. Its absence is no defect."""
+        """Whether the default installation does without the kind: it has neither its definition nor rights on it, and ``--enable-scheme`` names it."""
         ...
 
     @property

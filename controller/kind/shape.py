@@ -89,6 +89,8 @@ class Shape(KindDefaults, Generic[J]):
     children: tuple[Resource, ...] = (PODS, SERVICES)
     event_messages: EventMessages = DEFAULT_MESSAGES
     settings_word: str = "Set"
+    is_opt_in: bool = False
+    """Whether the default installation does without the kind; ``--enable-scheme`` names it."""
     options: type[KindOptions] | None = None
     """The class of the kind's own options, whose fields are flags of the controller."""
     flow: None = None

@@ -5,9 +5,13 @@ from typing import Any, Final
 from controller.kind import JobKind
 from controller.kinds.jax import JAX
 from controller.kinds.mpi import MPI
+from controller.kinds.mxnet import MXNET
 from controller.kinds.paddle import PADDLE
 from controller.kinds.pytorch import PYTORCH
 from controller.kinds.tensorflow import TENSORFLOW
 from controller.kinds.xgboost import XGBOOST
 
-ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)
+ALL: Final[tuple[JobKind[Any], ...]] = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI, MXNET)
+
+DEFAULT: Final = tuple(kind for kind in ALL if not kind.is_opt_in)
+"""The kinds of the default installation, and those that a controller serves whose flags name none."""

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from typing_extensions import override
 
 from controller.crds import all_crds
+from controller.kinds import ALL
 from controller.kinds.mpi.options import MPIOptions
 from controller.policy.gang import scheduler_of
 from controller.runtime import clock
@@ -30,7 +31,10 @@ from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
 SETTINGS = Settings(
-    metrics_bind_address="0", health_probe_bind_address="0", of_kinds=(MPIOptions(ssh_check=False),)
+    enable_scheme=tuple(kind.resource.kind for kind in ALL),
+    metrics_bind_address="0",
+    health_probe_bind_address="0",
+    of_kinds=(MPIOptions(ssh_check=False),),
 )
 """The controller's defaults, without ports and without the SSH check: local pods run no SSH servers."""
 START_ERRORS = (NoAddresses, NoNamespaces, NoSuchGpu)

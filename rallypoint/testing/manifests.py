@@ -3,7 +3,7 @@
 A field that is not understood here raises, so that the tests cannot pass on objects which kustomize would make otherwise.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import yaml
 
 Document = dict[str, Any]
 
-_UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "namespace", "images"}
+_UNDERSTOOD = {"apiVersion", "kind", "resources", "components", "namespace", "images", "patches"}
 _CLUSTER_SCOPED = {
     "Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "MutatingAdmissionPolicy",
     "MutatingAdmissionPolicyBinding",
@@ -25,11 +25,22 @@ def build(folder: Path) -> list[Document]:
     Raises:
         ValueError: it has a field that is not understood here.
     """
+    return _add(folder, [])
+
+
+def _add(folder: Path, before: list[Document]) -> list[Document]:
+    """The objects of the kustomization after those that the kustomization which names it has so far; a component patches them all."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     if unknown := kustomization.keys() - _UNDERSTOOD:
         raise ValueError(f"{folder}: {', '.join(sorted(unknown))} is not understood")
-    names = [*kustomization["resources"], *kustomization.get("components", ())]
-    documents = [document for name in names for document in _read(folder / name)]
+    documents = [
+        *before,
+        *(document for name in kustomization["resources"] for document in _read(folder / name)),
+    ]
+    for name in kustomization.get("components", ()):
+        documents = _add(folder / name, documents)
+    for patch in kustomization.get("patches", ()):
+        _patch(documents, patch["target"], yaml.safe_load((folder / patch["path"]).read_text()))
     for document in documents:
         if namespace := kustomization.get("namespace"):
             _place(document, namespace)
@@ -42,6 +53,21 @@ def _read(path: Path) -> list[Document]:
     if path.is_dir():
         return build(path)
     return [document for document in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if document]
+
+
+def _patch(documents: list[Document], target: Mapping[str, str], operations: list[dict[str, Any]]) -> None:
+    """Add to the ends of lists; no other operation of RFC 6902 is understood."""
+    for document in documents:
+        if (document["kind"], document["metadata"]["name"]) != (target["kind"], target["name"]):
+            continue
+        for operation in operations:
+            *steps, end = operation["path"].strip("/").split("/")
+            if (operation["op"], end) != ("add", "-"):
+                raise ValueError(f"the patch {operation} is not understood")
+            place: Any = document
+            for step in steps:
+                place = place[int(step) if isinstance(place, list) else step]
+            place.append(operation["value"])
 
 
 def _place(document: Document, namespace: str) -> None:

@@ -21,6 +21,7 @@ RBAC = MANIFESTS / "base" / "rbac"
 STANDALONE = MANIFESTS / "overlays" / "standalone"
 WITH_MPI_V1 = MANIFESTS / "overlays" / "mpi-v1"
 MPI_V1_RIGHTS = MANIFESTS / "components" / "mpi-v1"
+MXJOB = MANIFESTS / "components" / "mxjob"
 ACCOUNT = "system:serviceaccount:kubeflow:training-operator"
 """Who the controller is to the API server, and to its audit log, in a cluster."""
 IN_CLUSTER = ("rallypoint.testing.incluster",)
@@ -59,7 +60,7 @@ class Service:
 
 def granted(user: str) -> list[dict[str, Any]]:
     """The shipped ClusterRoles, bound to a user instead of the ServiceAccount."""
-    documents = [*build(RBAC), *build(MPI_V1_RIGHTS)]
+    documents = [document for folder in (RBAC, MPI_V1_RIGHTS, MXJOB) for document in build(folder)]
     bindings = [document for document in documents if document["kind"] == "ClusterRoleBinding"]
     for binding in bindings:
         binding["subjects"] = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]

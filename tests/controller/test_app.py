@@ -831,7 +831,8 @@ async def test_a_job_that_ends_badly_is_counted() -> None:
 @pytest.mark.parametrize(
     ("names", "served"),
     [
-        pytest.param([], kinds.ALL, id="none named, all served"),
+        pytest.param([], kinds.DEFAULT, id="none named, the default ones served"),
+        pytest.param(["mxjob"], (kinds.ALL[-1],), id="an opt-in kind"),
         pytest.param(["pytorchjob"], (kinds.ALL[0],), id="in small letters"),
         pytest.param(["PyTorchJob", "PYTORCHJOB"], (kinds.ALL[0],), id="named twice"),
     ],

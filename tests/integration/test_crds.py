@@ -16,7 +16,7 @@ from controller.crds import all_crds
 from controller.crds.command import main
 from controller.crds.kubernetes import FILE, Release, ask
 from controller.kind import JobKind
-from controller.kinds import ALL
+from controller.kinds import ALL, DEFAULT
 from controller.kube.client import JSON_PATCH, Client
 from controller.kube.connect import from_kubeconfig
 from controller.kube.errors import ApiError, Invalid
@@ -301,4 +301,4 @@ def test_definitions_from_a_cluster_s_own_types(
     control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--from-cluster", "--kubeconfig", str(control_plane.kubeconfig())]) == 0
-    assert list(yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)) == all_crds()
+    assert list(yaml.load_all(capsys.readouterr().out, Loader=yaml.CSafeLoader)) == all_crds(kinds=DEFAULT)

@@ -13,6 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from controller.crds import all_crds
+from controller.kinds import DEFAULT
 from rallypoint.testing.contained import USER, build_environment
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.jobs import Jobs, job
@@ -77,7 +78,7 @@ def test_the_environment_has_the_images_python_and_only_the_locked_packages(envi
 def test_the_definitions_are_printed_without_the_rest_of_the_project(environment: Path) -> None:
     printed = run_python(environment, "-m", "controller.crds").stdout
 
-    assert list(yaml.safe_load_all(printed)) == all_crds()
+    assert list(yaml.safe_load_all(printed)) == all_crds(kinds=DEFAULT)
 
 
 def test_a_kubeconfig_is_refused_with_the_name_of_the_missing_extra(

@@ -21,7 +21,7 @@ from api import labels
 from api.meta import PODS
 from api.names import child_name
 from controller.kind import ReplicaKind
-from controller.kinds import ALL
+from controller.kinds import DEFAULT
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing import controlplane
@@ -221,7 +221,7 @@ async def live_all(
             await life.live()
 
     connection = await from_kubeconfig(str(plane.kubeconfig()))
-    kinds = cast("tuple[Kind, ...]", [kind for kind in ALL if isinstance(kind, ReplicaKind)])
+    kinds = cast("tuple[Kind, ...]", [kind for kind in DEFAULT if isinstance(kind, ReplicaKind)])
     resources = (PODS, *(kind.resource for kind in kinds))
     async with (
         said_goodbye(),

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from controller.app import chosen
 from controller.command import build_parser
-from controller.kinds import ALL
+from controller.kinds import DEFAULT
+from controller.kinds.mxnet import MXNET
 from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -145,7 +147,7 @@ def test_the_role_covers_every_kind(objects: dict[str, dict[str, Any]]) -> None:
         for resource in rule["resources"]
     }
 
-    for kind in ALL:
+    for kind in DEFAULT:
         plural = kind.resource.plural
         assert {plural, f"{plural}/status", f"{plural}/finalizers"} <= granted
 
@@ -251,7 +253,7 @@ def test_roles_for_users_are_of_every_kind_and_leave_the_status_alone() -> None:
     edit, view = rights([roles["edit"]]), rights([roles["view"]])
     (selector,) = roles["admin"]["aggregationRule"]["clusterRoleSelectors"]
 
-    for kind in ALL:
+    for kind in DEFAULT:
         assert {(kind.resource.plural, verb) for verb in ("create", "delete", "patch")} <= edit
         assert {verb for resource, verb in view if resource == kind.resource.plural} == {
             "get",
@@ -267,6 +269,46 @@ def test_roles_for_users_are_of_every_kind_and_leave_the_status_alone() -> None:
         for role, document in roles.items()
         if f"rbac.authorization.kubeflow.org/aggregate-to-kubeflow-{role}" in document["metadata"]["labels"]
     ] == ["admin", "edit", "view"]
+
+
+def test_mxjobs_are_installed_by_their_component_alone(tmp_path: Path) -> None:
+    """The definition, the rights on it, and the flags by which the controller serves it beside all other kinds."""
+    base = build(MANIFESTS / "overlays" / "standalone")
+    kustomization = {
+        "namespace": "kubeflow",
+        "resources": [str(MANIFESTS / "overlays" / "standalone")],
+        "components": [str(MANIFESTS / "components" / "mxjob")],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(kustomization))
+    documents = build(tmp_path)
+    added = [(one["kind"], one["metadata"]["name"]) for one in documents[len(base) :]]
+    (deployment,) = (one for one in documents if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (binding,) = (one for one in documents[len(base) :] if one["kind"] == "ClusterRoleBinding")
+
+    assert "mxjobs" not in json.dumps(base)
+    assert added == [
+        ("CustomResourceDefinition", "mxjobs.kubeflow.org"),
+        ("ClusterRole", "training-operator-mxjob"),
+        ("ClusterRoleBinding", "training-operator-mxjob"),
+        ("ClusterRole", "kubeflow-training-mxjob-edit"),
+        ("ClusterRole", "kubeflow-training-mxjob-view"),
+    ]
+    assert binding["subjects"] == [ACCOUNT]
+    assert chosen(build_parser().parse_args(container["args"]).enable_scheme) == (*DEFAULT, MXNET)
+
+
+def test_users_may_do_with_mxjobs_what_they_may_do_with_all_others() -> None:
+    own = build(MANIFESTS / "components" / "mxjob")
+    for role in build(MANIFESTS / "components" / "user-roles"):
+        name = role["metadata"]["name"].replace("training-", "training-mxjob-")
+        found = [rights([one]) for one in own if one["metadata"]["name"] == name]
+        expected = {
+            (resource.replace("pytorchjobs", "mxjobs"), verb)
+            for resource, verb in rights([role])
+            if "pytorchjobs" in resource
+        }
+        assert found == ([expected] if expected else [])
 
 
 def rights(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:

@@ -25,6 +25,7 @@ PROFILES: dict[str, list[str]] = {
 }
 """How the controller is started for the cases of a profile."""
 
+EVERY_KIND = [f"--enable-scheme={kind.resource.kind}" for kind in ALL]
 KINDS = {variant.resource for kind in ALL for variant in kind.variants}
 CASES = {case.id: case for case in load(GOLDEN) if case.resource in KINDS and case.profile in PROFILES}
 DECLARED = differs.load(FOLDER / "differs")
@@ -39,7 +40,7 @@ def outcomes(request: pytest.FixtureRequest) -> dict[str, Outcome]:
     with stage([GOLDEN / "crds" / "podgroups.yaml"]) as plane:
         for profile, flags in PROFILES.items():
             cases = [case for case in chosen or CASES.values() if case.profile == profile]
-            with service(plane, plane.kubeconfig(OPERATOR), flags) as running:
+            with service(plane, plane.kubeconfig(OPERATOR), [*EVERY_KIND, *flags]) as running:
                 outcomes |= asyncio.run(play_all(plane, cases))
                 running.process.check()
     return outcomes

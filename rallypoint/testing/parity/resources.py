@@ -31,7 +31,7 @@ CHILDREN = (
 KINDS = {resource.plural: resource.kind for resource in CHILDREN}
 """By plural; PodGroups of both schedulers are one kind here."""
 
-JOB_KINDS = frozenset({"PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob"})
+JOB_KINDS = frozenset({"PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "MXJob"})
 
 _BROUGHT = {
     resource.kind: resource

@@ -18,7 +18,7 @@ from bench.controlplane.scenario import (
     parse,
 )
 from controller.kind import Options, ReplicaKind
-from controller.kinds import ALL
+from controller.kinds import DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_pods_of_quick_jobs_end_by_themselves() -> None:
     ]
 
 
-REPLICATED: list[Any] = [kind for kind in ALL if isinstance(kind, ReplicaKind)]
+REPLICATED: list[Any] = [kind for kind in DEFAULT if isinstance(kind, ReplicaKind)]
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

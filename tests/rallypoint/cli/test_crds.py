@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from controller.crds import all_crds
+from controller.kinds import DEFAULT
 from rallypoint.cli import main
 
 
@@ -16,7 +17,7 @@ def run(*argv: str) -> int:
 def test_prints_every_definition(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
 
-    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds(kinds=DEFAULT)
 
 
 def test_writes_a_file_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
