@@ -138,6 +138,18 @@ def test_the_contributing_guide_lists_each_make_target() -> None:
     assert set(phony[1].split()) - set(listed) == set()
 
 
+def test_each_log_message_that_the_runbook_quotes_is_logged() -> None:
+    commands = ("kubectl ", "rallypoint ", "restartPolicy: ", "training.kubeflow.org/")
+    quoted = re.findall(
+        r"`([a-z][^`…]* [^`…]*)`", (DOCS / "how-to" / "runbook.md").read_text(encoding="utf-8")
+    )
+    messages = {text for text in quoted if not text.startswith(commands)}
+    logged = "\n".join(path.read_text() for path in SOURCES if _name(path).startswith("controller/"))
+
+    assert messages
+    assert {message for message in messages if f'"{message}' not in logged} == set()
+
+
 PURPOSES = ("tutorial", "how-to", "reference", "explanation", "decisions")
 
 
