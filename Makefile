@@ -1,31 +1,31 @@
-# Each target does all of its own set-up and says what it does and how long that took; a second run is quick.
+# Each target does its own setup and reports its steps and their durations; a second run is quick.
 #
-#   make test      lint, types, layers, and every test, the real control plane and real MPI among them
-#   make coverage  the tests again, and which lines of api and controller they pass
-#   make test-python   the tests on another Python: that of the image, or PYTHON_VERSION=3.14; TESTS="tests/api" chooses
-#   make test-oldest   the tests on a real control plane, on one of the oldest Kubernetes that is supported
+#   make test      linters, type checkers, import contracts and all tests, with a real control plane and real MPI
+#   make coverage  the tests, with line coverage of api and controller
+#   make test-python   the tests on the image's Python, or PYTHON_VERSION=3.14; TESTS="tests/api" chooses some
+#   make test-oldest   the tests that need a control plane, on the oldest supported Kubernetes
 #   make demo      trains a PyTorchJob on real data, without a cluster
-#   make examples  trains every kind with its real framework, each in its own environment; ONLY="jax paddle" chooses
-#   make takeover  the tests with the real Go operators, compiled from their modules: jobs go to Rallypoint and back
+#   make examples  trains every kind with its framework, each in its own environment; ONLY="jax paddle" chooses some
+#   make takeover  tests with the real Go operators, compiled from their modules: jobs move to Rallypoint and back
 #   make lint      the static checks of `make test`
-#   make fmt       formats and mends what can be mended mechanically
-#   make crds      writes manifests/base/crds from the wire types
-#   make deploy    writes manifests/base/crds, and from manifests the files in deploy
+#   make fmt       formats the code and applies automatic fixes
+#   make crds      writes manifests/base/crds from the models in api
+#   make deploy    writes manifests/base/crds, and the files in deploy from manifests
 #   make docs      writes docs/reference/metrics.md from the table of metrics
 #   make bench     measures the controller on a real API server with simulated nodes
 #   make controlplane   finds, downloads or compiles etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok and kubectl
-#   make cluster   a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
-#   make cluster-down   ends it, and removes what it left
-#   make e2e       tests jobs in real pods, on a cluster of its own: a few of each sort
-#   make e2e-full  all of them
-#   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler, and tests MPIJobs under them; the first time takes long
-#   make lock      resolves all dependencies anew and writes requirements/
+#   make cluster   starts a real cluster on this machine, of kubelets in namespaces, with the operator installed; Linux, root
+#   make cluster-down   stops it and removes everything that it created
+#   make e2e       tests jobs in real pods, on a cluster of its own: a selection
+#   make e2e-full  all of these tests
+#   make schedulers   compiles the real Kueue, Volcano and the coscheduling scheduler (slow the first time), and tests MPIJobs under them
+#   make lock      resolves all dependencies again and writes requirements/
 #
-# PYTHON is the interpreter that environments are made from (3.11 or newer).
+# PYTHON is the interpreter that creates the environments (3.11 or newer).
 
 PYTHON ?= python3
 SHELL := /bin/sh
-# The Dockerfile is the one place that says what Python the image has.
+# The Dockerfile defines the Python version of the image.
 PYTHON_VERSION ?= $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 VENV = .venv
 BIN = $(VENV)/bin
@@ -40,7 +40,7 @@ BROWSER = "browser (tests/integration/test_nccl.py needs it for one test): \
 	$(BIN)/python tools/packages.py chromium-headless-shell"
 MACHINE = "machine! $(BIN)/python -m rallypoint.testing.cluster check"
 NODES = "nodes! $(BIN)/python -m rallypoint.testing.cluster build"
-# Two processes, as on a machine of two cores; more would leave what is tested in real time too little of it.
+# Two processes, for a machine of two cores; with more, tests in real time would run out of CPU.
 PYTEST = $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 LINT = "lint: $(BIN)/ruff check" \
 	"format: $(BIN)/ruff format --check" \
@@ -82,7 +82,7 @@ lint:
 	$(STEPS) "make lint" $(ENVIRONMENT) $(LINT)
 
 fmt:
-	$(STEPS) "make fmt" $(ENVIRONMENT) "mend: $(BIN)/ruff check --fix --exit-zero" "format: $(BIN)/ruff format"
+	$(STEPS) "make fmt" $(ENVIRONMENT) "fix: $(BIN)/ruff check --fix --exit-zero" "format: $(BIN)/ruff format"
 
 crds:
 	$(STEPS) "make crds" $(ENVIRONMENT) $(CRDS)
@@ -117,7 +117,7 @@ schedulers:
 	$(STEPS) "make schedulers" $(ENVIRONMENT) $(CONTROLPLANE) \
 		"schedulers! $(BIN)/python -m rallypoint.testing.schedulers" "tests: $(BIN)/pytest tests/schedulers"
 
-# Hashes for every platform, no index addresses. What runs in the image is resolved first and constrains the others.
+# Hashes for every platform, no index URLs. The image's packages are resolved first and constrain the others.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --no-emit-package rallypoint-operator --custom-compile-command 'make lock'
 
