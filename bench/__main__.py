@@ -1,4 +1,4 @@
-"""``python -m bench`` and ``rallypoint-bench``: one subcommand a subject of measurement, and one to show what was recorded."""
+"""``python -m bench`` and ``rallypoint-bench``: one subcommand for each benchmark, and ``show`` for recorded runs."""
 
 import argparse
 import sys
@@ -10,13 +10,13 @@ try:
     from bench.nccl import command as nccl
     from bench.nccl import compare, overhead, scaling
 except ModuleNotFoundError as missing:
-    sys.exit(f"{missing}: measurements need the extra: pip install 'rallypoint[testing]'")
+    sys.exit(f"{missing}: benchmarks need the extra: pip install 'rallypoint[testing]'")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure what the arguments name. Exit status: 0, or 1 when it could not be measured."""
+    """Run the subcommand and return its exit status: 0, or 1 if the measurement failed."""
     parser = argparse.ArgumentParser(
-        prog="rallypoint-bench", description="Measurements, with their definitions."
+        prog="rallypoint-bench", description="Run a benchmark. bench/README.md defines the figures."
     )
     subparsers = parser.add_subparsers(required=True, metavar="SUBJECT")
     cluster.add_parser(subparsers)

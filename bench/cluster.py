@@ -1,4 +1,4 @@
-"""``bench cluster``: how long a job takes to run on nodes with kubelets, what of that is the operator's, and what its pods use."""
+"""``bench cluster``: how long jobs take to start on nodes with kubelets, the operator's share of it, and its usage."""
 
 import argparse
 import asyncio
@@ -26,14 +26,14 @@ from rallypoint.testing.controlplane import ProcessFailed, Unavailable
 SIZES = (2, 8, 16)
 TIMEOUT_SECONDS = 120.0
 LOOKUP_SCRIPT = 'until getent ahostsv4 "$FIRST" > /dev/null; do sleep 0.05; done; date +%s.%N; sleep infinity'
-"""What all pods run: it says when the name of the first one could be found, by this machine's clock."""
+"""The command of all pods: print the time at which the name of the first pod resolves, by this machine's clock."""
 BURST_JOBS, BURST_PODS, SAMPLE_SECONDS = 100, 8, 30.0
 LABELS = {
-    "pods_ms": "create → last pod is there, ms",
-    "services_ms": "create → last Service is there, ms",
+    "pods_ms": "create → last pod exists, ms",
+    "services_ms": "create → last Service exists, ms",
     "running_ms": "create → all pods Running, ms",
     "status_ms": "first pod Running → Running in status, ms",
-    "resolved_ms": "create → the first one's name is found in all pods, ms",
+    "resolved_ms": "create → the first pod's name resolves in all pods, ms",
 }
 USAGE = {
     "rest_mib": "working set at rest, MiB",
@@ -45,7 +45,7 @@ USAGE = {
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How ``pods`` of a kind are asked for; ``first`` is the pod by whose name the others find each other."""
+    """A job kind. All pods look up the name of the pod ``first``."""
 
     name: str
     first: str
@@ -67,21 +67,26 @@ class Kind:
 
 
 KINDS = (Kind("PyTorchJob", "master-0", ("Master", "Worker")), Kind("JAXJob", "worker-0", ("Worker",)))
-"""One whose workers wait in an init container for the master's name, and one whose pods all start at once."""
+"""Workers of the first kind wait in an init container for the master's name; all pods of the second start at once."""
 
 
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("cluster", help="jobs on nodes with kubelets; Linux, root")
-    parser.add_argument("--runs", type=int, default=5, help="of each size; default 5")
-    parser.add_argument("--power-cuts", type=int, default=3, help="of a node that a job runs on; default 3")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser = subparsers.add_parser("cluster", help="start jobs on nodes with kubelets; needs Linux and root")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each size; default 5")
+    parser.add_argument(
+        "--power-cuts",
+        type=int,
+        default=3,
+        help="how often to cut the power of a node under a job; default 3",
+    )
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when it could not be measured."""
+    """Return the exit status: 0, or 1 if the measurement failed."""
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     try:
         with Cluster() as cluster:
@@ -113,7 +118,7 @@ async def _measure_all(cluster: Cluster, runs: int, console: Console) -> dict[st
             Client(await from_kubeconfig(str(cluster.kubeconfig))) as client,
             Observer(client, workloads.namespace) as observer,
         ):
-            await _run_job(workloads, observer, KINDS[0], SIZES[0], "warm")  # until all watches are there
+            await _run_job(workloads, observer, KINDS[0], SIZES[0], "warm")  # opens all watches
             for number in range(runs):
                 for kind in KINDS:
                     for pods in SIZES:
@@ -132,10 +137,10 @@ def _power_cuts(cluster: Cluster, runs: int, console: Console) -> list[dict[str,
 
 
 async def run(workloads: Workloads, observer: Observer, kind: Kind, pods: int, name: str) -> dict[str, float]:
-    """One job, from its creation until all its pods have found the first one; nothing is left of it.
+    """Run one job until all its pods resolve the first pod's name, then delete it.
 
     Raises:
-        TimeoutError: its pods do not run.
+        TimeoutError: the pods do not run.
     """
     since, resolved_seconds = await _run_job(workloads, observer, kind, pods, name)
     return {**figures(observer, f"{name}-{kind.first}", name, since), "resolved_ms": resolved_seconds * 1000}
@@ -144,7 +149,7 @@ async def run(workloads: Workloads, observer: Observer, kind: Kind, pods: int, n
 async def _run_job(
     workloads: Workloads, observer: Observer, kind: Kind, pods: int, name: str
 ) -> tuple[float, float]:
-    """When the job was created, on the monotonic clock, and how long it took until all its pods had found the first one."""
+    """Return when the job was created (monotonic clock), and the seconds until all its pods resolved the first pod's name."""
     observer.reset()
     path = f"/apis/kubeflow.org/v1/namespaces/{workloads.namespace}/{kind.name.lower()}s"
     body = kind.job(name, pods)
@@ -162,13 +167,13 @@ async def _run_job(
 
 
 def _resolved_at(workloads: Workloads, pod: str) -> float:
-    """When the pod has found the first one's name, in seconds since 1970."""
-    workloads.wait(f"a word of {pod}", lambda: workloads.logs(pod) != "")
+    """Return when the pod resolved the first pod's name, in seconds since 1970."""
+    workloads.wait(f"a line in the log of {pod}", lambda: workloads.logs(pod) != "")
     return float(workloads.logs(pod))
 
 
 def figures(observer: Observer, first: str, name: str, since: float) -> dict[str, float]:
-    """All but what the pods themselves tell."""
+    """Return the figures that the watches show."""
     return {
         "pods_ms": _last(observer.pods, since),
         "services_ms": _last(observer.services, since),
@@ -179,12 +184,12 @@ def figures(observer: Observer, first: str, name: str, since: float) -> dict[str
 
 
 def deciding_time(running: Mapping[str, float], first: str) -> float:
-    """When the pod ran that makes the job Running: the master, or whichever came first where nobody leads."""
+    """Return when the pod that makes the job Running ran: the master, or without one the first pod that ran."""
     return running[first] if first.endswith("master-0") else min(running.values())
 
 
 def operator_usage(cluster: Cluster) -> dict[str, list[dict[str, float]]]:
-    """What the operator's pods use at rest, and while many jobs come at once whose pods fit on no node; 0 is the one that works."""
+    """Measure the operator's pods at rest and while many unschedulable jobs arrive; replica 0 is the leader."""
     rest = _measure_usage(cluster, lambda: None, lambda: True)
     with Workloads(cluster) as workloads:
         documents = [_unschedulable_job(f"burst-{number}") for number in range(BURST_JOBS)]
@@ -210,7 +215,7 @@ def operator_usage(cluster: Cluster) -> dict[str, list[dict[str, float]]]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The largest working set that was seen, and the CPU on average."""
+    """The largest working set and the average CPU."""
 
     mib: float
     millicores: float
@@ -219,7 +224,7 @@ class Usage:
 def _measure_usage(
     cluster: Cluster, begin: Callable[[], object], done: Callable[[], bool]
 ) -> dict[str, Usage]:
-    """By each pod of the operator, from before ``begin`` until ``done``, and for long enough that kubelets have counted anew."""
+    """Measure each pod of the operator from before ``begin`` until ``done``, at least until kubelets have new samples."""
     since, before = time.monotonic(), _kubelet_stats(cluster)
     samples = [before]
     begin()
@@ -237,7 +242,7 @@ def _measure_usage(
 
 
 def _kubelet_stats(cluster: Cluster) -> dict[str, tuple[int, int]]:
-    """Working set in bytes and CPU time in nanoseconds of the operator's pods, as their kubelets count them now."""
+    """Return working set in bytes and CPU time in nanoseconds of the operator's pods, from their kubelets."""
     paths = [f"/api/v1/nodes/{name}/proxy/stats/summary?only_cpu_and_memory=true" for name in cluster.nodes]
     pods = [pod for path in paths for pod in cluster.plane.request("GET", path)["pods"]]
     return {
@@ -258,7 +263,7 @@ def _pod_names(workloads: Workloads) -> list[str]:
 
 
 def table(title: str, labels: Mapping[str, str], results: Mapping[str, list[dict[str, float]]]) -> Table:
-    """Smallest, median and largest of the runs."""
+    """Return the smallest, the median and the largest value of each figure."""
     shown = Table("", *labels.values(), title=title)
     for case, runs in results.items():
         shown.add_row(case, *(str(spread([run[figure] for run in runs])) for figure in labels))

@@ -1,4 +1,4 @@
-"""``bench events``: a large job with an image that does not exist beside small jobs of another namespace; how late their events are."""
+"""``bench events``: how late events of small jobs are beside a large job, in another namespace, that cannot pull its image."""
 
 import argparse
 import asyncio
@@ -28,11 +28,11 @@ from rallypoint.testing.service import service
 USER = "operator"
 BUSY, QUIET = "busy", "quiet"
 NO_NODE, NODE = "absent", "node-0"
-"""A node that nobody simulates, whose pods stay as they are written, and one that is simulated."""
+"""A node without a simulator, whose pods keep the status that the benchmark writes, and a simulated node."""
 IN_FLIGHT = 32
-"""Requests that play the kubelets."""
+"""Concurrent status writes in place of the kubelets."""
 SECONDS_APART = 2.0
-"""How far apart the jobs of the quiet namespace come."""
+"""Time between jobs of the quiet namespace."""
 STARTUP_TIMEOUT_SECONDS, SETTLE_TIMEOUT_SECONDS = 600.0, 180.0
 STATES = (
     (
@@ -45,8 +45,8 @@ LABELS = {
     "longest_delay_ms": "a quiet job: Succeeded in status → its event, the longest, ms",
     "median_delay_ms": "the same, the median of the quiet jobs, ms",
     "quiet_jobs": "quiet jobs",
-    "busy_events": "events about the large job",
-    "trouble_seconds": "until all pods were in trouble, s",
+    "busy_events": "events of the large job",
+    "trouble_seconds": "until all pods failed to pull, s",
 }
 
 
@@ -54,16 +54,16 @@ def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
     parser = subparsers.add_parser(
-        "events", help="a large job in trouble beside small ones of another namespace"
+        "events", help="delay of events beside a large job that cannot pull its image"
     )
-    parser.add_argument("--pods", type=int, default=5000, help="of the large job; default 5000")
+    parser.add_argument("--pods", type=int, default=5000, help="pods of the large job; default 5000")
     parser.add_argument("--runs", type=int, default=3, help="default 3")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when it could not be measured."""
+    """Return the exit status: 0, or 1 if the measurement failed."""
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     results: list[dict[str, float]] = []
     version = ""
@@ -91,8 +91,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def table(results: Sequence[dict[str, float]]) -> Table:
-    """Smallest, median and largest of the runs."""
-    shown = Table("", "", title="a large job in trouble beside a quiet namespace")
+    """Return the smallest, the median and the largest value of each figure."""
+    shown = Table("", "", title="a large job with image errors beside a quiet namespace")
     for figure, label in LABELS.items():
         shown.add_row(label, str(spread([run[figure] for run in results])))
     return shown
@@ -100,7 +100,7 @@ def table(results: Sequence[dict[str, float]]) -> Table:
 
 @contextmanager
 def _control_plane() -> Generator[ControlPlane]:
-    """A control plane and a controller of this run alone."""
+    """Start a control plane and a controller for one run."""
     plane = ControlPlane(
         users=[administrator(USER)], controllers=(), service_account_admission=False, nodes=1
     )
@@ -148,12 +148,12 @@ async def _run(plane: ControlPlane, pods: int) -> dict[str, float]:
         }
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
-    await asyncio.sleep(0.1)  # closed TLS connections are gone some turns of the loop later
+    await asyncio.sleep(0.1)  # Closed TLS connections disappear some iterations of the loop later.
     return figures
 
 
 def job(name: str, pods: int, node: str, *, exits: bool = False) -> bytes:
-    """A PyTorchJob whose pods are bound already; ``exits`` has them end well as soon as they run."""
+    """Return a PyTorchJob whose pods have a node; with ``exits`` they succeed as soon as they run."""
     template = {
         "metadata": {"annotations": {"rallypoint.testing/exit-code": "0"} if exits else {}},
         "spec": {"nodeName": node, "containers": [{"name": "pytorch", "image": "train:none"}]},
@@ -172,7 +172,7 @@ def job(name: str, pods: int, node: str, *, exits: bool = False) -> bytes:
 
 
 async def _fail_image_pulls(client: Client) -> None:
-    """Play the kubelets of the large job: each pod waits for its image in one way, then in another."""
+    """Write the statuses of the large job's pods as kubelets would: first ErrImagePull, then ImagePullBackOff."""
     names = [pod["metadata"]["name"] for pod in orjson.loads(await client.list(PODS, BUSY))["items"]]
     for reason, text in STATES:
         remaining = list(enumerate(names))
@@ -201,7 +201,7 @@ def _waiting(reason: str, message: str) -> dict[str, Any]:
 
 
 async def _record_arrivals(client: Client, arrivals: dict[str, float]) -> None:
-    """Until cancelled: when the event of each quiet job's end arrived here."""
+    """Record, until canceled, when the event for the end of each quiet job arrives."""
     path, params = EVENTS.path(QUIET), {"watch": "true", "resourceVersion": "0"}
     while True:
         with suppress(TimeoutError):
@@ -214,7 +214,7 @@ async def _record_arrivals(client: Client, arrivals: dict[str, float]) -> None:
 
 
 async def _wait_until_no_new_events(client: Client) -> None:
-    """Return when no more events are written about the large job."""
+    """Return when the number of events of the large job stays the same."""
     async with asyncio.timeout(SETTLE_TIMEOUT_SECONDS):
         before = -1
         while (now := await _count(client, EVENTS.path(BUSY))) != before:

@@ -1,4 +1,4 @@
-"""Spreads of measured values, and how a person reads them."""
+"""Spread of measured values, and their text form."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing_extensions import override
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The smallest, the median and the largest of some runs, in the unit of the runs."""
+    """The smallest, the median and the largest of some values, in their unit."""
 
     smallest: float
     median: float
@@ -24,21 +24,21 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Raises ValueError when there are no values."""
+    """Return the spread. Raises ValueError without values."""
     if not values:
         raise ValueError("nothing was measured")
     return Spread(min(values), median(values), max(values))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The smallest of the values that is not below so many percent of them. Raises ValueError when there are none."""
+    """Return the smallest value that at least ``percent`` of the values do not exceed. Raises ValueError without values."""
     if not values:
         raise ValueError("nothing was measured")
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def text(value: float) -> str:
-    """Three significant digits, and all of those before the point: 0.0123, 12.3, 12,345."""
+    """Format with three significant digits and all digits before the point: 0.0123, 12.3, 12,345."""
     if value == 0 or abs(value) >= 100 or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"

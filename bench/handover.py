@@ -1,4 +1,4 @@
-"""``bench handover``: for how long nobody works when a controller is told to stop, or is killed, and another one takes its place."""
+"""``bench handover``: how long no controller works after the leader is stopped or killed and another takes over."""
 
 import argparse
 import os
@@ -28,9 +28,9 @@ USERS = ("first", "second")
 SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGKILL": signal.SIGKILL}
 LEASE = "leader_election_master_status"
 BEFORE, WORKERS, SECONDS_APART = 10, 7, 0.2
-"""Jobs that are submitted before the end of the first, the workers of each, and how far apart they and all later ones come."""
+"""Jobs submitted before the signal, the workers of each, and the time between all jobs."""
 LARGE_WORKERS, UNDER_WAY_SECONDS = 63, 0.05
-"""Of one more job; when its pass is under way, the signal is sent."""
+"""Workers of one more job; the signal follows this many seconds after its submission."""
 LABELS = {
     "end_to_last_write_ms": "signal → last write of the first, ms",
     "end_to_first_write_ms": "signal → first write of the second, ms",
@@ -42,16 +42,14 @@ LABELS = {
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser(
-        "handover", help="two controllers, one of which is told to stop or is killed"
-    )
-    parser.add_argument("--runs", type=int, default=5, help="of each; default 5")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser = subparsers.add_parser("handover", help="stop or kill the leader of two controllers")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each signal; default 5")
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when it could not be measured."""
+    """Return the exit status: 0, or 1 if the measurement failed."""
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     results: dict[str, list[dict[str, float]]] = {name: [] for name in SIGNALS}
     try:
@@ -85,7 +83,7 @@ def control_plane() -> Generator[ControlPlane]:
 
 
 def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, float]:
-    """One end of one leader, in a namespace of its own."""
+    """Send the signal to one leader, in a namespace of this run."""
     plane.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     jobs, names = Jobs(plane, namespace), list[str]()
 
@@ -116,7 +114,7 @@ def run(plane: ControlPlane, namespace: str, end: signal.Signals) -> dict[str, f
 
 
 def figures(writes: list[Call], ended_at: datetime) -> dict[str, float]:
-    """What the writes in a namespace tell."""
+    """Compute the figures from the writes in the namespace."""
     by_user = {user: [call for call in writes if call.user == user] for user in (*USERS, ADMIN)}
     last = max(call.answered for call in by_user[USERS[0]])
     begun = min(call.received for call in by_user[USERS[1]])
@@ -135,8 +133,8 @@ def figures(writes: list[Call], ended_at: datetime) -> dict[str, float]:
 
 
 def table(results: dict[str, list[dict[str, float]]]) -> Table:
-    """Smallest, median and largest of the runs."""
-    shown = Table("", *results, title="one controller takes the place of another")
+    """Return the smallest, the median and the largest value of each figure."""
+    shown = Table("", *results, title="a second controller takes over")
     for figure, label in LABELS.items():
         spreads = [str(spread([run[figure] for run in runs])) for runs in results.values()]
         shown.add_row(label, *spreads)
@@ -150,7 +148,7 @@ def _controller(plane: ControlPlane, user: str) -> Generator[Service]:
 
 
 def _clear(plane: ControlPlane, namespace: str) -> None:
-    """Leave nothing behind that the next run's controllers would have to know."""
+    """Delete all objects of the run, so that the controllers of the next run do not list them."""
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
     for base, plural in (
         ("/apis/kubeflow.org/v1", "pytorchjobs"),

@@ -1,4 +1,4 @@
-"""``bench local``: many small jobs at once on a site of this machine, and what the site itself costs them."""
+"""``bench local``: many small jobs at once on a local cluster, and what the cluster itself costs."""
 
 import argparse
 import asyncio
@@ -25,7 +25,7 @@ from rallypoint.testing.wire import Step, Wire
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 MODES = ("single-process", "separate-controller")
-"""``single-process`` is ``rallypoint up``; ``separate-controller`` is the same with the controller as a process of its own."""
+"""``single-process`` is ``rallypoint up``; ``separate-controller`` runs the controller in a process of its own."""
 IN_FLIGHT = 32
 TIMEOUT_SECONDS = 300.0
 CLUSTER_COMMAND = [sys.executable, "-m", "bench.local_cluster"]
@@ -34,28 +34,28 @@ NO_PORTS_FLAGS = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
 LABELS = {
     "seconds": "first POST → all jobs Succeeded, s",
     "peak_rss_mib": "RSS of rallypoint, peak, MiB",
-    "sandbox_daemon_peak_rss_mib": "RSS of the keeper of namespaces, peak, MiB",
-    "cpu_ms_per_pod": "CPU of rallypoint a pod, ms",
-    "controller_cpu_ms_per_pod": "of these the controller, ms",
-    "cluster_cpu_ms_per_pod": "of these API server, scheduler and node, ms",
-    "sandbox_daemon_cpu_ms_per_pod": "CPU of the keeper of namespaces a pod, ms",
+    "sandbox_daemon_peak_rss_mib": "RSS of the sandbox daemon, peak, MiB",
+    "cpu_ms_per_pod": "CPU of rallypoint per pod, ms",
+    "controller_cpu_ms_per_pod": "of which the controller, ms",
+    "cluster_cpu_ms_per_pod": "of which API server, scheduler and node, ms",
+    "sandbox_daemon_cpu_ms_per_pod": "CPU of the sandbox daemon per pod, ms",
 }
 
 
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("local", help="many jobs at once in local mode")
+    parser = subparsers.add_parser("local", help="run many jobs at once in local mode")
     parser.add_argument("--jobs", type=int, default=100)
-    parser.add_argument("--pods", type=int, default=4, help="of each job; default 4")
-    parser.add_argument("--runs", type=int, default=3, help="of each form; default 3")
+    parser.add_argument("--pods", type=int, default=4, help="pods of each job; default 4")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each mode; default 3")
     parser.add_argument("--isolation", choices=get_args(IsolationMode), default="auto")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when a job did not succeed."""
+    """Return the exit status: 0, or 1 if a job did not succeed."""
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     results: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}
     try:
@@ -64,7 +64,9 @@ def execute(args: argparse.Namespace) -> int:
                 results[mode].append(asyncio.run(run(mode, args.jobs, args.pods, args.isolation)))
                 console.print(f"{mode} {number}: {results[mode][-1]}")
     except (TimeoutError, JobFailed) as error:
-        console.print(f"not measured: {str(error) or 'the jobs do not end'}", style="red", markup=False)
+        console.print(
+            f"not measured: {str(error) or 'the jobs did not end in time'}", style="red", markup=False
+        )
         return 1
     title = f"{args.jobs} jobs of {args.pods} pods at once, isolation {args.isolation}"
     Console(file=sys.stdout, width=120).print(table(title, results))
@@ -75,15 +77,15 @@ def execute(args: argparse.Namespace) -> int:
 
 
 class JobFailed(Exception):
-    """A job has not succeeded."""
+    """A job failed."""
 
 
 async def run(mode: str, jobs: int, pods: int, isolation: str) -> dict[str, float]:
-    """One site, from its start to its end; what it cost from the first job on.
+    """Start a local cluster, run the jobs, stop it; return its costs from the first job on.
 
     Raises:
         JobFailed: a job failed.
-        TimeoutError: not all jobs came to an end.
+        TimeoutError: not all jobs ended.
     """
     with tempfile.TemporaryDirectory() as folder:
         async with _start_cluster(mode, Path(folder), isolation) as (cluster, controller):
@@ -116,7 +118,7 @@ async def run(mode: str, jobs: int, pods: int, isolation: str) -> dict[str, floa
 
 
 def job(number: int, pods: int) -> dict[str, Any]:
-    """A PyTorchJob whose pods end at once."""
+    """Return a PyTorchJob whose pods end at once."""
     container = {"name": "pytorch", "image": "none", "command": ["true"]}
     template = {"spec": {"containers": [container]}}
     return {
@@ -133,7 +135,7 @@ def job(number: int, pods: int) -> dict[str, Any]:
 
 
 def job_outcomes(listed: dict[str, Any]) -> tuple[int, list[str]]:
-    """How many jobs have succeeded, and the names of those that failed."""
+    """Return how many jobs succeeded, and the names of those that failed."""
     conditions_by_job = {
         item["metadata"]["name"]: {
             condition["type"]
@@ -147,7 +149,7 @@ def job_outcomes(listed: dict[str, Any]) -> tuple[int, list[str]]:
 
 
 def table(title: str, results: dict[str, list[dict[str, float]]]) -> Table:
-    """Smallest, median and largest of the runs."""
+    """Return the smallest, the median and the largest value of each figure."""
     shown = Table("", *results, title=title)
     for figure, label in LABELS.items():
         found = [[run[figure] for run in runs if figure in run] for runs in results.values()]
@@ -168,7 +170,7 @@ async def _submit(wire: Wire, jobs: int, pods: int) -> None:
 async def _all_succeeded(wire: Wire, jobs: int) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            # Seldom, for what is measured answers it.
+            # Not often: the measured process answers these requests.
             succeeded, failed = job_outcomes((await wire.send(Step("GET", JOBS))).body)
             if failed:
                 raise JobFailed(f"{', '.join(failed)} failed")
@@ -199,7 +201,7 @@ async def _start_cluster(
 
 
 def _sandbox_daemons(cluster_pid: int) -> list[int]:
-    """The processes that hold the namespaces; none where pods have none. Asked before there are pods."""
+    """Return the sandbox daemons, before any pod runs; without namespaces there is none."""
     children = psutil.Process(cluster_pid).children(recursive=True)
     return [child.pid for child in children if "sandbox.daemon" in " ".join(child.cmdline())]
 

@@ -1,4 +1,7 @@
-"""A local cluster without a controller, for ``bench local``: ``python -m bench.local_cluster --isolation auto``, until SIGTERM."""
+"""A local cluster without a controller, for ``bench local``.
+
+python -m bench.local_cluster --isolation auto    # until SIGTERM
+"""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Part of ``bench cluster``: a node loses its power while a job runs on it. When a user sees what, until it is on again and all is well."""
+"""Part of ``bench cluster``: a node loses power while a job runs on it. Measures when users see each consequence."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ from rallypoint.testing.cluster.workloads import LEAVES_SOON, Workloads, job
 TIMEOUT_SECONDS = 180.0
 LABELS = {
     "not_ready_s": "off → node NotReady, pod not Ready, s",
-    "deletion_requested_s": "off → pod is told to go, s",
+    "deletion_requested_s": "off → pod has a deletionTimestamp, s",
     "job_restarting_s": "off → job Restarting, s",
     "node_ready_s": "on → node Ready, s",
-    "old_pod_gone_s": "on → the old pod is gone, s",
-    "new_pod_running_s": "on → a new pod runs, s",
+    "old_pod_gone_s": "on → old pod is gone, s",
+    "new_pod_running_s": "on → new pod runs, s",
     "job_running_s": "on → job Running, s",
 }
 _LOST = "cut-worker-0"
@@ -24,10 +24,12 @@ _NODE = "node-2"
 
 
 def power_cut(cluster: Cluster) -> dict[str, float]:
-    """One job of a master and a worker under ``restartPolicy: ExitCode``, the worker on the node that is off until the job says so.
+    """Cut the power of the worker's node until the job is Restarting, then restore it.
+
+    The job has a master and a worker under ``restartPolicy: ExitCode``.
 
     Raises:
-        ProcessFailed: nothing of that happens in three minutes.
+        ProcessFailed: a consequence does not show within three minutes.
     """
     with Workloads(cluster) as workloads:
         workloads.apply(_job())
@@ -62,7 +64,7 @@ def power_cut(cluster: Cluster) -> dict[str, float]:
 def _first_seen(
     workloads: Workloads, since: float, figures: Mapping[str, Callable[[], bool]]
 ) -> dict[str, float]:
-    """When each of them held first, in seconds from ``since``."""
+    """Return when each condition first held, in seconds from ``since``."""
     times: dict[str, float] = {}
 
     def check() -> bool:
@@ -86,7 +88,7 @@ def _job() -> dict[str, Any]:
 
 
 def _pod(workloads: Workloads) -> dict[str, Any]:
-    """The worker's, or nothing as long as there is none."""
+    """Return the worker's pod, or an empty object while there is none."""
     listed = workloads.cluster.plane.request("GET", f"/api/v1/namespaces/{workloads.namespace}/pods")["items"]
     return next((pod for pod in listed if pod["metadata"]["name"] == _LOST), {"metadata": {}})
 

@@ -1,4 +1,4 @@
-"""Recorded runs: what was measured, where, with which versions and at which commit. Added, never edited."""
+"""Recorded runs: the figures, the environment, the versions and the commit. Files are added, never edited."""
 
 import os
 import platform
@@ -25,12 +25,12 @@ RENAMED_KEYS = {
     "jobs_never_seen_running": "jobs_never_observed_running",
     "stamps": "timestamps",
 }
-"""Keys of earlier records, and their names now."""
+"""Keys of earlier records, and their current names."""
 PACKAGES = ("aiohttp", "kubernetes-asyncio", "msgspec", "orjson", "pydantic", "uvloop")
 
 
 def environment() -> dict[str, Any]:
-    """The machine and the versions of what runs on it; nothing that names the machine."""
+    """Describe the machine and the versions on it, without anything that identifies the machine."""
     return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -43,14 +43,14 @@ def environment() -> dict[str, Any]:
 
 
 def load_average() -> float:
-    """How many processes wanted a core during the last minute, on average."""
+    """Return the average number of processes that wanted a core during the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def commit() -> dict[str, Any]:
-    """The commit of this checkout, and whether what is measured was changed since; unknown outside of a checkout."""
+    """Return the commit of this checkout, and whether measured code differs from it; unknown outside of a checkout."""
     if not (ROOT / ".git").exists():
-        # Installed; a checkout around that is of something else.
+        # Installed as a package: a checkout around it belongs to another project.
         return {"id": "unknown", "changed": True}
     try:
         changed = _git("status", "--porcelain", "--", *MEASURED_PATHS) != ""
@@ -60,7 +60,7 @@ def commit() -> dict[str, Any]:
 
 
 def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
-    """Write a new file ``<date>-<name>.json``, numbered when there is one of that day already."""
+    """Write a new file ``<date>-<name>.json``, with a number if that file exists."""
     folder.mkdir(parents=True, exist_ok=True)
     day = datetime.now(UTC).date().isoformat()
     path, number = folder / f"{day}-{name}.json", 2
@@ -71,7 +71,7 @@ def save(name: str, result: dict[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def read(path: Path) -> Any:
-    """Return a recorded run under the key names of today.
+    """Return a recorded run with its keys under their current names.
 
     Raises:
         OSError, ValueError: the file cannot be read, or is not JSON.

@@ -1,6 +1,6 @@
-"""``bench relist``: what it costs to compare a full cache of pods with the server.
+"""``bench relist``: the cost of comparing a full cache of pods with the server.
 
-The server is a process of its own that answers with canned pages, so that only the controller's side is measured.
+The server is a process of its own that answers with prepared pages: only the controller's side counts.
 """
 
 import argparse
@@ -33,7 +33,7 @@ LABELS = {
     "wall_s": "wall, s",
     "cpu_ms": "CPU of the controller, ms",
     "longest_callback_ms": "longest callback of its loop, CPU ms",
-    "memory_peak_mib": "memory above before, peak, MiB",
+    "memory_peak_mib": "memory allocated, peak, MiB",
     "received_mib": "received, MiB",
 }
 
@@ -41,15 +41,15 @@ LABELS = {
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("relist", help="comparing a full cache with the server")
+    parser = subparsers.add_parser("relist", help="compare a full cache with the server")
     parser.add_argument("--rows", type=int, default=100_000, help="pods; default 100000")
     parser.add_argument("--runs", type=int, default=3, help="default 3")
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0."""
+    """Return the exit status 0."""
     console, load_before = Console(stderr=True, highlight=False), record.load_average()
     parent_connection, child_connection = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(
@@ -88,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _run(url: str, rows: int) -> dict[str, float]:
-    """Two relists: what counts memory takes time."""
+    """Relist twice, once for the time and once for the memory: tracing memory takes time."""
     untraced, traced = (asyncio.run(_measure(url, rows, traces=traces)) for traces in (False, True))
     return untraced | {"memory_peak_mib": traced["memory_peak_mib"]}
 
@@ -100,7 +100,7 @@ async def _measure(url: str, rows: int, *, traces: bool) -> dict[str, float]:
         if traces:
             tracemalloc.start()
         started, cpu = time.monotonic(), time.process_time()
-        # As a task, so that no callback of it is one that fills the cache, too.
+        # In a task of its own, so that its callbacks are not the one that fills the cache.
         differing = await asyncio.create_task(Relist(informer).relist())
         figures = {
             "wall_s": time.monotonic() - started,
@@ -113,7 +113,7 @@ async def _measure(url: str, rows: int, *, traces: bool) -> dict[str, float]:
 
 
 def pod(number: int) -> dict[str, Any]:
-    """What a list of metadata says of one pod, in the size that a real server says it."""
+    """Return a pod as a metadata list holds it, as large as a real server sends it."""
     fields: dict[str, Any] = {
         f"f:field-{index}": {".": {}, "f:value": {}, "f:type": {}} for index in range(40)
     }
@@ -146,7 +146,7 @@ def pod(number: int) -> dict[str, Any]:
 
 
 def serve(rows: int, announce: multiprocessing.connection.Connection) -> None:
-    """Serve the pages of so many pods on loopback, until the process is ended."""
+    """Serve the pages of ``rows`` pods on loopback until the process is terminated."""
     starts = range(0, rows, PAGE_SIZE)
     pages = [
         orjson.dumps(

@@ -1,4 +1,4 @@
-"""``bench show``: a recorded run as tables, for a person or for a page."""
+"""``bench show``: print a recorded run as tables, or put them into a Markdown page."""
 
 import argparse
 import sys
@@ -14,26 +14,26 @@ from bench.controlplane import report
 from bench.nccl import exit_status, schema
 
 WIDTH = 140
-"""Of the tables, in characters; narrower ones would break the figures apart."""
+"""Width of the tables in characters."""
 
 
 BEGIN, END = "<!-- figures: python -m bench show FILE --into PAGE -->\n", "<!-- end of figures -->\n"
-"""Lines of a page between which the tables are put."""
+"""The tables go between these lines of a page."""
 
 
 def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
-    parser = subparsers.add_parser("show", help="a recorded run as tables")
-    parser.add_argument("file", type=Path, metavar="FILE", help="one of bench/results")
+    parser = subparsers.add_parser("show", help="print a recorded run as tables")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a file of bench/results")
     parser.add_argument(
-        "--into", type=Path, metavar="PAGE", help="put them into a page instead, a row for each case"
+        "--into", type=Path, metavar="PAGE", help="put the tables into this Markdown page, one row per case"
     )
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 for a file that cannot be read or does not hold cases, or a page that has no place for tables."""
+    """Return the exit status: 0, or 1 for a file that cannot be read or has no cases, or a page without the marker lines."""
     try:
         result = record.read(args.file)
         if "record" in result:
@@ -52,40 +52,40 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def replaced(page: str, tables: str) -> str:
-    """The page with other tables. Raises ValueError when it has no place for them."""
+    """Return the page with new tables. Raises ValueError without the marker lines."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"no line {BEGIN.strip()}, or none {END.strip()}")
+        raise ValueError(f"the page lacks the line {BEGIN.strip()} or {END.strip()}")
     return before + begin + tables + end + after
 
 
 def block(file: Path, result: dict[str, Any]) -> str:
-    """The tables as markdown."""
+    """Return the tables as Markdown."""
     parts = [heading(file, result), *map(markdown, report.tables(result["cases"], brief=True))]
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def show(cases: list[dict[str, Any]]) -> None:
-    """For a person."""
+    """Print the tables."""
     console = Console(file=sys.stdout, width=WIDTH)
     for table in report.tables(cases):
         console.print(table)
 
 
 def heading(file: Path, result: dict[str, Any]) -> str:
-    """Where and of what the figures are."""
+    """Return one line about commit, environment and load."""
     commit, where, load = result["commit"], result["environment"], result["load_average"]
     changed = ", changed since" if commit["changed"] else ""
     return (
         f"{file.stem}: commit {commit['id'][:7]}{changed}; {where['cores']} cores ({where['cpu']}), {where['python']}, "
         f"kube-apiserver {where['versions']['kube-apiserver']}; "
-        f"load average {load['before']} before and {load['after']} after, which took {result['took_seconds']} s."
+        f"load average {load['before']} before and {load['after']} after {result['took_seconds']} s."
     )
 
 
 def markdown(table: Table) -> str:
-    """The same cells, under the table's title."""
+    """Return the cells as Markdown, under the table's title."""
     title = [f"{str(table.title).capitalize()}:\n"] if table.title else []
     return "\n".join([*title, *_lines(table)])
 

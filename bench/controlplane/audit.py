@@ -1,4 +1,4 @@
-"""The API server's audit log: which calls the controller made. Metadata only, of its user only."""
+"""The controller's calls in the API server's audit log."""
 
 import asyncio
 from collections import Counter
@@ -9,13 +9,13 @@ from pathlib import Path
 from rallypoint.testing.audit import read
 
 IDLE_SECONDS = 1.5
-"""A log that has not grown for so long tells of a controller that has nothing left to do; longer than counters of a status wait."""
+"""After this time without a call the controller has no work left; longer than the debouncing of status counters."""
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How many calls were made, by ``verb resource[/subresource]``, and how many of them were refused, by code."""
+    """Number of calls by ``verb resource[/subresource]``, and of refused calls by HTTP status code."""
 
     by_kind: Mapping[str, int]
     refused: Mapping[str, int]
@@ -26,17 +26,17 @@ class Calls:
 
 
 class AuditLog:
-    """The log as it grows."""
+    """Reads the log while the API server writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def size_bytes(self) -> int:
-        """The place that the log has grown to, in bytes."""
+        """Return how many bytes the log has now."""
         return self._path.stat().st_size if self._path.exists() else 0
 
     async def wait_until_idle(self) -> None:
-        """Return when nothing has been written for ``IDLE_SECONDS``."""
+        """Return when the log has not grown for ``IDLE_SECONDS``."""
         now = asyncio.get_running_loop().time
         size, since = self.size_bytes(), now()
         while now() - since < IDLE_SECONDS:
@@ -45,7 +45,7 @@ class AuditLog:
                 since = now()
 
     def calls_since(self, offset: int) -> Calls:
-        """The calls that were answered after ``offset``; long watches are left out."""
+        """Count the calls that the server answered after ``offset``, without watches."""
         by_kind: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         for call in read(self._path, offset)[0]:

@@ -1,7 +1,8 @@
-"""The floor: the objects of a run, created again without a controller, as fast as ``IN_FLIGHT`` requests can.
+"""The baseline: create the objects of a run again without a controller, ``IN_FLIGHT`` requests at a time.
 
-Jobs are sent as they were submitted; pods and Services, and what MPIJobs have besides, are what the API server had stored of the
-controller's, without what it had added itself. The order is that of their arrival; what is not watched comes with its job. There are no events and no status of a job: nobody can be faster without fewer objects.
+Jobs are sent as submitted. All other objects are those that the API server stored for the controller, without the fields
+that the server adds. The order is that of their arrival; unwatched objects come with their job. There are no events and no
+job statuses, so that only fewer objects could be faster.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ from bench.controlplane.testbed import EXTRA_RESOURCES, IN_FLIGHT, NAMESPACE, Te
 
 Body = tuple[Resource, bytes]
 BATCH_JOB_LABELS = {"controller-uid", "job-name"}
-"""Labels that the API server gives to the template of a batch Job; each has a second name."""
+"""Labels that the API server adds to the template of a batch Job; each has a second form with a prefix."""
 
 
 async def object_bodies(testbed: Testbed, scenario: Jobs) -> list[Body]:
-    """The objects that are there now, as somebody would create them, in the order in which they came."""
+    """Return the objects that exist now as create requests, in the order of their arrival."""
     observer = testbed.observer
     found = [
         (at, (scenario.job_kind(name).resource, orjson.dumps(manifest(scenario, name))))
@@ -44,14 +45,14 @@ async def object_bodies(testbed: Testbed, scenario: Jobs) -> list[Body]:
 
 
 def renamed(body: bytes, before: str, after: str) -> bytes:
-    """The same object for jobs whose names begin otherwise. ValueError: the size would change with the name."""
+    """Return the object for jobs with another name prefix. Raises ValueError if the length of the names differs."""
     if len(before) != len(after):
-        raise ValueError(f"{before} and {after} are not of one length")
+        raise ValueError(f"{before} and {after} have different lengths")
     return body.replace(before.encode(), after.encode())
 
 
 async def measure(testbed: Testbed, scenario: Jobs, objects: list[Body]) -> dict[str, float]:
-    """Create the objects, ``IN_FLIGHT`` at once. The figures are those of ``job_run``, as far as they are there."""
+    """Create the objects, ``IN_FLIGHT`` at a time, and return the figures that ``job_run`` has, too."""
     observer = testbed.observer
     await _connect(testbed)
     own_cpu, server_cpu = time.process_time(), cpu_ms(testbed.server_pid)
@@ -76,7 +77,7 @@ async def measure(testbed: Testbed, scenario: Jobs, objects: list[Body]) -> dict
 
 
 async def create(testbed: Testbed, namespace: str, objects: list[Body]) -> None:
-    """Workers take from one list, in its order: tasks for each object would reach the client in no certain order."""
+    """Create the objects in order. Workers share one iterator, because tasks per object would send in any order."""
     remaining = iter(objects)
 
     async def work() -> None:
@@ -89,12 +90,12 @@ async def create(testbed: Testbed, namespace: str, objects: list[Body]) -> None:
 
 
 async def _connect(testbed: Testbed) -> None:
-    """Open the connections that will be used, as the controller's are open."""
+    """Open the connections before the measurement, as the controller's are."""
     await asyncio.gather(*(testbed.client.request("GET", "/version") for _ in range(IN_FLIGHT)))
 
 
 def as_created(item: dict[str, Any]) -> bytes:
-    """A stored object without what only the server writes; its defaults stay."""
+    """Return a stored object without the fields that the server sets; its defaults stay."""
     metadata = {
         key: item["metadata"][key]
         for key in ("name", "labels", "annotations", "ownerReferences")

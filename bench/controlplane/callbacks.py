@@ -1,9 +1,10 @@
-"""The controller in its in-cluster form, with a clock on each callback of its event loop.
+"""The controller in its in-cluster form, with each callback of its event loop timed.
 
     python -m bench.controlplane.callbacks FILE FOLDER [FLAG...]
 
-FILE is written at the end: the callbacks that took most CPU time at once, garbage collection during them included, which is listed for
-itself as well. The loop is asyncio's own, as uvloop's callbacks cannot be wrapped. Reading a clock twice for each callback costs time: other figures of such a run are not used.
+At the end FILE holds the callbacks with the most CPU time in one call. That includes garbage collection, which has an entry
+of its own, too. The loop is asyncio's, because uvloop's callbacks cannot be wrapped. Timing costs time: do not use other
+figures of such a run.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from typing import Any
 import orjson
 
 MAX_CALLBACKS = 10
-"""Names of callbacks, those with the longest single calls."""
+"""Number of callbacks in the result, those with the longest calls."""
 
 
 class LongestCallbacks:
-    """The longest call of each callback, and the longest garbage collection in any, by what it is."""
+    """The longest call of each callback, and the longest garbage collection of each generation."""
 
     def __init__(self) -> None:
         self._cpu_ms: dict[str, float] = {}
@@ -33,19 +34,19 @@ class LongestCallbacks:
             self._cpu_ms[name] = cpu_ms
 
     def table(self) -> dict[str, float]:
-        """CPU milliseconds of the longest call of the slowest ``MAX_CALLBACKS``, the longest first."""
+        """Return CPU milliseconds of the longest call of the slowest ``MAX_CALLBACKS``, longest first."""
         return dict(sorted(self._cpu_ms.items(), key=lambda entry: entry[1], reverse=True)[:MAX_CALLBACKS])
 
 
 def time_callbacks(longest: LongestCallbacks) -> None:
-    """Have every callback of asyncio's loops timed from now on, and the garbage collections during callbacks."""
+    """Time every callback of asyncio's loops from now on, and garbage collections during callbacks."""
     handles: Any = asyncio.Handle
     run = handles._run  # noqa: SLF001 - nothing else is between a loop and its callbacks
     running, collecting_since = False, 0.0
 
     def timed(handle: asyncio.Handle) -> None:
         nonlocal running
-        # Named before it runs: a task that has ended forgets its coroutine.
+        # Before it runs: a finished task loses its coroutine.
         name, before, running = callback_name(handle), time.thread_time(), True
         try:
             run(handle)
@@ -67,17 +68,17 @@ def time_callbacks(longest: LongestCallbacks) -> None:
 
 
 def launcher(file: Path) -> tuple[str, str]:
-    """For ``in_cluster_service``; ``main`` of this module."""
+    """Return the ``launcher`` for ``in_cluster_service``: this module with its file."""
     return (__name__, str(file))
 
 
 def read(file: Path) -> Any:
-    """What ``main`` has written: how many calls there were, and ``LongestCallbacks.table``."""
+    """Return what ``main`` wrote: the number of calls and ``LongestCallbacks.table``."""
     return orjson.loads(file.read_bytes())
 
 
 def callback_name(handle: Any) -> str:
-    """The coroutine of a task's step, or the function."""
+    """Return the coroutine of a task's step, or the function."""
     callback = handle._callback  # noqa: SLF001 - it has no public name
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):

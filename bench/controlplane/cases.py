@@ -1,4 +1,4 @@
-"""What is done for one case: runs, each beside its floor, or starts; then one to time callbacks and, on demand, one to profile."""
+"""One case: runs with their baselines or starts, then one run to time callbacks and, on demand, one to profile."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,27 +16,27 @@ from bench.controlplane.testbed import Testbed, clear, controller
 from rallypoint.testing.service import IN_CLUSTER, Service
 
 WARM_UP = Jobs(jobs=1, replicas=8, quick=True)
-"""Run by each controller before what is measured, so that connections are open and code is warm; MPIJobs have one of theirs."""
+"""Each controller runs this job before the measurement, to open connections and warm up; for MPIJobs, one MPIJob."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementOptions:
-    """How cases are measured."""
+    """How to measure cases."""
 
     runs: int
     flags: Sequence[str]
-    """Of the controller, after those of the case."""
+    """Controller flags, after those of the case."""
     profile: bool
     say: Callable[[str], None]
 
 
 async def measure(testbed: Testbed, case: Case, options: MeasurementOptions) -> dict[str, Any]:
-    """The result of one case.
+    """Measure one case.
 
     Raises:
-        TimeoutError: jobs do not get where they should.
-        ProcessFailed: a controller does not come up.
-        ProfilerUnavailable: there is to be a profile, and there is no py-spy, or it may not look.
+        TimeoutError: jobs do not reach the expected state.
+        ProcessFailed: a controller does not start.
+        ProfilerUnavailable: py-spy is missing or may not trace.
     """
     flags = (f"--events={case.events}", *options.flags)
     result: dict[str, Any] = {"case": case.name}
@@ -55,7 +55,7 @@ async def measure(testbed: Testbed, case: Case, options: MeasurementOptions) -> 
 async def _runs(
     testbed: Testbed, case: Case, scenario: Jobs, flags: Sequence[str], options: MeasurementOptions
 ) -> dict[str, Any]:
-    """Each run by a controller of its own, which is gone when the floor is created."""
+    """Measure each run with a controller of its own, which has stopped when the baseline starts."""
     job_runs: list[dict[str, Any]] = []
     baselines: list[dict[str, float]] = []
     for number in range(1, options.runs + 1):
@@ -76,7 +76,7 @@ async def _runs(
 
 
 async def _callback_run(testbed: Testbed, case: Case, flags: Sequence[str], file: Path) -> Any:
-    """The longest callbacks of one more run or start."""
+    """Return the longest callbacks of one more run or start."""
     launcher = callbacks.launcher(file)
     if isinstance(case.scenario, Start):
         await start.start(testbed, "timed", flags, launcher)
@@ -90,7 +90,7 @@ async def _callback_run(testbed: Testbed, case: Case, flags: Sequence[str], file
 async def _profile_run(
     testbed: Testbed, scenario: Jobs, flags: Sequence[str], folder: Path
 ) -> dict[str, Any]:
-    """Where the time of one more run goes."""
+    """Profile one more run."""
     async with (
         _warm(testbed, flags, scenario) as running,
         profile_process(running.process.pid, folder) as profile,
@@ -104,18 +104,18 @@ async def _profile_run(
 async def _warm(
     testbed: Testbed, flags: Sequence[str], scenario: Jobs, launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
-    """A controller that has run a job of the kind, and has nothing to do."""
+    """Start a controller that has run one job of the kind and is idle."""
     first = replace(WARM_UP, mpi=scenario.mpi)
     async with controller(testbed, flags, launcher=launcher) as running:
         async with asyncio.timeout(start.START_SECONDS):
             await submit_and_wait(testbed, first, first.job_names("warm"))
-        await testbed.audit.wait_until_idle()  # the last events are about to be sent
+        await testbed.audit.wait_until_idle()  # The last events may still be on their way.
         await clear(testbed)
         yield running
 
 
 def flatten(job_run: JobRun, scenario: Jobs) -> dict[str, Any]:
-    """One mapping of all figures."""
+    """Return all figures as one mapping."""
     return {
         **job_run.figures,
         "calls": job_run.calls.total,
@@ -128,15 +128,15 @@ def flatten(job_run: JobRun, scenario: Jobs) -> dict[str, Any]:
 
 
 def _name(scenario: Jobs, run: str) -> str:
-    """The beginning of the names of a run's jobs; a job's name begins with a letter."""
+    """Return the prefix of a run's job names; a job name starts with a letter."""
     return f"j{scenario.name}-{run}"
 
 
 def _progress_line(number: int, job_run: dict[str, Any], baselines: list[dict[str, float]]) -> str:
-    """What is said of a run when it is over."""
+    """Return the line to print after a run."""
     if "create_to_running_ms" not in job_run or not baselines:
         return (
             f"  {number}: {job_run['calls']} calls, {job_run['controller_cpu_per_pod_ms']:.2f} ms CPU per pod"
         )
     running, baseline_ms = job_run["create_to_running_ms"], baselines[-1]["create_to_pods_running_ms"]
-    return f"  {number}: Running after {running:.0f} ms, floor {baseline_ms:.0f} ms, × {running / baseline_ms:.2f}"
+    return f"  {number}: Running after {running:.0f} ms, baseline {baseline_ms:.0f} ms, × {running / baseline_ms:.2f}"

@@ -1,4 +1,4 @@
-"""``bench controlplane``: measure, show, record."""
+"""``bench controlplane``: measure, show and record."""
 
 import argparse
 import asyncio
@@ -23,7 +23,7 @@ def add_parser(
     subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]",  # pyright: ignore[reportPrivateUsage]
 ) -> None:
     parser = subparsers.add_parser(
-        "controlplane", help="the controller on a real API server with simulated nodes"
+        "controlplane", help="measure the controller on a real API server with simulated nodes"
     )
     flag = parser.add_argument
     flag(
@@ -31,21 +31,25 @@ def add_parser(
         action="append",
         type=parse,
         metavar="NAME",
-        help="JOBSxREPLICAS[-mixed][-quick], COUNT-foreign, COUNT-finished or COUNT-own; may be repeated; default: all that have a target",
+        help="JOBSxREPLICAS[-mixed][-quick], COUNT-foreign, COUNT-finished or COUNT-own; repeatable; default: all with a target",
     )
-    flag("--events", choices=("full", "compact", "off"), help="of the scenarios named; default full")
-    flag("--runs", type=int, default=3, help="of each case; default 3")
-    flag("--profile", action="store_true", help="one more run of each case, with py-spy looking on")
-    flag("--no-record", action="store_true", help="only show the figures")
+    flag(
+        "--events",
+        choices=("full", "compact", "off"),
+        help="--events of the controller for the scenarios; default full",
+    )
+    flag("--runs", type=int, default=3, help="runs of each case; default 3")
+    flag("--profile", action="store_true", help="run each case once more under py-spy")
+    flag("--no-record", action="store_true", help="show the figures without recording them")
     flag("flags", nargs="*", metavar="-- FLAG", help="flags of the controller, after --")
     parser.set_defaults(execute=execute)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Exit status: 0, or 1 when not all could be measured; then what was is shown, and not recorded."""
+    """Return the exit status: 0, or 1 if a case failed; the finished cases are then shown, but not recorded."""
     console = Console(stderr=True, highlight=False)
     if not RBAC.is_dir():
-        console.print(f"not measured: there is no {RBAC}; measurements run from a checkout", style="red")
+        console.print(f"not measured: {RBAC} does not exist; run from a checkout", style="red")
         return 1
     measured = _Measured()
     began, load_before = time.monotonic(), record.load_average()
@@ -71,7 +75,7 @@ class _Measured:
 
 
 def selected_cases(args: argparse.Namespace) -> list[Case]:
-    """The cases that the arguments name."""
+    """Return the cases that the arguments select."""
     if args.scenario:
         return [Case(scenario, args.events or "full") for scenario in args.scenario]
     return [case for case in CASES if args.events in {None, case.events}]
@@ -92,7 +96,7 @@ def _measure_all(args: argparse.Namespace, console: Console, measured: _Measured
 
 
 def group_by_control_plane(cases: Iterable[Case]) -> list[list[Case]]:
-    """The cases that share a control plane: jobs leave nothing behind; what a start finds around it stays, and goes with the plane."""
+    """Group the cases by control plane: runs of jobs clean up and share one; starts leave objects behind and get their own."""
     jobs = [(case, case.scenario) for case in cases if isinstance(case.scenario, Jobs)]
     shared = [[case for case, scenario in jobs if scenario.mpi is mpi] for mpi in (False, True)]
     alone = [[case] for case in cases if isinstance(case.scenario, Start)]

@@ -1,4 +1,4 @@
-"""What is left to read when the jobs have ended: the conditions of each, and the events of each."""
+"""After the jobs have ended: whether their conditions and events are complete."""
 
 import re
 from collections import Counter
@@ -14,33 +14,33 @@ from bench.controlplane.scenario import Jobs
 from bench.controlplane.testbed import NAMESPACE, Testbed
 
 CONDITIONS = frozenset({"Created", "Running", "Succeeded"})
-"""Of a job that has succeeded."""
+"""Conditions of a job that succeeded."""
 _KIND = r"(?:\d+ )?(?:pod|service)s?"
 _CREATED = re.compile(rf"Created ({_KIND}(?: and {_KIND})*): ")
 
 
 @dataclass(frozen=True, slots=True)
 class EventAudit:
-    """What was told of all jobs together. Each child and each job's end is to be told of once."""
+    """Conditions and events of all jobs. Each child and each end of a job needs one event."""
 
     jobs_without_all_conditions: int
     jobs_never_observed_running: int
-    """Those that the watch never showed with ``Running`` being True; what no status says, nobody could act on."""
+    """Jobs that the watch never showed with ``Running`` True: no client could react to it."""
     children_expected: int
     children_with_event: int
     ends_expected: int
     ends_with_event: int
     events: int
-    """How many there are."""
+    """Number of events."""
 
     @property
     def events_missing(self) -> int:
-        """Children and ends of which no event tells."""
+        """Children and ends without an event."""
         return self.children_expected - self.children_with_event + self.ends_expected - self.ends_with_event
 
 
 async def audit_events(testbed: Testbed, scenario: Jobs) -> EventAudit:
-    """Asks the API server: a watch of all events would slow down what is measured."""
+    """List jobs and events now: a watch of all events would slow down the measurement."""
     jobs = [
         job for kind in RESOURCES for job in orjson.loads(await testbed.client.list(kind, NAMESPACE))["items"]
     ]
@@ -61,14 +61,16 @@ def audit(
     children = 0
     for event in events:
         if event["involvedObject"]["name"] not in names:
-            continue  # of a job before
+            continue  # of an earlier job
         reasons[event["reason"]] += 1
         if event["reason"] in {"SuccessfulCreatePod", "SuccessfulCreateService"}:
             children += created_children(event["message"])
     return EventAudit(
         jobs_without_all_conditions=scenario.jobs - sum(types >= CONDITIONS for types in shown),
         jobs_never_observed_running=scenario.jobs - running_jobs,
-        children_expected=0 if scenario.mpi else 2 * scenario.pods,  # of MPIJobs no event tells of them
+        children_expected=0
+        if scenario.mpi
+        else 2 * scenario.pods,  # an MPIJob has no events for its children
         children_with_event=children,
         ends_expected=scenario.jobs,
         ends_with_event=sum(reasons[f"{resource.kind}Succeeded"] for resource in RESOURCES),
@@ -77,7 +79,7 @@ def audit(
 
 
 def created_children(message: str) -> int:
-    """Of how many children an event tells: ``Created pod: a``, or ``Created 2 pods and 2 services: a, b``."""
+    """Return the number of children in ``Created pod: a`` or ``Created 2 pods and 2 services: a, b``."""
     match = _CREATED.match(message)
     kinds = match[1].split(" and ") if match else []
     return sum(int(kind.split()[0]) if " " in kind else 1 for kind in kinds)

@@ -1,4 +1,4 @@
-"""What the jobs of each kind look like in a measurement: one replica that leads, and the others."""
+"""The shape of the measured jobs of each kind: a leader and workers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from controller.kinds.xgboost import XGBOOST
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """A kind, as far as a measurement needs it."""
+    """What a measurement needs to know about a kind."""
 
     resource: Resource
     container: str
@@ -22,7 +22,7 @@ class JobKind:
     leader: str
     worker: str = "Worker"
     has_launcher: bool = False
-    """Whether the leader comes beside the replicas, as the pod of a batch Job, and there is one Service for all."""
+    """Whether the leader is a launcher, the pod of a batch Job beside the replicas; one Service then serves all pods."""
 
     def pods(self, replicas: int) -> int:
         return replicas + self.has_launcher
@@ -31,7 +31,7 @@ class JobKind:
         return 1 if self.has_launcher else replicas
 
     def deciding_pods(self, job: str, replicas: int, pods: Iterable[str]) -> list[str]:
-        """Of all pods those that the job has succeeded with when they have: the leader, or all where nobody leads."""
+        """Return the pods whose success is that of the job: the leader, or without one all."""
         if self.has_launcher:
             return [pod for pod in pods if pod.startswith(f"{job}-launcher-")]
         count = 1 if self.leader != self.worker else replicas
@@ -48,6 +48,6 @@ JOB_KINDS = tuple(
         (JAX, "Worker"),
     )
 )
-"""PyTorchJob is the first: the jobs of whatever is not mixed."""
+"""Jobs that are not mixed are of the first kind, PyTorchJob."""
 MPI = JobKind(Flavor.V2BETA1.resource, "mpi", "mpiReplicaSpecs", "Launcher", has_launcher=True)
 RESOURCES = tuple(job_kind.resource for job_kind in (*JOB_KINDS, MPI))

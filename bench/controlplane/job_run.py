@@ -1,4 +1,4 @@
-"""One run with the controller: jobs are submitted, run, end, and are looked at until the controller has nothing left to do."""
+"""One run with the controller: submit jobs, let them run and end, and wait until the controller is idle."""
 
 import asyncio
 import time
@@ -18,12 +18,12 @@ from bench.controlplane.testbed import NAMESPACE, Testbed
 from bench.figures import percentile
 
 TIMEOUT_SECONDS_PER_POD = 1.0
-"""A run that takes longer than a minute and this per pod is given up."""
+"""A run times out after a minute and this time per pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What one run took; see ``bench/README.md`` for the definitions."""
+    """The figures of one run; ``bench/README.md`` defines them."""
 
     figures: Mapping[str, float]
     calls: Calls
@@ -31,7 +31,7 @@ class JobRun:
 
 
 async def run_jobs(testbed: Testbed, scenario: Jobs, run: str, controller_pid: int) -> JobRun:
-    """Submit the scenario's jobs and let them run and end. TimeoutError: they do not get there."""
+    """Submit the scenario's jobs and let them run and end. Raises TimeoutError if they do not."""
     names = scenario.job_names(run)
     offset = testbed.audit.size_bytes()
     reset_peak_rss(controller_pid)
@@ -61,9 +61,9 @@ async def run_jobs(testbed: Testbed, scenario: Jobs, run: str, controller_pid: i
 
 
 async def submit_and_wait(testbed: Testbed, scenario: Jobs, names: list[str]) -> dict[str, float]:
-    """Submit the jobs and return when they have begun: all jobs say that they run, all pods do, and all Services are there.
+    """Submit the jobs and wait until all have started: jobs and pods are Running and all Services exist.
 
-    Quick jobs have begun when all of them have succeeded.
+    Quick jobs have started when all have succeeded.
     """
     submitted = await submit(testbed, scenario, names)
     await testbed.observer.wait_until(lambda: _have_started(testbed.observer, scenario))
@@ -71,7 +71,7 @@ async def submit_and_wait(testbed: Testbed, scenario: Jobs, names: list[str]) ->
 
 
 async def submit(testbed: Testbed, scenario: Jobs, names: list[str]) -> dict[str, float]:
-    """When each job's request was handed to the client, all at once; return when the last is answered."""
+    """Submit all jobs at once and return when each request was sent; return after the last answer."""
     sent: dict[str, float] = {}
 
     async def create(name: str) -> None:
@@ -111,11 +111,11 @@ def _ended(name: str) -> bytes:
 
 
 def times(observer: Observer, submitted: Mapping[str, float], ended: float | None) -> dict[str, float]:
-    """Milliseconds until the last of each; and, with many jobs, percentiles of what each took from its own submission on.
+    """Return milliseconds until the last object of each sort, and with many jobs percentiles of the time per job.
 
     Args:
         submitted: when each job's request was sent.
-        ended: when the leaders were about to be ended; None if the jobs ended by themselves.
+        ended: when the leaders were about to end; None if the jobs ended by themselves.
     """
     start = min(submitted.values())
     running, succeeded = observer.with_condition("Running"), observer.with_condition("Succeeded")
@@ -142,7 +142,7 @@ def times(observer: Observer, submitted: Mapping[str, float], ended: float | Non
 
 
 def _last_by_job(pods: Mapping[str, float]) -> dict[str, float]:
-    """When the last pod of each job was seen; a pod's name is its job's, its role and its index."""
+    """Return when the last pod of each job arrived; a pod's name is its job's, its role and its index."""
     last: dict[str, float] = {}
     for pod, at in pods.items():
         job = pod.rsplit("-", 2)[0]

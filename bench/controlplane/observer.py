@@ -1,7 +1,6 @@
-"""Watches jobs, pods and Services of one namespace and remembers when each was first seen in each state.
+"""Watches jobs, pods and Services of a namespace and records when each first reached each state.
 
-Times are those of arrival here, by the clock of this process. What is measured is seen in the same way for the controller and for
-the floor.
+Times are those of arrival in this process, in the same way for the controller and for the baseline.
 """
 
 import asyncio
@@ -19,10 +18,10 @@ from bench.controlplane.job_kinds import RESOURCES
 from controller.kube.client import Client
 
 WATCH_RETRY_SECONDS = 0.01
-"""Between the end of a watch and its resumption, so that a server that ends each at once is not asked without pause."""
+"""Pause before a watch resumes, so that a server that closes watches at once gets no busy loop."""
 
 Timestamps = dict[str, float]
-"""When something was first seen, by the object's name: seconds on the monotonic clock."""
+"""Object name → arrival of the first event of this sort, in seconds on the monotonic clock."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -54,7 +53,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class Observer:
-    """Looks on while it is entered. ``until`` waits for what it has seen."""
+    """Watches while it is entered; ``wait_until`` waits for a state."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -66,7 +65,7 @@ class Observer:
         self.pods_running: Timestamps = {}
         self.services: Timestamps = {}
         self.conditions: dict[str, Timestamps] = {}
-        """By type of condition: when a job was first seen with it being True."""
+        """Condition type → when each job first had it as True."""
         self._present: set[tuple[str, str]] = set()
 
     async def __aenter__(self) -> Self:
@@ -84,7 +83,7 @@ class Observer:
         await self._tasks.aclose()
 
     def reset(self) -> None:
-        """Begin anew; what is in the namespace now is not seen again unless it changes."""
+        """Discard all times. Objects that exist now count again only when they change."""
         for timestamps in (self.jobs, self.pods, self.pods_running, self.services, self.conditions):
             timestamps.clear()
 
@@ -92,17 +91,17 @@ class Observer:
         return self.conditions.get(condition, {})
 
     def is_empty(self) -> bool:
-        """Whether no object is left in the namespace."""
+        """Return whether the namespace holds no object."""
         return not self._present
 
     async def wait_until(self, holds: Callable[[], bool]) -> None:
-        """Return when ``holds`` does, which is asked after each batch of events."""
+        """Return when ``holds()`` is true; it is called after each batch of events."""
         while not holds():
             self._change.clear()
             await self._change.wait()
 
     async def _watch(self, resource: Resource, note: Callable[[_Object, float], None]) -> None:
-        """Until cancelled. A server that closes a watch, as it does with slow readers, or is silent, is asked for the rest."""
+        """Watch until canceled. Resume after the server closes the watch, as it does with slow readers, or sends nothing."""
         path = resource.path(self._namespace)
         listed = orjson.loads(await self._client.list(resource, self._namespace))
         reached = str(listed["metadata"]["resourceVersion"])

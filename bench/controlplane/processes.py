@@ -1,4 +1,4 @@
-"""CPU time and memory of a process, as its kernel counts them."""
+"""CPU time and memory of a process, from the kernel."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import psutil
 
 
 def cpu_ms(pid: int) -> float:
-    """CPU time of all threads so far, in milliseconds.
+    """Return the CPU time of all threads in milliseconds.
 
-    From the scheduler's own count where there is one: it knows nanoseconds, where the usual count knows ticks of ten milliseconds.
+    The scheduler's counter, where it exists, has nanoseconds; the usual counter has ticks of ten milliseconds.
     """
     counts = list(Path(f"/proc/{pid}/task").glob("*/schedstat"))
     if not counts:
@@ -18,19 +18,19 @@ def cpu_ms(pid: int) -> float:
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory now, in MiB."""
+    """Return the resident memory in MiB."""
     return float(psutil.Process(pid).memory_info().rss) / 2**20
 
 
 def reset_peak_rss(pid: int) -> None:
-    """Let the peak of resident memory begin anew, where the kernel can."""
+    """Reset the peak of resident memory, where the kernel can."""
     reset = Path(f"/proc/{pid}/clear_refs")
     if reset.exists():
         reset.write_text("5")
 
 
 def peak_rss_mib(pid: int) -> float:
-    """The peak of resident memory since ``reset_peak_rss``, in MiB; where no peak is known, what is resident now."""
+    """Return the peak of resident memory since ``reset_peak_rss`` in MiB; without a known peak, the current value."""
     status = Path(f"/proc/{pid}/status")
     if status.exists():
         for line in status.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Where the controller's time goes: py-spy looks at its stacks while a run lasts. It comes with the extra ``testing``."""
+"""Profile of the controller: py-spy, of the extra ``testing``, samples its stacks during a run."""
 
 import asyncio
 import shutil
@@ -12,34 +12,34 @@ from pathlib import Path
 
 RATE_HZ = 250
 MAX_FUNCTIONS = 25
-"""Functions of a summary."""
+"""Number of functions in a summary."""
 MAX_INCLUSIVE_SHARE = 0.95
-"""Functions that are on the stack more often than this are the loop and what started it."""
+"""A function on the stack more often than this is the loop or its caller, and is left out."""
 WAITING = ("epoll_pwait", "epoll_wait")
-"""Where a process without work sleeps, or one with work waits for a core: no time of its own."""
+"""Kernel calls of a process that waits for work or for a core; they do not count."""
 IDLE = "_worker (concurrent/futures/thread.py"
 """Where a thread of the pool waits for work."""
 
 
 class ProfilerUnavailable(Exception):
-    """py-spy is not installed, or may not look at another process."""
+    """py-spy is not installed, or may not trace another process."""
 
 
 @dataclass
 class Profile:
-    """Shares of the CPU time, in percent."""
+    """Shares of the CPU time in percent."""
 
     samples: int = 0
     parts: dict[str, float] = field(default_factory=dict[str, float])
-    """By package (for ours: folder) of the innermost Python function, with what the interpreter, the kernel and C code do for it."""
+    """By package of the innermost Python function (ours: by folder), including the C and kernel code that it calls."""
     own: dict[str, float] = field(default_factory=dict[str, float])
-    """By function, of whatever language, without what it called."""
+    """By function of any language, without its callees."""
     inclusive: dict[str, float] = field(default_factory=dict[str, float])
-    """By Python function, with all that it called. Those in which all time is spent tell nothing, and are left out."""
+    """By Python function, with its callees."""
 
 
 def py_spy_path() -> str:
-    """Raises ProfilerUnavailable when it is neither on the path nor beside the interpreter."""
+    """Return py-spy's path, from PATH or beside the interpreter. Raises ProfilerUnavailable if there is none."""
     found = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if found is None:
         raise ProfilerUnavailable("--profile needs py-spy: pip install 'rallypoint[testing]'")
@@ -48,10 +48,10 @@ def py_spy_path() -> str:
 
 @asynccontextmanager
 async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
-    """Look at a process meanwhile; the profile is filled at the end.
+    """Profile a process; the yielded profile is filled at the end.
 
     Raises:
-        ProfilerUnavailable: it ended without having written anything.
+        ProfilerUnavailable: py-spy ended without output.
     """
     stacks, profile = folder / f"stacks-{pid}.txt", Profile()
     arguments = ("record", "--native", "--function", "--rate", str(RATE_HZ), "--format", "raw")
@@ -61,7 +61,7 @@ async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
         py_spy_path(), *arguments, *target, stdout=asyncio.subprocess.PIPE, stderr=quiet
     )
     assert profiler.stdout is not None
-    await profiler.stdout.readline()  # it speaks when it has found its way about the process
+    await profiler.stdout.readline()  # py-spy prints this line once it samples
     try:
         yield profile
     finally:
@@ -70,7 +70,7 @@ async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
         await profiler.communicate()
     if not stacks.exists():
         raise ProfilerUnavailable(
-            f"py-spy ended with {profiler.returncode}; it needs the right to trace other processes"
+            f"py-spy ended with {profiler.returncode}; it needs permission to trace other processes"
         )
     found = summarize_stacks(stacks.read_text().splitlines())
     vars(profile).update(vars(found))
@@ -78,7 +78,7 @@ async def profile_process(pid: int, folder: Path) -> AsyncGenerator[Profile]:
 
 
 def summarize_stacks(lines: Iterable[str]) -> Profile:
-    """Of stacks as py-spy writes them: functions joined by semicolons, the innermost last, and how often it was seen."""
+    """Summarize py-spy's raw output: functions joined by semicolons, innermost last, and a count."""
     parts: Counter[str] = Counter()
     own: Counter[str] = Counter()
     inclusive: Counter[str] = Counter()
@@ -100,7 +100,7 @@ def summarize_stacks(lines: Iterable[str]) -> Profile:
 
 
 def package_of(function: str) -> str:
-    """``aiohttp`` for ``ClientSession._request (aiohttp/client.py:558)``, ``controller/kube`` for what lies in there."""
+    """Return ``aiohttp`` for ``ClientSession._request (aiohttp/client.py:558)``, ``controller/kube`` for files in there."""
     path = function.rpartition("(")[2].rpartition(":")[0].removesuffix(".py").split("/")
     return "/".join(path[: 2 if path[0] == "controller" else 1])
 

@@ -1,4 +1,4 @@
-"""The figures as tables that a person reads: smallest / median / largest of the runs."""
+"""The figures as tables: smallest / median / largest of the runs."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -27,34 +27,34 @@ LABELS = {
     "create_to_succeeded_ms": "create → Succeeded, ms",
     "calls": "API calls, whole life",
     "calls_per_job": "API calls per job",
-    "controller_cpu_ms": "CPU, ms (floor: the loader's)",
-    "controller_cpu_per_pod_ms": "CPU per pod, ms (floor: the loader's)",
+    "controller_cpu_ms": "CPU, ms (baseline: the loader's)",
+    "controller_cpu_per_pod_ms": "CPU per pod, ms (baseline: the loader's)",
     "server_cpu_ms": "API server CPU, ms",
     "controller_rss_before_mib": "RSS before, MiB",
     "controller_rss_peak_mib": "RSS peak, MiB",
     "jobs_without_all_conditions": "jobs without all conditions",
-    "jobs_never_observed_running": "jobs never seen Running",
+    "jobs_never_observed_running": "jobs never observed Running",
     "events": "events",
     "events_missing": "events missing",
 }
-"""Figures of runs in the order of the table, and how a reader calls them."""
+"""Labels of the figures of runs, in the order of the table."""
 
 START_LABELS = {
     "start_to_first_pod_ms": "start → first pod of a waiting job, ms",
-    "cpu_until_idle_ms": "CPU until quiet, ms",
+    "cpu_until_idle_ms": "CPU until idle, ms",
     "rss_mib": "RSS, MiB",
     "rss_peak_mib": "RSS peak, MiB",
 }
 GROWTH_LABELS = {
-    "rss_before_mib": "RSS before they came, MiB",
+    "rss_before_mib": "RSS before the objects exist, MiB",
     "rss_peak_mib": "RSS peak meanwhile, MiB",
-    "rss_after_mib": "RSS when they were there, MiB",
+    "rss_after_mib": "RSS when the objects exist, MiB",
     "cpu_ms": "CPU meanwhile, ms",
-    "seconds": "time that it took, s",
+    "seconds": "duration, s",
 }
 
 BASELINE_FIGURES = {"create_to_running_ms": "create_to_pods_running_ms"}
-"""Figures that the floor has under another name: without a status, the pods' running is all there is."""
+"""Figures with another name in the baseline, which has no status: pods Running stands for Running in status."""
 
 
 SUMMARY_LABELS = {
@@ -66,11 +66,11 @@ SUMMARY_LABELS = {
     "controller_rss_peak_mib": "RSS peak, MiB",
     "events_missing": "events missing",
 }
-"""Figures that a row for each case has room for."""
+"""Figures in the table of one row per case."""
 
 
 def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
-    """What there is to show of these results: all of it, or of each case what fits a row."""
+    """Return all tables, or with ``brief`` one row per case."""
     runs = [result for result in results if "runs" in result]
     starts = [result for result in results if "with" in result]
     timed = [result for result in results if "callbacks" in result]
@@ -84,11 +84,11 @@ def tables(results: Sequence[Result], *, brief: bool = False) -> list[Table]:
         (profiled, partial(profiles_table, rows=10) if brief else profiles_table),
     ]
     built = [build(shown) for shown, build in sections if shown]
-    return built if brief else [*built[1:], *built[:1]]  # whoever looks at a terminal sees its end
+    return built if brief else [*built[1:], *built[:1]]  # the end of a terminal's output stays visible
 
 
 def runs_table(results: Sequence[Result]) -> Table:
-    """Rows for each case; the last column is the median of the ratios of a run and its floor."""
+    """Several rows per case; the last column is the median ratio of a run to its baseline."""
     table = Table("case", "figure", "controller", "baseline", "×", title="smallest / median / largest")
     for result in results:
         for index, name in enumerate(name for name in LABELS if name in result["runs"][0]):
@@ -98,9 +98,9 @@ def runs_table(results: Sequence[Result]) -> Table:
 
 
 def summary_table(results: Sequence[Result]) -> Table:
-    """A row for each case, with the floor and the ratio of what is held against it."""
+    """One row per case, with the baseline and the ratio to it."""
     table = Table(
-        "case", *SUMMARY_LABELS.values(), "floor: pods Running, ms", "×", "floor: API server CPU, ms"
+        "case", *SUMMARY_LABELS.values(), "baseline: pods Running, ms", "×", "baseline: API server CPU, ms"
     )
     for result in results:
         cells = {
@@ -113,7 +113,7 @@ def summary_table(results: Sequence[Result]) -> Table:
 
 
 def calls_table(results: Sequence[Result]) -> Table:
-    """What the calls of the last run of each case were."""
+    """The calls of the last run of each case."""
     table = Table("case", "calls of the last run", "refused")
     for result in results:
         last = result["runs"][-1]
@@ -124,7 +124,7 @@ def calls_table(results: Sequence[Result]) -> Table:
 
 
 def starts_table(results: Sequence[Result]) -> Table:
-    """Starts of a controller without and with what lies around, and one that saw it come."""
+    """Starts of a controller without and with existing objects, and the growth of one that was running."""
     table = Table("case", "figure", "without", "with", title="smallest / median / largest")
     for result in results:
         rows = [
@@ -139,7 +139,7 @@ def starts_table(results: Sequence[Result]) -> Table:
 
 
 def callbacks_table(results: Sequence[Result]) -> Table:
-    """The three longest of each case."""
+    """The three longest callbacks of each case."""
     table = Table("case", "longest callbacks, CPU ms at once")
     for result in results:
         longest = list(result["callbacks"]["cpu_ms"].items())[:3]
@@ -148,8 +148,8 @@ def callbacks_table(results: Sequence[Result]) -> Table:
 
 
 def profiles_table(results: Sequence[Result], rows: int = 25) -> Table:
-    """Where the controller's time goes, in as many rows for each case."""
-    heads = ("package", "function, own time", "Python function, with what it called")
+    """The controller's CPU time by function, in ``rows`` rows per case."""
+    heads = ("package", "function, own time", "Python function, with its callees")
     table = Table("case", *itertools.chain(*(("%", head) for head in heads)), title="py-spy, time on a core")
     for result in results:
         profile = result["profile"]
@@ -163,7 +163,7 @@ def profiles_table(results: Sequence[Result], rows: int = 25) -> Table:
 
 
 def targets_table(results: Sequence[Result]) -> Table:
-    """Each target that these results tell of."""
+    """Each target with a measured figure."""
     table = Table("case", "target", "at most", "measured", "", title="targets")
     for verdict in evaluate_targets({result["case"]: result for result in results}):
         target = verdict.target

@@ -1,4 +1,4 @@
-"""What is measured: scenarios are data, and their names say all of it."""
+"""Scenarios as data; a name defines a scenario completely."""
 
 import re
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from bench.controlplane.job_kinds import JOB_KINDS, MPI, JobKind
 
 NODES = ("node-0", "node-1")
 EXIT_ANNOTATIONS = {"rallypoint.testing/exit-code": "0"}
-"""Annotations of a simulated pod that ends well as soon as it runs."""
+"""Annotations that make a simulated pod succeed as soon as it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """``jobs`` jobs submitted together: PyTorchJobs, each of one master and ``replicas`` - 1 workers."""
+    """``jobs`` jobs submitted together: PyTorchJobs, each with a master and ``replicas`` - 1 workers."""
 
     jobs: int
     replicas: int
     mixed: bool = False
-    """Whether the kinds take turns instead."""
+    """Whether the jobs alternate between kinds."""
     mpi: bool = False
-    """Whether they are MPIJobs of v2beta1 instead, each of a launcher and ``replicas`` workers."""
+    """Whether they are MPIJobs v2beta1 with a launcher and ``replicas`` workers."""
     quick: bool = False
-    """Whether the pods end as soon as they run, those of launchers if there are any; otherwise the leaders end when all jobs run."""
+    """Whether pods (of MPIJobs: launchers) end as soon as they run; otherwise leaders end when all jobs run."""
 
     @property
     def name(self) -> str:
@@ -39,21 +39,21 @@ class Jobs:
         return self.jobs * (MPI if self.mpi else JOB_KINDS[0]).services(self.replicas)
 
     def job_names(self, run: str) -> list[str]:
-        """The names of a run's jobs; all runs of a scenario have names of one length."""
+        """Return the names of a run's jobs, of the same length in all runs of a scenario."""
         return [f"{run}-{index:04}" for index in range(self.jobs)]
 
     def job_kind(self, name: str) -> JobKind:
-        """What the job of that name looks like."""
+        """Return the kind of the job with this name."""
         if self.mpi:
             return MPI
         return JOB_KINDS[int(name[-4:]) % len(JOB_KINDS)] if self.mixed else JOB_KINDS[0]
 
 
 class Preexisting(StrEnum):
-    """What is in the cluster when a controller starts."""
+    """Objects in the cluster when a controller starts."""
 
     FOREIGN = "foreign"
-    """Pods that are nobody's of ours."""
+    """Pods of others."""
     FINISHED = "finished"
     """Jobs of one pod that have succeeded, with their pods and Services."""
     OWN = "own"
@@ -62,7 +62,7 @@ class Preexisting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A controller starts where ``count`` of something lie around, and a job waits for it."""
+    """A controller starts among ``count`` existing objects while a job waits for it."""
 
     count: int
     preexisting: Preexisting
@@ -77,12 +77,12 @@ Scenario = Jobs | Start
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario under a setting of ``--events``."""
+    """A scenario with a value of ``--events``."""
 
     scenario: Scenario
     events: str = "full"
     calls_only: bool = False
-    """Whether counting calls is all that it is for."""
+    """Whether the case only counts calls."""
 
     @property
     def name(self) -> str:
@@ -90,25 +90,25 @@ class Case:
 
     @property
     def baseline(self) -> bool:
-        """Whether runs are held against the floor. Jobs that end at once are not: what bounds them is their status."""
+        """Whether a baseline follows each run. Quick jobs have none: their status writes bound them."""
         return isinstance(self.scenario, Jobs) and not self.scenario.quick and not self.calls_only
 
     @property
     def should_time_callbacks(self) -> bool:
-        """Whether there is one more run in which callbacks are timed: where there is much at once."""
+        """Whether to time callbacks in one more run, because many objects arrive at once."""
         if isinstance(self.scenario, Jobs):
             return self.events == "full" and self.scenario.pods > 64
         return True
 
 
 def parse(name: str) -> Scenario:
-    """The scenario of a name such as ``1x64``, ``100x8-mixed``, ``200x2-quick`` or ``10000-foreign``. ValueError for other texts."""
+    """Parse a name such as ``1x64``, ``100x8-mixed``, ``200x2-quick`` or ``10000-foreign``. Raises ValueError for others."""
     if match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)(?:(-mixed)|(-mpi))?(-quick)?", name):
         mixed, mpi, quick = map(bool, match.groups()[2:])
         return Jobs(int(match[1]), int(match[2]), mixed=mixed, mpi=mpi, quick=quick)
     if match := re.fullmatch(rf"([1-9]\d*)-({'|'.join(Preexisting)})", name):
         return Start(int(match[1]), Preexisting(match[2]))
-    raise ValueError(f"{name}: neither JOBSxREPLICAS[-mixed|-mpi][-quick] nor COUNT-{'|'.join(Preexisting)}")
+    raise ValueError(f"{name}: expected JOBSxREPLICAS[-mixed|-mpi][-quick] or COUNT-{'|'.join(Preexisting)}")
 
 
 CASES = (
@@ -121,11 +121,11 @@ CASES = (
     *(Case(parse(name)) for name in ("1x8-mpi", "1x64-mpi", "50x8-mpi")),
     *(Case(parse(name)) for name in ("1000-finished", "10000-foreign", "10000-own")),
 )
-"""What is measured unless something else is named."""
+"""The default cases."""
 
 
 def manifest(scenario: Jobs, name: str) -> dict[str, Any]:
-    """One job; its leader is bound to the first node, the others to the second, so that no scheduler takes part."""
+    """Return one job. Its leader is bound to the first node, its workers to the second, so that no scheduler is needed."""
     job_kind, annotations = scenario.job_kind(name), EXIT_ANNOTATIONS if scenario.quick else {}
     if job_kind.has_launcher:
         launcher = _role(job_kind, 1, NODES[0], annotations)

@@ -1,4 +1,4 @@
-"""How a controller starts where a lot lies around: a job has waited for it. And what memory all of it takes."""
+"""Start of a controller in a cluster with many objects while a job waits for it, and the memory that it takes."""
 
 import asyncio
 import time
@@ -16,21 +16,21 @@ from bench.controlplane.testbed import FOREIGN_NAMESPACE, NAMESPACE, Testbed, co
 from rallypoint.testing.service import IN_CLUSTER
 
 REPLICAS = 250
-"""Of the jobs that own many pods."""
+"""Replicas of a job that owns many pods."""
 ENV_VARIABLES = 40
 """Environment variables of a foreign pod, which make it about 6 KiB of JSON."""
 START_SECONDS = 120.0
 TIMEOUT_SECONDS_PER_OBJECT = 0.1
-"""Surroundings that take longer than a minute and this per object are given up."""
+"""Creating the existing objects times out after a minute and this time per object."""
 
 SINGLE_JOB = Jobs(1, 1)
-"""What waits for each start."""
+"""The job that waits for each start."""
 
 Figures = dict[str, float]
 
 
 async def measure(testbed: Testbed, scenario: Start, runs: int, flags: Sequence[str]) -> dict[str, Any]:
-    """Starts without the surroundings, a controller that sees them arise, and starts with them. TimeoutError: a job stays waiting."""
+    """Start controllers without the objects, run one while they arrive, start with them. Raises TimeoutError if a job waits forever."""
     without = [await start(testbed, f"before-{number}", flags) for number in range(runs)]
     async with controller(testbed, flags) as running:
         grown = await _measure_growth(testbed, scenario, running.process.pid)
@@ -41,7 +41,7 @@ async def measure(testbed: Testbed, scenario: Start, runs: int, flags: Sequence[
 async def start(
     testbed: Testbed, name: str, flags: Sequence[str], launcher: Sequence[str] = IN_CLUSTER
 ) -> Figures:
-    """A job is created while no controller runs; then one starts. It and its children are removed again."""
+    """Create a job without a controller, start one, and delete the job and its children."""
     await submit(testbed, SINGLE_JOB, [name])
     (leader,) = SINGLE_JOB.job_kind(name).deciding_pods(name, 1, ())
     async with controller(testbed, flags, launcher=launcher) as running, asyncio.timeout(START_SECONDS):
@@ -60,7 +60,7 @@ async def start(
 
 
 async def _measure_growth(testbed: Testbed, scenario: Start, pid: int) -> Figures:
-    """Let the surroundings arise while a controller looks on or makes them; memory before, at most, and in the end."""
+    """Create the objects under a running controller; return its memory before, at the peak and after."""
     await testbed.audit.wait_until_idle()
     before, cpu, began = rss_mib(pid), cpu_ms(pid), time.monotonic()
     reset_peak_rss(pid)
@@ -82,9 +82,9 @@ async def _measure_growth(testbed: Testbed, scenario: Start, pid: int) -> Figure
 
 
 async def _run_preexisting_jobs(testbed: Testbed, scenario: Start) -> None:
-    """Return when the jobs have ended, or all of their pods run."""
+    """Return when the jobs have ended, or all their pods run."""
     observer, jobs = testbed.observer, preexisting_jobs(scenario)
-    observer.reset()  # the pods of the starts before
+    observer.reset()  # the pods of earlier starts
     await submit(testbed, jobs, jobs.job_names(scenario.preexisting))
     await observer.wait_until(
         lambda: (
@@ -96,7 +96,7 @@ async def _run_preexisting_jobs(testbed: Testbed, scenario: Start) -> None:
 
 
 def preexisting_jobs(scenario: Start) -> Jobs:
-    """The jobs that leave behind, or have, so much of it."""
+    """Return the jobs that leave behind, or own, the objects."""
     if scenario.preexisting is Preexisting.FINISHED:
         return Jobs(scenario.count, 1, quick=True)
     replicas = min(REPLICAS, scenario.count)
@@ -104,7 +104,7 @@ def preexisting_jobs(scenario: Start) -> Jobs:
 
 
 def foreign_pod(index: int) -> bytes:
-    """A pod of somebody else. It has no node, so that nobody runs it."""
+    """Return a pod of another owner. It names no node, so that it stays pending."""
     variables = [{"name": f"VARIABLE_{number}", "value": f"{number:064}"} for number in range(ENV_VARIABLES)]
     container = {"name": "main", "image": "other:1", "env": variables}
     metadata = {"name": f"pod-{index:05}", "labels": {"app": "other"}}

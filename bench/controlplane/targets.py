@@ -1,4 +1,4 @@
-"""What the figures should be, and whether they are. A target whose case was not measured is left out."""
+"""Targets for the figures. A target whose case was not measured is left out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 Results = Mapping[str, Any]
-"""Results by the names of their cases."""
+"""Case name → result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Target:
     figure: str
     maximum: float
     read: Callable[[Results], float]
-    """Raises KeyError when the case, or that figure of it, was not measured."""
+    """Raises KeyError if the results lack the case or the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Verdict:
 
 
 def evaluate_targets(results: Results) -> list[Verdict]:
-    """How each target stands whose figure is there."""
+    """Evaluate each target that has a measured figure."""
     verdicts: list[Verdict] = []
     for target in TARGETS:
         try:
@@ -40,7 +40,7 @@ def evaluate_targets(results: Results) -> list[Verdict]:
 
 
 def ratios(result: Mapping[str, Any], figure: str, baseline_figure: str) -> list[float]:
-    """Of each pair of a run and the floor right after it; empty without a floor, or where the floor has no such figure."""
+    """Return the ratio of each run to the baseline after it; empty if there is no baseline or it lacks the figure."""
     pairs = zip(result["runs"], result["baseline"], strict=False)
     return [
         ours[figure] / baseline[baseline_figure] for ours, baseline in pairs if baseline.get(baseline_figure)
@@ -54,7 +54,7 @@ def _over_baseline(case: str, maximum: float) -> Target:
             raise KeyError(case)
         return median(pairs)
 
-    return Target(case, "create → Running in status, × floor", maximum, read)
+    return Target(case, "create → Running in status, × baseline", maximum, read)
 
 
 def _run(case: str, name: str, figure: str, maximum: float) -> Target:
@@ -62,7 +62,7 @@ def _run(case: str, name: str, figure: str, maximum: float) -> Target:
 
 
 def _worst(case: str, name: str, figure: str) -> Target:
-    """None in any run."""
+    """A target of none in any run."""
     return Target(case, name, 0, lambda results: _maximum(results[case]["runs"], figure))
 
 
@@ -71,7 +71,7 @@ def _start(case: str, when: str, name: str, figure: str, maximum: float) -> Targ
 
 
 def _relative_to(case: str, other: str, name: str, figure: str, maximum: float) -> Target:
-    """As a multiple of another case of the same results."""
+    """A target relative to another case of the same results."""
     return Target(
         case,
         name,
@@ -138,15 +138,15 @@ TARGETS = (
     _worst("200x2-quick full", "jobs without all conditions", "jobs_without_all_conditions"),
     _worst("200x2-quick full", "events missing", "events_missing"),
     Target("any", "RSS idle, MiB", 60, _idle),
-    _start("10000-own full", "with", "RSS, started where they are, MiB", "rss_mib", 80),
+    _start("10000-own full", "with", "RSS, started with them, MiB", "rss_mib", 80),
     Target(
         "10000-own full",
-        "RSS of who made them, MiB",
+        "RSS of the controller that created them, MiB",
         80,
         lambda results: float(results["10000-own full"]["grown"]["rss_after_mib"]),
     ),
-    Target("10000-foreign full", "RSS grown while they came, MiB", 2, _foreign_live),
-    Target("10000-foreign full", "RSS of a start, more than without, MiB", 2, _foreign_started),
+    Target("10000-foreign full", "RSS growth while they arrive, MiB", 2, _foreign_live),
+    Target("10000-foreign full", "RSS of a start, above one without them, MiB", 2, _foreign_started),
     _start("1000-finished full", "with", "start → first pod, ms", "start_to_first_pod_ms", 1000),
     Target("all", "CPU of the longest callback, ms", 50, _longest_callback),
 )

@@ -1,4 +1,4 @@
-"""The stage: a control plane with simulated nodes, what ships installed in it, and the controller as a pod of its Deployment."""
+"""The environment of the runs: a control plane with simulated nodes, the shipped manifests, and the controller in-cluster."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
@@ -21,27 +21,27 @@ from rallypoint.testing.service import ACCOUNT, IN_CLUSTER, Service, in_cluster_
 
 NAMESPACE = "bench"
 FOREIGN_NAMESPACE = "elsewhere"
-"""The namespace of what is not ours."""
+"""The namespace of the pods of others."""
 IN_FLIGHT = 32
-"""Requests that whoever submits jobs, and the floor's loader, have in flight at most."""
+"""Concurrent requests of the submitter and of the baseline."""
 EXTRA_RESOURCES = (
     Resource("", "v1", "ConfigMap", "configmaps"),
     Resource("", "v1", "Secret", "secrets"),
     BATCH_JOBS,
 )
-"""What jobs may have besides pods and Services."""
+"""Objects of jobs besides pods and Services."""
 CLEAR_SECONDS = 300.0
 CLOSE_SECONDS = 0.1
-"""A closed TLS connection is gone some turns of the loop later; a loop that ends at once would leave it open."""
+"""A closed TLS connection disappears some iterations later; a loop that stops at once would leak it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
-    """What runs are made with."""
+    """What runs need."""
 
     plane: ControlPlane
     client: Client
-    """An administrator's."""
+    """Has an administrator's credentials."""
     observer: Observer
     audit: AuditLog
 
@@ -52,7 +52,7 @@ class Testbed:
 
 @contextmanager
 def control_plane(*, batch: bool = False) -> Generator[ControlPlane]:
-    """A control plane that has installed what ships, and whose audit log tells of the controller alone.
+    """Start a control plane with the shipped manifests; its audit log holds the controller's calls alone.
 
     With ``batch``, kube-controller-manager runs the controller of batch Jobs, and no other.
     """
@@ -85,10 +85,10 @@ async def open_testbed(plane: ControlPlane) -> AsyncGenerator[Testbed]:
 async def controller(
     testbed: Testbed, flags: Sequence[str], *, launcher: Sequence[str] = IN_CLUSTER
 ) -> AsyncGenerator[Service]:
-    """The controller, once it is ready. Waited for in a thread: the observer must not be held up.
+    """Start the controller and wait until it is ready, in a thread so that the observer continues.
 
     Raises:
-        ProcessFailed: it ends before it is ready, or does not become so.
+        ProcessFailed: it ends, or does not become ready.
     """
     service = in_cluster_service(testbed.plane, flags, launcher=launcher)
     running = await asyncio.to_thread(service.__enter__)
@@ -99,17 +99,17 @@ async def controller(
 
 
 async def clear(testbed: Testbed) -> None:
-    """Remove all jobs, pods, Services and events; return when they are gone.
+    """Delete all jobs, pods, Services and events and wait until they are gone.
 
-    Where a controller runs, its jobs have ended: it could replace a pod before it hears that the job is gone.
+    Jobs must have ended if a controller runs: it could replace a pod before it sees that the job is gone.
 
     Raises:
-        TimeoutError: something comes again and again.
+        TimeoutError: objects remain.
     """
     how = {
         "gracePeriodSeconds": 0,
         "propagationPolicy": "Background",
-    }  # a batch Job would wait for its pods to be orphaned
+    }  # the deletion of a batch Job would wait to orphan its pods
     options = orjson.dumps({"kind": "DeleteOptions", "apiVersion": "v1", **how})
     for resource in (*RESOURCES, *EXTRA_RESOURCES, PODS, SERVICES, EVENTS):
         await testbed.client.request(

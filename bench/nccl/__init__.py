@@ -1,1 +1,1 @@
-"""``bench nccl`` and its kin: what collectives reach between GPUs, measured by jobs that the operator runs."""
+"""``bench nccl`` and related subcommands: bandwidth of collectives between GPUs, measured by jobs of the operator."""

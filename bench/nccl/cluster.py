@@ -1,4 +1,4 @@
-"""Where the jobs run: a cluster that a kubeconfig names, the one around this pod, or a site of this process."""
+"""The target of the jobs: a cluster of a kubeconfig, the cluster around this pod, or a local cluster in this process."""
 
 import argparse
 import asyncio
@@ -23,9 +23,9 @@ class Cluster:
     client: Client
     namespace: str
     stop: asyncio.Event = field(repr=False)
-    """Set when somebody asks for the end."""
+    """Set by SIGINT and SIGTERM."""
     json_schema: str
-    """For people."""
+    """Text for messages."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +34,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig",
         default="",
         metavar="FILE",
-        help="of a cluster; without, this machine is one (local mode)",
+        help="of the cluster; default: a local cluster on this machine",
     )
-    where.add_argument("--in-cluster", action="store_true", help="the cluster around this pod")
+    where.add_argument("--in-cluster", action="store_true", help="use the cluster around this pod")
     parser.add_argument(
-        "--namespace", "-n", default="", help="default: that of the kubeconfig or the pod, else default"
+        "--namespace",
+        "-n",
+        default="",
+        help="default: the namespace of the kubeconfig or the pod, else default",
     )
     add_isolation(parser)
 
@@ -48,16 +51,17 @@ def add_isolation(parser: argparse.ArgumentParser) -> None:
         "--isolation",
         choices=get_args(IsolationMode),
         default="auto",
-        help="what separates the pods of this machine",
+        help="isolation between the pods of the local cluster",
     )
 
 
 @asynccontextmanager
 async def connect(args: argparse.Namespace) -> AsyncGenerator[Cluster]:
-    """
+    """Connect to the cluster that the flags select, or start a local one.
+
     Raises:
-        NotConfigured: there is no way to the cluster that is named.
-        NoAddresses, NoNamespaces: this machine cannot be one in this way.
+        NotConfigured: the connection to the cluster is not configured.
+        NoAddresses, NoNamespaces: this machine cannot run a local cluster with this isolation.
     """
     if args.kubeconfig or args.in_cluster:
         connection = await from_kubeconfig(args.kubeconfig) if args.kubeconfig else in_cluster()

@@ -1,4 +1,4 @@
-"""``bench nccl``: sweep, show, record, and judge."""
+"""``bench nccl``: sweep, show, record, and check against requirements."""
 
 import argparse
 
@@ -14,9 +14,9 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "nccl",
-        help="bandwidth of collectives between GPUs, by a job",
-        description="Run collectives over all sizes in a PyTorchJob or an MPIJob, and show what they reach.",
-        epilog="Exit status: 0; 1 it could not be measured, something is wrong or too slow; 2 flags; 130 interrupted.",
+        help="measure the bandwidth of collectives between GPUs, in a job",
+        description="Run collectives of all sizes in a PyTorchJob or an MPIJob, and show their bandwidth.",
+        epilog="Exit status: 0; 1 measurement failed, wrong elements or too slow; 2 invalid flags; 130 interrupted.",
     )
     run_config.add_flags(parser)
     run_config.add_sweep(parser)
@@ -24,17 +24,17 @@ def add_parser(
     cluster.add_flags(parser)
     exit_status.add_flags(parser)
     parser.add_argument(
-        "--min-busbw", type=float, metavar="GB/S", help="exit 1 when the best size reaches less"
+        "--min-busbw", type=float, metavar="GB/S", help="exit 1 if the best size has less bus bandwidth"
     )
     parser.add_argument(
-        "--reference", choices=tuple(REFERENCES), help="exit 1 when it is slower than such hardware"
+        "--reference", choices=tuple(REFERENCES), help="exit 1 if all_reduce is slower than this hardware"
     )
     parser.add_argument(
         "--within",
         type=float,
         default=gate.DEFAULT_SHARE,
         metavar="SHARE",
-        help="of the reference; default 0.9",
+        help="share of the reference that is enough; default 0.9",
     )
     parser.set_defaults(execute=execute)
 

@@ -1,4 +1,4 @@
-"""``bench compare A B``: two records of ``bench nccl`` against each other."""
+"""``bench compare A B``: compare two records of ``bench nccl``."""
 
 import argparse
 import sys
@@ -20,8 +20,8 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "compare",
-        help="two records of `nccl` against each other",
-        epilog="Exit status: 0; 1 a file cannot be read, nothing is in both, or B is slower by more than is allowed.",
+        help="compare two records of `nccl`",
+        epilog="Exit status: 0; 1 a file cannot be read, no point is in both, or B is slower than allowed.",
     )
     parser.add_argument("first", type=Path, metavar="A")
     parser.add_argument("second", type=Path, metavar="B")
@@ -29,7 +29,7 @@ def add_parser(
         "--allow",
         type=float,
         metavar="SHARE",
-        help="exit 1 when B is slower by more, beyond the spread: 0.05",
+        help="exit 1 if B is slower by a larger share and outside the spread, such as 0.05",
     )
     parser.set_defaults(execute=execute)
 
@@ -48,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     console.print(table(comparisons, first, second))
     console.print(summary(comparisons), markup=False)
     for difference in differences(first, second):
-        console.print(f"not the same in both: {difference}", markup=False)
+        console.print(f"differs: {difference}", markup=False)
     return int(args.allow is not None and any(is_worse(comparison, args.allow) for comparison in comparisons))
 
 
@@ -89,12 +89,12 @@ def table(comparisons: list[PointComparison], first: Record, second: Record) -> 
 
 def _bandwidth(record: Record, point: Point) -> str:
     ranks = record.world.ranks if record.world else 1
-    # Of one rank there is no bus; its algorithm bandwidth says as much about a difference.
+    # One rank has no bus bandwidth; its algorithm bandwidth shows a difference as well.
     return str(point.busbw(ranks)) if ranks > 1 else text(point.algbw_gb_per_second)
 
 
 def _load(path: Path) -> Record:
     found = load(path)
     if not isinstance(found, Record):
-        raise InvalidRecord(f"{path}: it is no record of `bench nccl`")
+        raise InvalidRecord(f"{path}: not a record of `bench nccl`")
     return found

@@ -1,4 +1,4 @@
-"""Two runs against each other, with their spread."""
+"""Comparison of two runs with their spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ UNSET = "unset"
 
 @dataclass(frozen=True, slots=True)
 class PointComparison:
-    """One point of both runs; times of a call in µs."""
+    """A point of both runs; times are microseconds per call."""
 
     first: Point
     second: Point
     verdict: Verdict
-    """Of the second run: the same where the spreads of both touch."""
+    """Of the second run; ``same`` if the spreads overlap."""
 
     @property
     def ratio(self) -> float:
-        """Bandwidth of the second by that of the first, of the median times."""
+        """Bandwidth of the second run divided by that of the first, from the median times."""
         return self.first.time_us.median / self.second.time_us.median
 
 
 def compare(first: Record, second: Record) -> list[PointComparison]:
-    """All points that both have."""
+    """Compare all points that both runs have."""
     known = {point.key: point for point in second.points}
     return [
         PointComparison(point, known[point.key], verdict(point.time_us, known[point.key].time_us))
@@ -38,19 +38,19 @@ def compare(first: Record, second: Record) -> list[PointComparison]:
 
 
 def verdict(first: Spread, second: Spread) -> Verdict:
-    """Of times, of which less is faster."""
+    """Compare two spreads of times; less is faster."""
     if second.smallest > first.largest:
         return "slower"
     return "faster" if second.largest < first.smallest else "same"
 
 
 def ratio(comparisons: Sequence[PointComparison]) -> float:
-    """Of all lines, the geometric mean. Raises StatisticsError when there is none."""
+    """Return the geometric mean of the ratios. Raises StatisticsError without comparisons."""
     return geometric_mean([comparison.ratio for comparison in comparisons])
 
 
 def differences(first: Record, second: Record) -> list[str]:
-    """What was not the same around the two, so that nobody takes it for a difference of speed alone."""
+    """List the conditions that differ between the runs, because they may explain a difference in speed."""
     mine, theirs = _run_conditions(first), _run_conditions(second)
     return [
         f"{name}: {mine.get(name, UNSET)} / {theirs.get(name, UNSET)}"

@@ -1,4 +1,4 @@
-"""How a command of the bench ends: what may go wrong before there are figures, and what it leaves in files."""
+"""Output and exit status of the commands: errors before the measurement, tables, record and page."""
 
 import argparse
 import asyncio
@@ -35,19 +35,19 @@ _SETUP_ERRORS = (
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Of what is left behind."""
+    """Add the flags of the output."""
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("nccl-bench"),
         metavar="DIR",
-        help="where record and report go; default nccl-bench",
+        help="folder for record and page; default nccl-bench",
     )
-    parser.add_argument("--no-record", action="store_true", help="only show the figures")
+    parser.add_argument("--no-record", action="store_true", help="show the figures without recording them")
 
 
 def run(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]], errors: Console) -> int:
-    """The exit status of ``work``, or another one with why it could not begin."""
+    """Return the exit status of ``work``, or 1 after an error that prevents the measurement."""
     status = 1
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -58,19 +58,19 @@ def run(args: argparse.Namespace, work: Callable[[], Coroutine[Any, Any, int]], 
 
 
 def _first(error: BaseException) -> BaseException:
-    """Out of the groups that sites and clusters have put around it."""
+    """Return the first exception inside nested groups."""
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 def show(args: argparse.Namespace, name: str, document: AnyRecord, errors: Console) -> None:
-    """Its tables, and in files the record with a report beside it."""
+    """Print the tables, and save the record and its page."""
     print_tables(document)
     if not args.no_record:
         _save(args, name, document, errors)
 
 
 def print_tables(document: AnyRecord) -> None:
-    """Its tables, and what is not in them."""
+    """Print the tables and what was not measured."""
     shown = Console(file=sys.stdout, width=tables.WIDTH)
     for table in tables.build(document):
         shown.print(table)

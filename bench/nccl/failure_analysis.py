@@ -1,4 +1,4 @@
-"""Which rank was the first to die, from what is left in the logs of pods."""
+"""Finds the rank that failed first in the logs of pods."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _MPI_SIGNAL = re.compile(r"process rank (\d+) .*exited on signal (\d+)")
 
 
 def silent_ranks(lines: Iterable[str]) -> list[str]:
-    """Ranks that ended without a word, in words; whoever fails after them says what has met it."""
+    """Describe the ranks that ended without reporting an error; ranks that fail after them do report one."""
     reported, deaths, rank, is_root = set[int](), dict[int, str](), -1, False
     for line in (_COLOR.sub("", line) for line in lines):
         _, prefix, message = line.partition(PREFIX)

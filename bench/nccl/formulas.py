@@ -1,7 +1,7 @@
-"""From times to bandwidths, as nccl-tests defines them.
+"""Bandwidths from times, as nccl-tests defines them.
 
-Algorithm bandwidth is the size by the time. Bus bandwidth is what the slowest link has to carry in that time, by which one
-number of ranks can be held against another, and all of them against what the hardware says of itself.
+Algorithm bandwidth is size divided by time. Bus bandwidth is what the slowest link carries in that time; it can be compared
+between numbers of ranks, and with the specification of the hardware.
 
 Source: nccl-tests, doc/PERFORMANCE.md.
 """
@@ -16,12 +16,12 @@ FACTORS: dict[str, Callable[[int], float]] = {
     "broadcast": lambda _: 1.0,
     "sendrecv": lambda _: 1.0,
 }
-"""By which bus bandwidth is more than algorithm bandwidth. 0 for one rank, where the size goes over no link."""
+"""Bus bandwidth divided by algorithm bandwidth, by number of ranks; 0 for one rank, which uses no link."""
 COLLECTIVES = tuple(FACTORS)
 
 
 def algbw_gb_per_second(size_bytes: int, time_us: float) -> float:
-    """GB are 1e9 bytes. Raises ZeroDivisionError for no time."""
+    """Return GB/s, with GB = 1e9 bytes. Raises ZeroDivisionError for a time of 0."""
     return size_bytes / time_us / 1e3
 
 

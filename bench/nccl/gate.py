@@ -1,4 +1,4 @@
-"""Whether a run is good enough for what is to follow it."""
+"""Checks whether a run is good enough to start training."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from bench.nccl.schema import Point, Record
 from bench.nccl.sizes import spelled
 
 DEFAULT_SHARE = 0.9
-"""Of a reference's bandwidth; others have reached it on other days with other versions."""
+"""Required share of a reference's bandwidth: it was measured with other versions."""
 
 
 def find_problems(
@@ -18,7 +18,7 @@ def find_problems(
     reference: Reference | None = None,
     within: float = DEFAULT_SHARE,
 ) -> list[str]:
-    """What is wrong with it, in words; nothing when all is well. Wrong elements, a partial run and slow pairs always are."""
+    """Describe what is wrong with a run; empty if nothing is. Wrong elements, a partial run and slow pairs always are."""
     problems = [] if record.state == "complete" else [f"the run is partial: {record.why}"]
     problems += [
         f"{point.collective} of {spelled(point.size_bytes)} {point.dtype}: {point.wrong} elements are wrong"
@@ -35,7 +35,7 @@ def find_problems(
 
 
 def peak(points: Sequence[Point]) -> Point | None:
-    """The best size of the collective that was measured first."""
+    """Return the best size of the collective that was measured first."""
     same = [point for point in points if point.collective == points[0].collective]
     return max(same, key=lambda point: point.busbw_gb_per_second, default=None)
 
@@ -48,15 +48,15 @@ def _too_slow(record: Record, minimum: float) -> list[str]:
         return []
     words = (
         f"{best.collective} reaches {best.busbw_gb_per_second:.3g} GB/s of bus bandwidth (at {spelled(best.size_bytes)}), "
-        f"{minimum:g} is asked for"
+        f"required are {minimum:g}"
     )
     return [words]
 
 
 def _below_reference(record: Record, reference: Reference, within: float) -> list[str]:
-    """Size by size where both have it, otherwise the best of the one against the best of the other."""
+    """Compare size by size where both have it, otherwise best with best."""
     if not record.is_hardware:
-        return [f"it cannot be held against {reference.name}: {record.transport}"]
+        return [f"cannot be compared with {reference.name}: {record.transport}"]
     reduced = [point for point in record.points if point.collective == "all_reduce"]
     wanted = dict(reference.points)
     problems = _rank_count_problem(record, reference)
@@ -78,7 +78,7 @@ def _shortfall(point: Point | None, reference: Reference, minimum: float) -> lis
         return ["no all_reduce was measured"]
     words = (
         f"all_reduce of {spelled(point.size_bytes)} reaches {point.busbw_gb_per_second:.3g} GB/s of bus bandwidth, "
-        f"{minimum:.3g} is what {reference.name} asks for"
+        f"{reference.name} requires {minimum:.3g}"
     )
     return [words]
 
@@ -88,5 +88,5 @@ def _rank_count_problem(record: Record, reference: Reference) -> list[str]:
     return (
         []
         if ranks == reference.gpus
-        else [f"it ran on {ranks} GPUs, {reference.name} is of {reference.gpus}"]
+        else [f"the run had {ranks} GPUs, {reference.name} has {reference.gpus}"]
     )

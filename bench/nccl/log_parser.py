@@ -1,4 +1,4 @@
-"""Lines of a log become a record: what the worker tells, and the tables of nccl-tests."""
+"""Parses a log into a record: messages of the worker and the tables of nccl-tests."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from bench.nccl.sizes import spelled
 from bench.nccl.worker.messages import PREFIX
 
 MAX_LAST_LINES = 20
-"""Lines."""
+"""In lines."""
 
 
 @dataclass(slots=True)
 class LogParser:
-    """All that has been told so far. Whoever takes a line gets what a person may want to read of it."""
+    """The results so far. ``feed`` returns the text to show for a line, if any."""
 
     config: RunConfig
     submitted: float = field(default_factory=time.time)
@@ -29,17 +29,17 @@ class LogParser:
     skipped: list[Skipped] = field(default_factory=list[Skipped])
     ranks: list[Rank] = field(default_factory=list[Rank])
     nodes: dict[str, str] = field(default_factory=dict[str, str])
-    """Of each pod, which the ranks themselves do not know."""
+    """Host → node: ranks do not know their node."""
     rows: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
     trained: dict[str, Any] = field(default_factory=dict[str, Any])
     errors: list[str] = field(default_factory=list[str])
-    """What ranks said before they ended."""
+    """Errors that ranks reported before they ended."""
     last_lines: list[str] = field(default_factory=list[str])
-    """Lines of others, the newest last."""
+    """The newest other lines, oldest first."""
     is_complete: bool = False
     planned: int = 0
     _perf: tuple[str, str] = ("", "")
-    """Collective and data type of the table that is being printed."""
+    """Collective and data type of the current table of nccl-tests."""
 
     def feed(self, line: str) -> str:
         before, prefix, message_text = line.partition(PREFIX)
@@ -48,13 +48,13 @@ class LogParser:
                 message = orjson.loads(message_text)
                 return self._handle(message) if isinstance(message, dict) else ""
             except (orjson.JSONDecodeError, KeyError, TypeError, msgspec.ValidationError):
-                return ""  # A line that was broken apart, as a container's end may do.
+                return ""  # A line that broke apart, as at the end of a container.
         if before.strip():
             self.last_lines = [*self.last_lines[1 - MAX_LAST_LINES :], before.rstrip()]
         return self._row(line) if self._perf[0] else ""
 
     def record(self, why: str = "") -> Record:
-        """``why`` it is partial; nothing when it is whole."""
+        """Return the record; ``why`` says why it is partial, and is empty if it is complete."""
         now = time.time()
         return Record(
             schema_version=VERSION,
@@ -104,7 +104,7 @@ class LogParser:
         return ""
 
     def _node(self, node: Node) -> str:
-        """In a world, which has been told of before."""
+        """Add a node to the world, whose message comes first."""
         if self.world is None:
             return ""
         self.world.nodes.append(node)
@@ -118,7 +118,7 @@ class LogParser:
         return self._progress(measured)
 
     def _progress(self, measured: Point) -> str:
-        # What cannot be done at any size is not among the planned.
+        # Points that no size supports are not planned.
         number = len(self.points) + sum(skipped.size_bytes > 0 for skipped in self.skipped)
         count = f"{number} of {self.planned}" if self.planned else f"{number}"
         return (
@@ -127,7 +127,7 @@ class LogParser:
         )
 
     def _row(self, line: str) -> str:
-        """Of a program of nccl-tests. Its head lists the ranks and names the device."""
+        """Parse a line of nccl-tests. Its header lists ranks and device."""
         ranks = self.world.ranks if self.world else self.config.nodes * self.config.gpus
         table = perftable.parse(self._perf[0], [line], ranks=ranks)
         known = self.world or World(ranks=ranks, nodes=[Node()])
@@ -140,7 +140,7 @@ class LogParser:
         return self._progress(table.points[-1]) if table.points else ""
 
     def _pairs(self) -> Pairs | None:
-        """Only whole ones: half a matrix says nothing of who is slow."""
+        """Return the matrix only if it is complete: half of it cannot show which rank is slow."""
         ranks = self.world.ranks if self.world else 0
         if not self.rows or set(self.rows) != set(range(ranks)):
             return None

@@ -1,4 +1,4 @@
-"""The job of a run, from a manifest for these nodes or from nothing, with what only the bench knows put in."""
+"""The job of a run: a manifest, or an empty one, with name, commands and files of the worker."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,31 +18,31 @@ API = {"pytorchjob": ("kubeflow.org/v1", "PyTorchJob"), "mpijob": ("kubeflow.org
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 GPU = "nvidia.com/gpu"
 PORT = 29_577
-"""Of the first rank of an MPIJob. A PyTorchJob has its own."""
+"""Port of the first rank of an MPIJob. A PyTorchJob sets its own."""
 TTL_SECONDS = 3600
-"""A job whose bench was killed goes by itself, so long after its end."""
+"""TTL of the job, in case the benchmark is killed before it deletes the job."""
 NO_IMAGE = "none"
-"""The image where nothing says which: pods of local mode have none."""
+"""The default image: pods of local mode have none."""
 
 
 class InvalidManifest(Exception):
-    """A manifest has no job of this kind, or not of a form that can be filled in."""
+    """The manifest has no job of this kind, or not in a form that can be filled in."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What the job is called and how it is run, beside what is asked for."""
+    """Options of the job besides the run's configuration."""
 
     name: str
     python: str = "python"
-    """Interpreter in the image."""
+    """The interpreter in the image."""
     timeout_seconds: int = 3600
     gpu_resource: str = GPU
-    """What pods ask for so many of; empty where their GPUs come by claims, or are all of the node's anyway."""
+    """The resource that pods request for their GPUs; empty if they get GPUs in another way."""
 
 
 def read(path: Path, via: str) -> dict[str, Any]:
-    """The job of that kind among a file's documents; ``h200-ib`` is one of those that come with the bench.
+    """Return the job of that kind in a file; ``h200-ib`` is a file that comes with the benchmark.
 
     Raises:
         InvalidManifest: there is none, or the file cannot be read.
@@ -58,16 +58,16 @@ def read(path: Path, via: str) -> dict[str, Any]:
     for document in documents:
         if (document.get("apiVersion"), document.get("kind")) == API[via]:
             return document
-    raise InvalidManifest(f"{path}: no {API[via][1]} of {API[via][0]} in it")
+    raise InvalidManifest(f"{path}: contains no {API[via][1]} of {API[via][0]}")
 
 
 def job(
     config: RunConfig, options: JobOptions, task: dict[str, Any], base: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A manifest's own settings stay; name, numbers, commands and the worker's files are the bench's.
+    """Fill in name, numbers, commands and the worker's files. Other settings of the manifest stay.
 
     Raises:
-        InvalidManifest: the manifest has no templates where they must be.
+        InvalidManifest: the manifest has no templates where a job of this kind has them.
     """
     version, kind = API[config.via]
     job: dict[str, Any] = deepcopy(dict(base or {}))
@@ -87,7 +87,7 @@ def job(
     try:
         fill(spec, config, options, task)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InvalidManifest(f"the manifest's templates are not as those of a {kind}: {error!r}") from error
+        raise InvalidManifest(f"the manifest's templates do not fit a {kind}: {error!r}") from error
     return job
 
 
@@ -147,10 +147,10 @@ def _mpi(spec: dict[str, Any], config: RunConfig, options: JobOptions, task: dic
 
 
 def _script(config: RunConfig, options: JobOptions, container: Mapping[str, Any]) -> str:
-    """What the launcher's shell runs: the worker, or the programs of nccl-tests one by one."""
+    """Return the launcher's script: it runs the worker, or the programs of nccl-tests in turn."""
     start = mpirun(config.nodes * config.gpus, [variable["name"] for variable in container.get("env") or ()])
     if not config.nccl_tests:
-        # Neither variables nor names of pods reach a rank by themselves, whatever starts it.
+        # mpirun passes on neither environment variables nor names of pods.
         master = f"{options.name}-worker-0.{options.name}:{PORT}"
         worker = [
             options.python,
@@ -170,7 +170,7 @@ def _script(config: RunConfig, options: JobOptions, container: Mapping[str, Any]
 
 
 def mpirun(ranks: int, variables: Sequence[str] = ()) -> list[str]:
-    """Open MPI's, handing on variables that ranks are to see."""
+    """Return the command of Open MPI's mpirun, which passes the variables on to the ranks."""
     handed = [part for name in variables for part in ("-x", name)]
     return ["mpirun", "-np", str(ranks), "--allow-run-as-root", "--bind-to", "none", *handed]
 
@@ -189,7 +189,7 @@ def _fill_template(
     command: list[str] | None,
     gpus: bool,
 ) -> dict[str, Any]:
-    """A pod template with the worker's files; without a command where the operator or the manifest gives one."""
+    """Return a pod template with the worker's files. Without ``command`` the operator or the manifest provides one."""
     filled: dict[str, Any] = deepcopy(dict(template or {}))
     spec = filled.setdefault("spec", {})
     container = spec.setdefault("containers", [{}])[0]

@@ -1,4 +1,4 @@
-"""The same worker without the operator: started on this machine, as a person would, by torchrun or mpirun."""
+"""The worker without the operator: torchrun or mpirun starts it on this machine."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from rallypoint.local.node.containers.launch import user_environment
 async def measure(
     python: str, config: RunConfig, task: dict[str, Any], timeout_seconds: float, stop: asyncio.Event
 ) -> tuple[LogParser, str]:
-    """What was gathered, and why it is not all; empty when it is. Raises OSError when the starter is not there."""
+    """Return the results, and why they are incomplete (empty if complete). Raises OSError if the starter is missing."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         worker_files.write(folder, task)
         log_parser = LogParser(config)
-        # The environment is that of local mode's pods: ``python`` is the same one.
+        # The same environment as in pods of local mode: ``python`` is the same.
         started = await asyncio.create_subprocess_exec(
             *command(python, config, folder, free_port()),
             stdout=PIPE,
@@ -48,7 +48,7 @@ async def measure(
     if log_parser.is_complete:
         return log_parser, ""
     if reading not in done:
-        return log_parser, "interrupted" if done else f"it is not done after {timeout_seconds:g} s"
+        return log_parser, "interrupted" if done else f"not done after {timeout_seconds:g} s"
     return log_parser, "; ".join(
         [*log_parser.errors, f"exit code {started.returncode}", *log_parser.last_lines]
     )
@@ -67,7 +67,7 @@ def command(python: str, config: RunConfig, folder: Path, port: int) -> list[str
         [str(folder / worker_files.START), str(folder / worker_files.TASK)],
     )
     if config.via == "mpijob":
-        # On one machine nobody has said how many ranks fit.
+        # Without a hostfile mpirun limits the ranks to the number of cores.
         return [*manifest.mpirun(ranks), "--oversubscribe", python, *work, "--master", f"127.0.0.1:{port}"]
     one_node = ["--nnodes", "1", "--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
     return [python, "-m", "torch.distributed.run", *one_node, "--master-port", str(port), *work]

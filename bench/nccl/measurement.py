@@ -1,4 +1,4 @@
-"""One run as a job: from what is asked for to what was gathered."""
+"""One run as a job, from the configuration to the results."""
 
 import argparse
 import secrets
@@ -16,33 +16,33 @@ from bench.nccl.submission import Submission, Timeouts
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Of the job itself."""
-    parser.add_argument("--image", default="", help="with torch in it; default: the manifest's")
+    """Add the flags of the job."""
+    parser.add_argument("--image", default="", help="image with torch; default: the manifest's")
     parser.add_argument(
         "--manifest",
         type=Path,
         metavar="FILE",
-        help="what the job is made from: a file, or one of bench/manifests, such as h200-ib",
+        help="base of the job: a file, or a name from bench/manifests such as h200-ib",
     )
     parser.add_argument(
-        "--python", default="python", metavar="PATH", help="interpreter in the pods that has torch"
+        "--python", default="python", metavar="PATH", help="interpreter with torch in the pods"
     )
     parser.add_argument(
         "--gpu-resource",
         default=manifest.GPU,
         metavar="NAME",
-        help=f"that pods ask for; may be empty; default {manifest.GPU}",
+        help=f"resource that pods request for their GPUs, or empty; default {manifest.GPU}",
     )
-    parser.add_argument("--name", default="", help="of the job; default: a new one")
+    parser.add_argument("--name", default="", help="of the job; default: generated")
     parser.add_argument(
         "--start-timeout",
         type=positive,
         default=600,
         metavar="S",
-        help="until the first rank runs; default 600",
+        help="seconds until the first rank runs; default 600",
     )
     parser.add_argument(
-        "--timeout", type=positive, default=3600, metavar="S", help="from then on; default 3600"
+        "--timeout", type=positive, default=3600, metavar="S", help="seconds from then on; default 3600"
     )
 
 
@@ -53,11 +53,11 @@ async def measure(
     task: dict[str, Any],
     progress: Callable[[str], None],
 ) -> tuple[LogParser, str]:
-    """What was gathered, and why it is not all; empty when it is.
+    """Return the results, and why they are incomplete (empty if complete).
 
     Raises:
         InvalidManifest: the manifest cannot be used.
-        ApiError: the cluster refuses the job.
+        ApiError: the API server rejects the job.
     """
     base = manifest.read(args.manifest, config.via) if args.manifest else None
     options = JobOptions(

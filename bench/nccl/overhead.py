@@ -1,4 +1,4 @@
-"""``bench overhead``: the same ranks by hand and through the operator, in turn, on this machine."""
+"""``bench overhead``: alternate the same ranks by hand and through the operator on this machine."""
 
 import argparse
 from datetime import UTC, datetime
@@ -17,17 +17,19 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "overhead",
-        help="what the operator costs a job: its start, and its bandwidth",
-        description="Run the same collectives by torchrun or mpirun by hand, and as a job in local mode, in turn.",
-        epilog="Exit status: 0; 1 it could not be measured; 2 flags; 130 interrupted.",
+        help="measure what the operator costs a job: start and bandwidth",
+        description="Run the same collectives in turn by torchrun or mpirun by hand, and as a job in local mode.",
+        epilog="Exit status: 0; 1 measurement failed; 2 invalid flags; 130 interrupted.",
     )
     run_config.add_flags(parser)
     run_config.add_sweep(parser)
-    parser.add_argument("--runs", type=run_config.positive, default=5, metavar="N", help="of each; default 5")
+    parser.add_argument(
+        "--runs", type=run_config.positive, default=5, metavar="N", help="runs of each; default 5"
+    )
     measurement.add_flags(parser)
     cluster.add_isolation(parser)
     exit_status.add_flags(parser)
-    # One machine is what both have; pairs and programs of others say nothing of the operator.
+    # Both ways need one machine; pairs, faults and nccl-tests measure nothing of the operator.
     parser.set_defaults(execute=execute, kubeconfig="", in_cluster=False, namespace="")
 
 
@@ -36,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     try:
         config = run_config.from_flags(args)
         if args.nccl_tests or args.fault or args.pairs or args.nodes > 1:
-            raise ValueError("it is measured on one node, without --pairs, --inject-fault and --nccl-tests")
+            raise ValueError("overhead needs one node, and no --pairs, --inject-fault or --nccl-tests")
     except ValueError as error:
         errors.print(f"rallypoint-bench: {error}", markup=False)
         return exit_status.USAGE_ERROR
@@ -67,10 +69,10 @@ async def _measure(args: argparse.Namespace, config: RunConfig, errors: Console)
 async def _in_turn(
     target: Cluster, args: argparse.Namespace, config: RunConfig, starts: list[Start], errors: Console
 ) -> str:
-    """Fill in the starts. Why they are not all; empty when they are."""
+    """Fill ``starts``. Return why they are incomplete (empty if complete)."""
     task = run_config.worker_task(config)
     for number in range(args.runs):
-        # In turn, so that what the machine does beside it meets both; and each as often first as second.
+        # Alternate, so that other load on the machine affects both; each is first equally often.
         for manual in (True, False) if number % 2 == 0 else (False, True):
             way = "by hand" if manual else "through the operator"
             log_parser, why = (

@@ -3,7 +3,7 @@
     #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
     #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
 
-Out of place on the left, in place on the right; what a program cannot do is N/A there.
+Out of place is on the left, in place on the right; N/A stands for what a program does not support.
 """
 
 import re
@@ -16,9 +16,9 @@ TYPES = {
     "float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64",
     "int8": "int8", "uint8": "uint8", "int32": "int32", "int64": "int64",
 }  # fmt: skip
-"""What nccl-tests calls data types, and what torch does."""
+"""Data types of nccl-tests → of torch."""
 FIGURES = 4
-"""Time, algorithm and bus bandwidth, wrong elements; twice."""
+"""Cells of a half: time, algorithm and bus bandwidth, wrong elements."""
 _RANK = re.compile(r"#\s+Rank\s+(\d+).*? on\s+(\S+)\s+device\s+(\d+)\s+\[[^\]]*\]\s+(.*)")
 _LIBRARY = re.compile(r"nccl-library=(\d+)")
 
@@ -33,7 +33,7 @@ class Table:
 
 
 def parse(collective: str, lines: Iterable[str], *, ranks: int = 0) -> Table:
-    """Whatever else stands between the lines of the table is passed over; ``ranks`` counts where none are listed."""
+    """Parse the lines of a table and ignore all others; ``ranks`` is the number of ranks if the lines list none."""
     table = Table(collective)
     for line in lines:
         if match := _RANK.match(line):
@@ -47,13 +47,13 @@ def parse(collective: str, lines: Iterable[str], *, ranks: int = 0) -> Table:
 
 
 def version(code: int) -> str:
-    """22803 is 2.28.3; before 2.9 it was four digits, 2804 is 2.8.4."""
+    """Return 2.28.3 for 22803; before 2.9 the code had four digits, 2804 for 2.8.4."""
     wide = 10_000 if code >= 10_000 else 1000
     return f"{code // wide}.{code % wide // 100}.{code % 100}"
 
 
 def _points(collective: str, cells: list[str], ranks: int) -> Iterator[Point]:
-    """Both halves of a row; none of a line that is no row, or of a size that is 0."""
+    """Return the points of both halves of a row; none for other lines, and for size 0."""
     if (
         len(cells) < 3 + 2 * FIGURES
         or not (cells[0].isdigit() and cells[1].isdigit())

@@ -1,4 +1,4 @@
-"""What others have measured with nccl-tests' all_reduce, for plots and for the gate."""
+"""Published results of nccl-tests' all_reduce, for plots and the gate."""
 
 from dataclasses import dataclass
 

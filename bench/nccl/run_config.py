@@ -1,4 +1,4 @@
-"""What is asked for, from flags; and what of it the worker is told."""
+"""The configuration of a run from flags, and the part that the worker gets."""
 
 import argparse
 from pathlib import Path
@@ -18,30 +18,28 @@ PAIR_BYTES = {"nccl": 256 << 20, "gloo": 1 << 20}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Where from, how many, what, and how often."""
+    """Add the flags of job kind, ranks, backend and repetitions."""
     parser.add_argument(
         "--via", choices=("pytorchjob", "mpijob"), default="pytorchjob", help="kind of the job"
     )
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="pods with GPUs; default 1")
-    parser.add_argument("--gpus", type=positive, default=1, metavar="G", help="ranks of each; default 1")
+    parser.add_argument("--gpus", type=positive, default=1, metavar="G", help="ranks per pod; default 1")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl", help="gloo: on CPUs")
-    parser.add_argument("--share-gpu", action="store_true", help="let ranks share GPUs, over sockets")
+    parser.add_argument("--share-gpu", action="store_true", help="let ranks share GPUs, through sockets")
     parser.add_argument(
         "--warmup", type=positive, default=5, metavar="N", help="calls before a size is timed; default 5"
     )
     parser.add_argument(
-        "--iterations", type=positive, default=20, metavar="N", help="calls of a round; default 20"
+        "--iterations", type=positive, default=20, metavar="N", help="calls per round; default 20"
     )
-    parser.add_argument(
-        "--rounds", type=positive, default=5, metavar="N", help="times of each size; default 5"
-    )
+    parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="rounds per size; default 5")
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min", type=size, default=8, metavar="SIZE", help="default 8")
     parser.add_argument("--max", type=size, metavar="SIZE", help="default 8G, with gloo 4M")
     parser.add_argument(
-        "--factor", type=positive, default=2, metavar="N", help="from size to size; default 2"
+        "--factor", type=positive, default=2, metavar="N", help="ratio between sizes; default 2"
     )
     parser.add_argument(
         "--collectives",
@@ -58,40 +56,43 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         help=f"all, or some of {','.join(DTYPES)}; default float32",
     )
     parser.add_argument(
-        "--in-place", choices=tuple(IN_PLACE_CHOICES), default="both", help="where torch has it; default both"
+        "--in-place",
+        choices=tuple(IN_PLACE_CHOICES),
+        default="both",
+        help="forms to measure, if torch has them; default both",
     )
     parser.add_argument(
-        "--pairs", action="store_true", help="measure every two ranks too, and name the slow ones"
+        "--pairs", action="store_true", help="also measure all pairs of ranks, and name slow ones"
     )
     parser.add_argument("--pair-size", type=size, metavar="SIZE", help="default 256M, with gloo 1M")
     parser.add_argument(
         "--nccl-tests",
         default="",
         metavar="DIR",
-        help="run the programs of nccl-tests in that folder of the image",
+        help="run the programs of nccl-tests from this folder of the image",
     )
     parser.add_argument(
         "--inject-fault",
         type=parse_fault,
         dest="fault",
         metavar="KIND:RANK",
-        help="break it on purpose: slow:2, die:1 or corrupt:0",
+        help="inject a fault: slow:2, die:1 or corrupt:0",
     )
 
 
 def common_from_flags(args: argparse.Namespace) -> RunConfig:
-    """What every command of the bench has a flag for."""
+    """Return the configuration that every command has flags for."""
     names = ("via", "backend", "nodes", "gpus", "warmup", "iterations", "rounds", "share_gpu", "image")
     manifest = Path(args.manifest).name if args.manifest else ""
     return msgspec.convert({name: getattr(args, name) for name in names} | {"manifest": manifest}, RunConfig)
 
 
 def from_flags(args: argparse.Namespace) -> RunConfig:
-    """Raises ValueError for flags that do not go together."""
+    """Return the configuration. Raises ValueError for flags that exclude each other."""
     if args.nccl_tests and args.via != "mpijob":
-        raise ValueError("--nccl-tests takes --via mpijob: its programs are started by mpirun")
+        raise ValueError("--nccl-tests needs --via mpijob: mpirun starts its programs")
     if args.nccl_tests and (args.pairs or args.fault or args.backend == "gloo" or args.share_gpu):
-        raise ValueError("--nccl-tests goes without --pairs, --inject-fault, --share-gpu and --backend gloo")
+        raise ValueError("--nccl-tests excludes --pairs, --inject-fault, --share-gpu and --backend gloo")
     if args.fault and args.fault.rank >= args.nodes * args.gpus:
         raise ValueError(f"--inject-fault: there is no rank {args.fault.rank} among {args.nodes * args.gpus}")
     pair_bytes = (args.pair_size or PAIR_BYTES[args.backend]) if args.pairs else 0
@@ -108,7 +109,7 @@ def from_flags(args: argparse.Namespace) -> RunConfig:
 
 
 def worker_task(config: RunConfig) -> dict[str, Any]:
-    """For the worker: a JSON object."""
+    """Return the worker's part as a JSON object."""
     names = (
         "backend", "share_gpu", "sizes", "collectives", "dtypes", "in_place", "warmup", "iterations", "rounds",
         "pair_bytes", "fault",
@@ -118,7 +119,7 @@ def worker_task(config: RunConfig) -> dict[str, Any]:
 
 
 def perf_arguments(config: RunConfig, dtype: str) -> list[str]:
-    """For a program of nccl-tests, which has one factor and no rounds."""
+    """Return the arguments for a program of nccl-tests, which has one factor and no rounds."""
     factor = config.sizes[1] // config.sizes[0] if len(config.sizes) > 1 else 2
     theirs = next(name for name, ours in TYPES.items() if ours == dtype)
     span = ["-b", spelled(config.sizes[0]), "-e", spelled(config.sizes[-1]), "-f", str(factor)]

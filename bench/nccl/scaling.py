@@ -1,4 +1,4 @@
-"""``bench scaling``: the same training on one node, two, four, and what each further node brings."""
+"""``bench scaling``: the same training on 1, 2, 4, ... nodes."""
 
 import argparse
 from datetime import UTC, datetime
@@ -22,21 +22,19 @@ def add_parser(
 ) -> None:
     parser = subparsers.add_parser(
         "scaling",
-        help="images a second over nodes, of a fixed model",
-        description="Train a fixed model with DistributedDataParallel on made-up images on 1, 2, 4, ... nodes.",
-        epilog="Exit status: 0; 1 it could not be measured, or not wholly; 2 flags; 130 interrupted.",
+        help="measure images per second of a fixed model over nodes",
+        description="Train a fixed model with DistributedDataParallel on generated images on 1, 2, 4, ... nodes.",
+        epilog="Exit status: 0; 1 measurement failed or is incomplete; 2 invalid flags; 130 interrupted.",
     )
     run_config.add_flags(parser)
-    parser.add_argument(
-        "--also-mpijob", action="store_true", help="through an MPIJob as well as a PyTorchJob"
-    )
+    parser.add_argument("--also-mpijob", action="store_true", help="run an MPIJob as well as a PyTorchJob")
     parser.add_argument("--model", choices=MODELS, default="resnet50", help="default resnet50")
     parser.add_argument(
         "--batch",
         type=run_config.positive,
         default=64,
         metavar="N",
-        help="images a rank and step; default 64",
+        help="images per rank and step; default 64",
     )
     measurement.add_flags(parser)
     cluster.add_flags(parser)
@@ -50,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def numbers(most: int) -> list[int]:
-    """1, 2, 4, ... and the most."""
+    """Return 1, 2, 4, ... and ``most``."""
     found = [1 << power for power in range(most.bit_length()) if 1 << power < most]
     return [*found, most]
 

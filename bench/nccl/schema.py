@@ -1,6 +1,6 @@
-"""The record of a run: one JSON document, ``schema.json`` beside this file says of what form.
+"""The record of a run: a JSON document; ``schema.json`` describes it.
 
-A field is added without a new version; one that goes or means something else makes a new ``VERSION``.
+A new field keeps the version. Removing a field or changing its meaning needs a new ``VERSION``.
 """
 
 from pathlib import Path
@@ -21,22 +21,22 @@ Via = Literal["pytorchjob", "mpijob", "torchrun", "mpirun"]
 State = Literal["complete", "partial"]
 
 
-GLOO = "gloo between CPUs: no figure of this run is one of a GPU or its network"
+GLOO = "gloo between CPUs: these figures are not those of GPUs or their network"
 
 
 class InvalidRecord(Exception):
-    """A file holds no record of a version that is known here."""
+    """The file holds no record of a known version."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What was broken on purpose, to see whether it is noticed."""
+    """A fault that the run injected, to test its detection."""
 
     kind: Literal["slow", "die", "corrupt"]
     rank: int
 
 
 class RunConfig(msgspec.Struct, frozen=True):
-    """What the run was to measure, and how."""
+    """What to measure, and how."""
 
     via: Via
     backend: Literal["nccl", "gloo"]
@@ -46,58 +46,58 @@ class RunConfig(msgspec.Struct, frozen=True):
     warmup: int
     """Calls before each size is timed."""
     iterations: int
-    """Calls of a round; its time is that of all of them by their number."""
+    """Calls per round; the time of a round is divided by them."""
     rounds: int
-    """Times of each point."""
+    """Times per point."""
     collectives: list[str] = []
     dtypes: list[str] = []
     in_place: list[bool] = []
     sizes: list[int] = []
     """In bytes."""
     pair_bytes: int = 0
-    """Size that every two ranks exchange; 0: they do not."""
+    """Size that each pair of ranks exchanges; 0 for none."""
     share_gpu: bool = False
     image: str = ""
     manifest: str = ""
-    """Name of the file that the job was made from."""
+    """Name of the file that the job is based on."""
     nccl_tests: str = ""
-    """Folder of the nccl-tests that measured; empty where the worker did."""
+    """Folder of nccl-tests if they measured; empty if the worker did."""
     fault: Fault | None = None
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What nodes that are alike say of themselves."""
+    """Description of identical nodes."""
 
     hosts: list[str] = []
-    """Their pods."""
+    """Host names of their pods."""
     torch: str = ""
     cuda: str = ""
     nccl: str = ""
     driver: str = ""
     device: str = ""
     topology: str = ""
-    """nvidia-smi topo -m."""
+    """Output of ``nvidia-smi topo -m``."""
     nvlink: dict[str, str] = {}
-    """How many links of which rate, by the number of the GPU."""
+    """GPU number → number and rate of its links."""
     infiniband: dict[str, str] = {}
-    """Rate of each port that is up."""
+    """Port → rate, for active ports."""
     settings: dict[str, str] = {}
-    """Variables of NCCL and of what carries its bytes."""
+    """Variables of NCCL and its transports."""
 
 
 class World(msgspec.Struct, frozen=True):
-    """Where the ranks ran."""
+    """The ranks and their nodes."""
 
     ranks: int
     shared_gpu: bool = False
-    """Several ranks on one GPU: what they say to each other goes over loopback sockets."""
+    """Whether several ranks share a GPU, and so communicate over loopback sockets."""
     timestamps: dict[str, float] = {}
-    """Of the first rank, in seconds since the epoch: process started, torch imported, group joined, first collective done."""
+    """Of the first rank in seconds since 1970: process started, torch imported, group joined, first collective done."""
     nodes: list[Node] = []
-    """Each kind of node once; the first rank's first."""
+    """Each sort of node once, the first rank's first."""
 
     def values(self, fact: str) -> str:
-        """A fact of all nodes; each answer once."""
+        """Return the distinct values of a field over all nodes."""
         return ", ".join(
             dict.fromkeys(str(getattr(node, fact)) for node in self.nodes if getattr(node, fact))
         )
@@ -107,7 +107,7 @@ class Rank(msgspec.Struct, frozen=True):
     rank: int
     local_rank: int = 0
     host: str = ""
-    """Of the pod."""
+    """Host name of the pod."""
     gpu: str = ""
     node: str = ""
 
@@ -121,11 +121,11 @@ class Point(msgspec.Struct, frozen=True):
     size_bytes: int
     elements: int
     times_us: list[float]
-    """Of one call, one figure a round, the average of all ranks."""
+    """Per call, one value per round, averaged over ranks."""
     algbw_gb_per_second: float
     busbw_gb_per_second: float
     wrong: int | None = None
-    """Elements that were not what they must be, of all ranks; none where nobody looked."""
+    """Wrong elements on all ranks; None if not checked."""
 
     @property
     def key(self) -> tuple[str, str, bool, int]:
@@ -136,7 +136,7 @@ class Point(msgspec.Struct, frozen=True):
         return spread(self.times_us)
 
     def busbw(self, ranks: int) -> Spread:
-        """GB/s: of the slowest round, of the median, of the fastest."""
+        """Return GB/s of the slowest, the median and the fastest round."""
         time = self.time_us
         slowest_first = (time.largest, time.median, time.smallest)
         return Spread(
@@ -148,41 +148,41 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """What was asked for and not measured."""
+    """A requested point that was not measured."""
 
     collective: str
     dtype: str
     in_place: bool
     why: str
     size_bytes: int = 0
-    """0: no size of it."""
+    """0 for all sizes."""
 
 
 class Pairs(msgspec.Struct, frozen=True):
     size_bytes: int
     gb_per_second: list[list[float]]
-    """In one direction, both being under way: by rank, and by the other rank."""
+    """Row: rank, column: other rank; one direction, while both directions are active."""
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"):
-    """What all records say of themselves."""
+    """Fields of all records."""
 
     schema_version: int
     state: State
     why: str
-    """Of a partial one: what happened."""
+    """Why the record is partial."""
     started: str
     """RFC 3339."""
     commit: dict[str, Any]
     environment: dict[str, Any]
-    """Of the machine that asked."""
+    """Of the machine that ran the command."""
 
 
 class Record(Document, frozen=True, kw_only=True, tag="nccl"):
     seconds: float
-    """From the submission of the job until the last figure."""
+    """From the submission of the job to the last figure."""
     submitted: float
-    """Seconds since the epoch."""
+    """Seconds since 1970."""
     config: RunConfig
     world: World | None = None
     ranks: list[Rank] = []
@@ -192,7 +192,7 @@ class Record(Document, frozen=True, kw_only=True, tag="nccl"):
 
     @property
     def is_hardware(self) -> bool:
-        """Whether the figures are those of GPUs and what connects them."""
+        """Whether the figures are those of GPUs and their links."""
         return self.config.backend == "nccl" and self.world is not None and not self.world.shared_gpu
 
     @property
@@ -200,7 +200,7 @@ class Record(Document, frozen=True, kw_only=True, tag="nccl"):
         if self.config.backend == "gloo":
             return GLOO
         if self.world is not None and self.world.shared_gpu:
-            return "loopback sockets, as several ranks share a GPU: no figure of this run is a hardware bandwidth"
+            return "loopback sockets, because several ranks share a GPU: these figures are not hardware bandwidths"
         return "NCCL between GPUs"
 
 
@@ -209,7 +209,7 @@ class ScalingRun(msgspec.Struct, frozen=True):
     nodes: int
     ranks: int
     images_per_second: list[float]
-    """Of all ranks, a figure a round."""
+    """Of all ranks, one value per round."""
     device: str = ""
 
 
@@ -218,13 +218,13 @@ class Scaling(Document, frozen=True, kw_only=True, tag="scaling"):
     gpus: int
     model: str
     batch: int
-    """Images of a rank and a step."""
+    """Images per rank and step."""
     share_gpu: bool
     runs: list[ScalingRun] = []
 
 
 class Start(msgspec.Struct, frozen=True):
-    """One run for ``overhead``. Stamps are seconds since it was asked for."""
+    """One run of ``overhead``; timestamps are seconds since its start."""
 
     manual: bool
     timestamps: dict[str, float]
@@ -234,14 +234,14 @@ class Start(msgspec.Struct, frozen=True):
 class Overhead(Document, frozen=True, kw_only=True, tag="overhead"):
     config: RunConfig
     starts: list[Start] = []
-    """In their order."""
+    """In the order of the runs."""
 
 
 AnyRecord = Record | Scaling | Overhead
 
 
 def point(collective: str, ranks: int, size_bytes: int, times_us: list[float], **rest: Any) -> Point:
-    """With the bandwidths of its times."""
+    """Return a point with the bandwidths of its times."""
     middle = spread(times_us).median
     return Point(
         collective=collective,
@@ -254,20 +254,23 @@ def point(collective: str, ranks: int, size_bytes: int, times_us: list[float], *
 
 
 def load(path: Path) -> AnyRecord:
-    """
+    """Read a record.
+
     Raises:
-        InvalidRecord: the file is none of ours.
+        InvalidRecord: the file holds no record of a known version.
     """
     try:
         found: AnyRecord = msgspec.convert(record.read(path), AnyRecord)
     except (OSError, ValueError) as error:
         raise InvalidRecord(f"{path}: {error}") from error
     if found.schema_version not in READABLE_VERSIONS:
-        raise InvalidRecord(f"{path}: it is of version {found.schema_version}, {VERSION} is known here")
+        raise InvalidRecord(
+            f"{path}: version {found.schema_version}; known are {', '.join(map(str, READABLE_VERSIONS))}"
+        )
     return found
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of all records."""
+    """Return the JSON Schema of all records."""
     schema: dict[str, Any] = msgspec.json.schema(AnyRecord)
     return schema

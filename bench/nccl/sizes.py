@@ -1,4 +1,4 @@
-"""Sizes of buffers as people write them: 8, 64K, 512M, 8G; a K is 1024."""
+"""Sizes of buffers as text: 8, 64K, 512M, 8G; K is 1024."""
 
 import re
 
@@ -7,7 +7,7 @@ _SIZE = re.compile(r"(\d+)([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 
 def parse(text: str) -> int:
-    """Raises ValueError for what is no size, 0 among it."""
+    """Return the size in bytes. Raises ValueError for other texts, and for 0."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size such as 8, 64K, 512M or 8G")
@@ -15,7 +15,7 @@ def parse(text: str) -> int:
 
 
 def spelled(size_bytes: int) -> str:
-    """The shortest exact form."""
+    """Return the shortest exact text."""
     for unit, shift in reversed(UNITS.items()):
         if size_bytes >= 1 << shift and size_bytes % (1 << shift) == 0:
             return f"{size_bytes >> shift}{unit}"
@@ -23,7 +23,7 @@ def spelled(size_bytes: int) -> str:
 
 
 def sweep(smallest: int, largest: int, factor: int) -> list[int]:
-    """From the one to the other, each ``factor`` times the one before. Raises ValueError when there is none, or no end."""
+    """Return sizes from ``smallest`` to at most ``largest``, each ``factor`` times the previous one. Raises ValueError if there is none."""
     if factor < 2:
         raise ValueError("the factor must be at least 2")
     if smallest > largest:

@@ -1,4 +1,4 @@
-"""Which pairs of ranks are slower than their like, and whether one rank is behind it."""
+"""Finds pairs of ranks that are slower than others of their sort, and ranks that cause them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from bench.figures import percentile
 from bench.nccl.schema import Pairs, Rank
 
 SLOW_SHARE = 0.7
-"""Of what pairs of the same sort reach; slower ones are named."""
+"""A pair below this share of the usual bandwidth of its sort is slow."""
 SLOW_RANK_SHARE = 0.75
-"""Of a rank's pairs; with so many slow ones it is the rank that is slow."""
+"""A rank with at least this share of slow pairs is slow itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +19,18 @@ class SlowPair:
     high: int
     gb_per_second: float
     usual_gb_per_second: float
-    """What three of four pairs of its sort do not exceed: of those within a node, or of those between nodes."""
+    """The upper quartile of its sort: pairs within a node, or between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPairs:
     pairs: tuple[SlowPair, ...]
-    """The slowest first."""
+    """Slowest first."""
     ranks: tuple[int, ...]
 
 
 def find(pairs: Pairs, ranks: Sequence[Rank], below: float = SLOW_SHARE) -> SlowPairs:
-    """A pair counts by its slower direction. Two ranks are held to be on one node when their pods are on it, or are one."""
+    """Find the slow pairs by their slower direction. Ranks share a node if their pods do, or if they share a pod."""
     met = list(combinations(range(len(pairs.gb_per_second)), 2))
     speed = {(a, b): min(pairs.gb_per_second[a][b], pairs.gb_per_second[b][a]) for a, b in met}
     near = {pair: _place(ranks, pair[0]) == _place(ranks, pair[1]) for pair in met}
@@ -50,7 +50,7 @@ def find(pairs: Pairs, ranks: Sequence[Rank], below: float = SLOW_SHARE) -> Slow
 
 
 def describe(slow: SlowPairs, ranks: Sequence[Rank]) -> list[str]:
-    """In words; pairs of a slow rank are told with it."""
+    """Describe slow ranks, and slow pairs of other ranks."""
     words = [
         f"slow: {describe_rank(ranks, rank)}, in {sum(rank in (pair.low, pair.high) for pair in slow.pairs)} slow pairs"
         for rank in slow.ranks
@@ -64,7 +64,7 @@ def describe(slow: SlowPairs, ranks: Sequence[Rank]) -> list[str]:
 
 
 def describe_rank(ranks: Sequence[Rank], number: int) -> str:
-    """``rank 5 (node gpu-17, pod nccl-worker-0, GPU 1)``, as far as it is known."""
+    """Return ``rank 5 (node gpu-17, pod nccl-worker-0, GPU 1)``, with the parts that are known."""
     rank = next((rank for rank in ranks if rank.rank == number), None)
     if rank is None:
         return f"rank {number}"
@@ -77,7 +77,7 @@ def describe_rank(ranks: Sequence[Rank], number: int) -> str:
 
 
 def _slow_ranks(slow: Sequence[SlowPair], ranks: int) -> tuple[int, ...]:
-    """Ranks most of whose pairs are slow. Of two ranks there is no telling which it is."""
+    """Return the ranks most of whose pairs are slow. With two ranks either could be the cause."""
     if ranks < 3:
         return ()
     met = {rank: sum(rank in (pair.low, pair.high) for pair in slow) for rank in range(ranks)}

@@ -1,4 +1,4 @@
-"""One job from its submission to its removal, and all that its first rank says meanwhile."""
+"""One job from its submission to its deletion, with the log of its first rank."""
 
 import asyncio
 import contextlib
@@ -21,38 +21,38 @@ RESOURCES = {
     "mpijob": Resource("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
 }
 POLL_SECONDS = 0.5
-"""How often job and pods are looked at."""
+"""Interval for reading job and pods."""
 PENDING_REPORT_SECONDS = 3.0
-"""What a start waits for is told after that."""
+"""A start that is pending for longer is reported."""
 ERROR_GRACE_SECONDS = 5.0
-"""For the first rank to say why, after another one has died."""
+"""Time for the first rank to report an error after another rank has died."""
 MAX_ERRORS = 4
-"""Of what ranks have said when another one was gone."""
+"""Errors of ranks in the message; others are counted."""
 MAX_LOGS, TAIL_LINES = 64, 200
-"""So many pods' logs are searched for ranks that died without a word, so many lines of each."""
+"""Number of pods whose logs are searched for ranks that died, and number of lines."""
 MAX_READ_FAILURES = 10
-"""In a row, to read the log of a pod that has ended."""
+"""Consecutive failures to read the log of a pod that has ended."""
 UNREACHABLE_SECONDS = 300.0
-"""Of the cluster, after which a run is given up."""
+"""A run fails after the cluster has not answered for this time."""
 REMOVAL_SECONDS = 90.0
 _UNAVAILABLE = (ServerError, TooManyRequests, aiohttp.ClientError, TimeoutError)
-"""What a cluster says, or does not, while its control plane is away."""
+"""Errors while a control plane is unavailable."""
 
 
 class RunFailed(Exception):
-    """The run is over before its end. The text says why."""
+    """The run ended early. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
     start_seconds: float = 600.0
-    """Until the first rank's container runs."""
+    """Time until the first rank's container runs."""
     run_seconds: float = 3600.0
-    """From then on."""
+    """Time from then on."""
 
 
 class Submission:
-    """A job of one run. ``progress`` gets lines for a person."""
+    """The job of one run. ``progress`` gets lines for people."""
 
     def __init__(
         self, cluster: Cluster, log_parser: LogParser, timeouts: Timeouts, progress: Callable[[str], None]
@@ -66,15 +66,15 @@ class Submission:
         self._progress = progress
         self._last_pending_reason = ""
         self._created: list[Resource] = []
-        """What is to be removed."""
+        """Resources to delete."""
         self._lines_read: dict[str, int] = {}
-        """How many lines of a pod's log were read before the connection broke, by its uid."""
+        """Pod UID → lines of its log that were read before the connection broke."""
 
     async def run(self, job: dict[str, Any], task: dict[str, Any]) -> str:
-        """Submit, listen, remove. Why the run is partial; empty when the worker has said all.
+        """Submit the job, read its log, delete it. Return why the run is partial (empty if it is complete).
 
         Raises:
-            ApiError: the cluster refuses the job.
+            ApiError: the API server rejects the job.
         """
         name = job["metadata"]["name"]
         try:
@@ -83,7 +83,7 @@ class Submission:
         except RunFailed as broken:
             return str(broken)
         finally:
-            # Also when cancelled: nothing of ours stays in the cluster.
+            # Also after a cancellation: the job must not stay in the cluster.
             await asyncio.shield(self._remove(name))
         return ""
 
@@ -106,13 +106,13 @@ class Submission:
         try:
             return await self._client.create(resource, self._cluster.namespace, orjson.dumps(wanted))
         except ServerError:
-            raise  # It may have been made all the same.
+            raise  # It may exist anyway.
         except ApiError:
-            self._created.remove(resource)  # It was not made, or is somebody else's and stays.
+            self._created.remove(resource)  # It was not created, or another owner has it.
             raise
 
     async def _wait_until_done(self, name: str) -> None:
-        """Raises RunFailed unless the worker says that it has done everything."""
+        """Return when the worker is done. Raises RunFailed if it does not finish."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 log_task = tasks.create_task(self._follow_log(name))
@@ -120,7 +120,7 @@ class Submission:
                 stop_task = tasks.create_task(self._cluster.stop.wait())
                 await asyncio.wait((log_task, job_task, stop_task), return_when=asyncio.FIRST_COMPLETED)
                 if not (self._log_parser.is_complete or stop_task.done()):
-                    # The one has seen that a pod is lost, the other hears why, whichever comes first.
+                    # One task sees that a pod failed, the other reads why; wait for both.
                     await asyncio.wait((log_task, job_task), timeout=ERROR_GRACE_SECONDS)
                 for task in (log_task, job_task, stop_task):
                     task.cancel()
@@ -134,7 +134,7 @@ class Submission:
         )
 
     async def _silent_ranks(self, name: str) -> list[str]:
-        """Ranks that have died without a word, as far as the ends of some pods' logs tell."""
+        """Return the ranks that died without reporting an error, as far as the logs show."""
         lines, pods = list[str](), list[dict[str, Any]]()
         with contextlib.suppress(ApiError, aiohttp.ClientError, TimeoutError):
             pods = await self._pods(name)
@@ -147,7 +147,7 @@ class Submission:
         return failure_analysis.silent_ranks(lines)
 
     def _failure_message(self, found: list[str]) -> str:
-        """What ranks have said themselves, what has been seen of them, and else what the log ends with."""
+        """Combine what the ranks reported with what the pods show; without a report, add the end of the log."""
         errors, last_lines = self._log_parser.errors, self._log_parser.last_lines
         words = [*filter(None, found), *errors[:MAX_ERRORS]]
         if len(errors) > MAX_ERRORS:
@@ -157,7 +157,7 @@ class Submission:
         return "; ".join(dict.fromkeys(words))
 
     async def _watch_job(self, name: str) -> str:
-        """Why nothing more is to come, once that is so."""
+        """Return why the job can produce no more output, once that is so."""
         loop = asyncio.get_running_loop()
         since, has_started = loop.time(), False
         while True:
@@ -169,13 +169,13 @@ class Submission:
                 has_started, since = True, loop.time()
             waited, limit = loop.time() - since, self._timeouts
             if has_started and waited > limit.run_seconds:
-                return f"it is not done after {limit.run_seconds:g} s"
+                return f"not done after {limit.run_seconds:g} s"
             if not has_started:
                 reason = job_state.pending_reason(job, pods)
                 if waited > PENDING_REPORT_SECONDS:
                     self._report_pending(reason)
                 if waited > limit.start_seconds:
-                    return f"it has not started within {limit.start_seconds:g} s: {reason}"
+                    return f"not started within {limit.start_seconds:g} s: {reason}"
             await asyncio.sleep(POLL_SECONDS)
 
     def _report_pending(self, reason: str) -> None:
@@ -184,7 +184,7 @@ class Submission:
             self._last_pending_reason = reason
 
     async def _fetch(self, name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Job and pods; an answer that fails to come is asked for again, for a while."""
+        """Return job and pods; retry for a while if the cluster does not answer."""
         loop = asyncio.get_running_loop()
         config = loop.time()
         while True:
@@ -194,7 +194,7 @@ class Submission:
                 self._log_parser.nodes |= job_state.nodes_by_host(pods)
                 return job, pods
             except NotFound:
-                raise RunFailed("somebody has deleted the job") from None
+                raise RunFailed("the job was deleted") from None
             except _UNAVAILABLE as error:
                 if loop.time() - config > UNREACHABLE_SECONDS:
                     raise RunFailed(
@@ -210,7 +210,7 @@ class Submission:
         return pods
 
     async def _follow_log(self, name: str) -> str:
-        """Take in the first rank's log until it says that it has done, or ends without."""
+        """Read the first rank's log until the worker is done or the pod ends."""
         failed = 0
         while True:
             _, pods = await self._fetch(name)
@@ -231,7 +231,7 @@ class Submission:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _read(self, pod: job_state.Pod) -> None:
-        """Follow a log from where it was left."""
+        """Follow a log from the last line that was read."""
         metadata, number = pod["metadata"], 0
         uid = metadata["uid"]
         container = pod["spec"]["containers"][0]["name"]
@@ -249,7 +249,7 @@ class Submission:
                     break
 
     async def _remove(self, name: str) -> None:
-        """Delete what is ours and wait until the pods are gone, so that their GPUs are free."""
+        """Delete the objects and wait until the pods are gone, so that their GPUs are free."""
         loop, why = asyncio.get_running_loop(), ""
         until = loop.time() + REMOVAL_SECONDS
         while loop.time() < until:
@@ -261,8 +261,8 @@ class Submission:
                         )
                 if self._resource not in self._created or not await self._pods(name):
                     return
-                why = "its pods are still there"
+                why = "its pods still exist"
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 why = str(error)
             await asyncio.sleep(POLL_SECONDS)
-        self._progress(f"{self._resource.kind} {name} is not gone after {REMOVAL_SECONDS:g} s: {why}")
+        self._progress(f"{self._resource.kind} {name} still exists after {REMOVAL_SECONDS:g} s: {why}")

@@ -1,4 +1,4 @@
-"""The worker as text, for pods whose image knows nothing of us, and for a folder of this machine."""
+"""The worker's files: as a ConfigMap for pods of any image with torch, or in a folder of this machine."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ import orjson
 from bench.nccl import worker
 
 FOLDER = "/rallypoint-bench"
-"""Where pods find it."""
+"""Mount path in pods."""
 START, TASK = "start.py", "task.json"
 _PACKAGES = ("bench", "bench/nccl")
 _START = "import time\n\nSTARTED = time.time()\n\nfrom bench.nccl.worker.main import main\n\nmain(STARTED)\n"
 
 
 def files(task: dict[str, Any]) -> dict[str, str]:
-    """Text by path. The packages around the worker are there as well, empty: an image may have others of these names."""
+    """Return path → text, with empty packages around the worker in case the image has packages of these names."""
     folder = Path(worker.__file__).parent
     modules = {f"bench/nccl/worker/{path.name}": path.read_text() for path in sorted(folder.glob("*.py"))}
     packages = {f"{package}/__init__.py": "" for package in _PACKAGES}
@@ -28,7 +28,7 @@ def config_map(name: str, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def volume(name: str, task: dict[str, Any]) -> dict[str, Any]:
-    """The ConfigMap as folders."""
+    """Return a volume that mounts the ConfigMap as folders."""
     items = [{"key": _key(path), "path": path} for path in files(task)]
     return {"name": "rallypoint-bench", "configMap": {"name": name, "items": items}}
 

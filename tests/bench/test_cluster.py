@@ -1,4 +1,4 @@
-"""What is asked of a real cluster, and what is told of it."""
+"""The jobs and figures of ``bench cluster``."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from bench.figures import Spread
         pytest.param(cluster.KINDS[1], 8, {"Worker": 8}, id="workers alone"),
     ],
 )
-def test_a_job_has_as_many_pods_as_are_asked_for(
+def test_a_job_has_the_requested_number_of_pods(
     kind: cluster.Kind, pods: int, counts: dict[str, int]
 ) -> None:
     (replicas,) = kind.job("job-0", pods)["spec"].values()

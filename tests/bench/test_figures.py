@@ -1,4 +1,4 @@
-"""Spreads and how they are read."""
+"""Spreads and their text form."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from bench.figures import Spread, percentile, spread, text
         pytest.param([0.5678], "0.568", id="one run"),
     ],
 )
-def test_a_spread_in_words(values: list[float], shown: str) -> None:
+def test_the_text_of_a_spread(values: list[float], shown: str) -> None:
     assert str(spread(values)) == shown
 
 
@@ -22,7 +22,7 @@ def test_a_spread_is_of_all_runs() -> None:
     assert spread([3, 1, 2, 10]) == Spread(smallest=1, median=2.5, largest=10)
 
 
-def test_nothing_has_no_spread() -> None:
+def test_no_values_have_no_spread() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         spread([])
 
@@ -40,7 +40,7 @@ def test_a_percentile_is_one_of_the_values(percent: int, value: int) -> None:
     assert percentile(range(200, 0, -1), percent) == value
 
 
-def test_nothing_has_no_percentile() -> None:
+def test_no_values_have_no_percentile() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         percentile([], 50)
 

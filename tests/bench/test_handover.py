@@ -1,4 +1,4 @@
-"""What the audit log tells of a hand-over, and how it is shown."""
+"""Figures of a handover from audit log entries, and their table."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -32,10 +32,10 @@ def test_figures() -> None:
 
     assert figures == pytest.approx(
         {
-            "end_to_last_write_ms": 40,  # until it is answered
+            "end_to_last_write_ms": 40,  # until the answer
             "end_to_first_write_ms": 290,
             "without_writes_ms": 250,
-            "longest_wait_ms": 310,  # of the second job; of the first one it was 30
+            "longest_wait_ms": 310,  # of the second job; the first waited 30
         }
     )
 

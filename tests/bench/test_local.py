@@ -1,4 +1,4 @@
-"""Many jobs on a site, counted and shown."""
+"""Figures of many jobs on a local cluster."""
 
 import argparse
 
@@ -20,11 +20,11 @@ def listed(**conditions: list[str]) -> dict[str, object]:
     }
 
 
-def test_jobs_that_have_ended() -> None:
+def test_succeeded_and_failed_jobs_are_counted() -> None:
     assert local.job_outcomes(listed(a=["Created", "Succeeded"], b=["Created"], c=["Failed"])) == (1, ["c"])
 
 
-def test_a_job_without_a_status() -> None:
+def test_a_job_without_a_status_has_not_ended() -> None:
     assert local.job_outcomes({"items": [{"metadata": {"name": "new"}}]}) == (0, [])
 
 
@@ -48,4 +48,4 @@ def test_two_small_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     parameters = argparse.Namespace(jobs=2, pods=2, runs=1, isolation="loopback", no_record=True)
 
     assert local.execute(parameters) == 0
-    assert "of these the controller, ms" in capsys.readouterr().out
+    assert "of which the controller, ms" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Recorded runs are added, never edited, and say where they come from."""
+"""Files of recorded runs: never overwritten, with their environment."""
 
 import platform
 from pathlib import Path
@@ -8,7 +8,7 @@ import orjson
 from bench import record
 
 
-def test_a_second_run_of_a_day_is_another_file(tmp_path: Path) -> None:
+def test_a_second_run_of_a_day_gets_another_file(tmp_path: Path) -> None:
     first = record.save("controlplane", {"run": 1}, tmp_path)
     second = record.save("controlplane", {"run": 2}, tmp_path)
 

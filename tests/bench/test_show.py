@@ -1,4 +1,4 @@
-"""Recorded runs shown again."""
+"""``bench show`` with recorded runs."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def recorded(folder: Path, content: dict[str, Any]) -> str:
     return str(file)
 
 
-def test_a_page_gets_tables_between_its_marks(tmp_path: Path) -> None:
+def test_tables_go_between_the_marker_lines_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\n{BEGIN}old\n{END}\nthe rest\n")
 
@@ -52,24 +52,24 @@ def test_a_page_gets_tables_between_its_marks(tmp_path: Path) -> None:
     assert "| --- | --- | --- |" in lines
 
 
-def test_a_page_without_marks_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_without_marker_lines_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Title\n")
 
     assert main(["show", recorded(tmp_path, RECORDED), "--into", str(page)]) == 1
 
     assert page.read_text() == "# Title\n"
-    assert "no line <!-- figures" in capsys.readouterr().err
+    assert "lacks the line <!-- figures" in capsys.readouterr().err
 
 
-def test_a_person_gets_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", recorded(tmp_path, RECORDED)]) == 0
 
     assert "│ 1x8 compact" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [{}, {"scenarios": []}])
-def test_a_file_of_another_form_is_refused(
+def test_a_file_without_cases_is_rejected(
     tmp_path: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", recorded(tmp_path, content)]) == 1
@@ -97,4 +97,4 @@ def test_a_record_of_collectives(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not measured: all_reduce of int8, out of place: torch has none" in capsys.readouterr().out
 
     assert main(["show", recorded(tmp_path, record | {"schema_version": 1})]) == 1
-    assert "it is of version 1" in capsys.readouterr().err
+    assert "version 1; known are 2, 3" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The measurement itself, once and small: that each form of scenario runs, counts what there is to count, and says why when it cannot."""
+"""``bench controlplane`` once and small: each form of scenario runs and counts, and an error is reported."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
-    """One run, without regard to what it says meanwhile."""
+    """One run, without its progress lines."""
 
     async def run() -> dict[str, Any]:
         async with open_testbed(plane) as testbed:
@@ -33,8 +33,8 @@ def result(plane: ControlPlane, case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("scenario", "pods"), [("2x2", 4), ("5x2-mixed", 10)])
-def test_jobs_beside_their_floor(plane: ControlPlane, scenario: str, pods: int) -> None:
-    """Exactly the pods and Services of the jobs are made, and nothing is refused to the ServiceAccount that ships."""
+def test_jobs_with_their_baseline(plane: ControlPlane, scenario: str, pods: int) -> None:
+    """The run creates exactly the pods and Services of the jobs, and the API server refuses nothing to the shipped ServiceAccount."""
     found = result(plane, Case(parse(scenario), "compact"))
 
     (run,), (baseline,) = found["runs"], found["baseline"]
@@ -47,7 +47,7 @@ def test_jobs_beside_their_floor(plane: ControlPlane, scenario: str, pods: int) 
 
 
 def test_jobs_that_end_at_once(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the callbacks of one more run."""
+    """With the callbacks of one more run."""
     monkeypatch.setattr(Case, "should_time_callbacks", True)
 
     found = result(plane, Case(parse("2x2-quick")))
@@ -62,7 +62,9 @@ def test_jobs_that_end_at_once(plane: ControlPlane, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("scenario", ["2-finished", "2-foreign", "2-own"])
-def test_starts_among_others(plane: ControlPlane, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_among_other_objects(
+    plane: ControlPlane, scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Case, "should_time_callbacks", False)
 
     found = result(plane, Case(parse(scenario)))
@@ -73,7 +75,7 @@ def test_starts_among_others(plane: ControlPlane, scenario: str, monkeypatch: py
     assert tables([found])
 
 
-def test_a_controller_that_does_not_come_up_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_controller_that_does_not_start_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controlplane", "--scenario", "1x1", "--no-record", "--", "--no-such-flag"]) == 1
 
     assert "--no-such-flag" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The bench of collectives as its users start it: torch and gloo, four processes, through both kinds, and its report in a browser."""
+"""``bench nccl`` as users start it: torch and gloo, four processes, through both kinds, and its page in a browser."""
 
 import json
 import re
@@ -27,7 +27,7 @@ FOUR_ON_CPUS = [
     "--out=out",
 ]
 TWO, ONE = ["--nodes=1"], ["--nodes=1", "--gpus=1"]
-"""Ranks suffice where only their end is looked at."""
+"""Fewer ranks where only the end matters."""
 SMALL = ["--min=8", "--max=64K", "--factor=8192"]
 TIMEOUT_SECONDS = 300
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
@@ -45,12 +45,12 @@ for (const chart of document.querySelectorAll("svg.chart")) {
 layout.wide = document.documentElement.scrollWidth > window.innerWidth;
 document.body.append(Object.assign(document.createElement("pre"), {id: "layout", textContent: JSON.stringify(layout)}));
 </script>"""
-"""What a browser says of how it has laid the page out."""
+"""Reports how the browser laid out the page."""
 
 
 @pytest.fixture(scope="session")
 def python() -> Path:
-    """The interpreter of an environment with torch, which pods run; made when it is missing or follows another lock."""
+    """The interpreter of an environment with torch for pods; created if it is missing or its lock changed."""
     folder = ROOT / ".venv-demo"
     make = [sys.executable, "tools/venv.py", str(folder), "requirements/demo.txt"]
     subprocess.run(make, cwd=ROOT, check=True)
@@ -67,7 +67,7 @@ class Ended:
 
 @pytest.fixture(scope="module")
 def bench(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
-    """Runs the command to its end, which always leaves a record and a page."""
+    """Runs the command, which always leaves a record and a page."""
 
     def run(*flags: str) -> Ended:
         folder = tmp_path_factory.mktemp("bench")
@@ -93,7 +93,7 @@ def through_mpijob(bench: Callable[..., Ended]) -> Ended:
 
 
 def test_through_a_pytorchjob_with_a_slow_rank(bench: Callable[..., Ended]) -> None:
-    """Every collective, type and size is right, and the rank that is late on purpose is named."""
+    """Every collective, type and size is correct, and the delayed rank is reported."""
     ended = bench(
         "--collectives=all", "--dtypes=float32,bfloat16,int8", "--pairs", "--inject-fault=slow:2", *SMALL
     )
@@ -147,7 +147,7 @@ def test_wrong_elements_are_noticed(bench: Callable[..., Ended]) -> None:
 
 
 def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
-    """One node is enough for the model to be trained; what becomes of several is a matter of arithmetic."""
+    """One node is enough to train; efficiency of several is arithmetic."""
     flags = [
         "scaling",
         "--backend=gloo",
@@ -178,7 +178,7 @@ def test_training_over_nodes(python: Path, tmp_path: Path) -> None:
 
 
 def test_the_report_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
-    """Both plots are there, all their parts lie inside them, and the page is not wider than the window."""
+    """Both charts are shown, all their parts are inside, and the page is not wider than the window."""
     page = tmp_path / "page.html"
     page.write_text(through_mpijob.page.read_text().replace("</body>", f"{LOOK}</body>"))
 
@@ -199,7 +199,7 @@ def test_the_report_in_a_browser(through_mpijob: Ended, tmp_path: Path) -> None:
 
 
 def browser() -> list[str]:
-    """One of this machine."""
+    """A browser of this machine."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     assert found, (
         f"no browser: one of {', '.join(BROWSERS)} is needed; on Debian: apt-get install chromium-headless-shell"

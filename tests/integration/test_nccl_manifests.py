@@ -1,4 +1,4 @@
-"""The bench's manifests in a real kube-apiserver: accepted to the last field, as they are and as the bench submits them."""
+"""The benchmark's manifests in a real kube-apiserver: every field is accepted, in the file and in the submitted job."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,14 +36,16 @@ def accepted(plane: ControlPlane, namespace: str, job: dict[str, Any]) -> dict[s
 
 
 @pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
-def test_as_they_are(path: Path, control_plane: ControlPlane, namespace: str, crds: list[Path]) -> None:
+def test_manifests_in_the_files(
+    path: Path, control_plane: ControlPlane, namespace: str, crds: list[Path]
+) -> None:
     for job in of(path):
         assert accepted(control_plane, namespace, job)["metadata"]["uid"]
 
 
 @pytest.mark.parametrize("path", FAMILIES, ids=lambda path: path.stem)
 @pytest.mark.parametrize("via", ["pytorchjob", "mpijob"])
-def test_as_jobs_of_a_run(
+def test_manifests_as_jobs_of_a_run(
     path: Path, via: Any, control_plane: ControlPlane, namespace: str, crds: list[Path]
 ) -> None:
     config = RunConfig(
@@ -66,7 +68,9 @@ def test_as_jobs_of_a_run(
     assert record["spec"]["runPolicy"]["ttlSecondsAfterFinished"] == 3600
 
 
-def test_the_worker_is_taken_as_a_config_map(control_plane: ControlPlane, namespace: str) -> None:
+def test_the_api_server_accepts_the_worker_as_a_config_map(
+    control_plane: ControlPlane, namespace: str
+) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps?{STRICT}"
 
     record = control_plane.request("POST", path, worker_files.config_map("run", {}))
@@ -74,10 +78,10 @@ def test_the_worker_is_taken_as_a_config_map(control_plane: ControlPlane, namesp
     assert len(record["data"]) == len(worker_files.files({}))
 
 
-def test_the_gate_may_do_what_the_bench_does(
+def test_the_gate_has_the_permissions_that_the_bench_needs(
     control_plane: ControlPlane, namespace: str, crds: list[Path]
 ) -> None:
-    """And no more: its rights are for this."""
+    """The Role grants no other permission."""
     for document in of(GATE):
         if document["kind"] == "RoleBinding":
             document["subjects"][0]["namespace"] = namespace

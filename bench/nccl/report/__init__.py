@@ -1,1 +1,1 @@
-"""Records for people: tables for a terminal, plots for a page or a picture."""
+"""Records for people: tables for a terminal, and a page with charts."""

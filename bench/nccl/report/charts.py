@@ -1,4 +1,4 @@
-"""What is plotted of a record: lines with their spread, ready for whatever draws them."""
+"""The charts of a record: lines with their spread."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Line:
     label: str
     dots: tuple[Dot, ...]
     is_reference: bool = False
-    """Not of this run."""
+    """Not measured by this run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Chart:
     x: str = "size"
     """``size`` in bytes, or ``nodes``; both in powers of two."""
     logarithmic: bool = False
-    """The other axis."""
+    """Whether the y axis is logarithmic."""
     note: str = ""
 
 
 def build(record: AnyRecord) -> list[Chart]:
-    """Those that have anything to show."""
+    """Return the charts that have data."""
     if isinstance(record, Record):
-        # One rank has no bus.
+        # One rank has no bus bandwidth.
         charts = [*([bandwidth(record)] if record.world and record.world.ranks > 1 else []), latency(record)]
     elif isinstance(record, Scaling):
         charts = [throughput(record), efficiency(record)]
@@ -51,7 +51,7 @@ def build(record: AnyRecord) -> list[Chart]:
 
 
 def bandwidth(record: Record) -> Chart:
-    """With the references only where they are of the same sort: between GPUs, each with one rank."""
+    """Add references only to hardware bandwidths of all_reduce."""
     ranks = record.world.ranks if record.world else 1
     lines = [
         Line(label, tuple(_dot(point.size_bytes, point.busbw(ranks)) for point in points))
@@ -78,7 +78,7 @@ def latency(record: Record) -> Chart:
 
 
 def throughput(record: Scaling) -> Chart:
-    """Beside what the smallest number of nodes would reach if nothing were lost."""
+    """With the linear extrapolation of the smallest number of nodes."""
     lines: list[Line] = []
     for via, runs in _by_via(record.runs):
         fewest = runs[0]
@@ -105,7 +105,7 @@ def efficiency(record: Scaling) -> Chart:
 
 
 def manual_comparison(record: Overhead) -> Chart:
-    """Each point: the smallest, the median and the largest of the runs' bandwidths."""
+    """Each dot: the smallest, the median and the largest bandwidth of the runs."""
     lines: list[Line] = []
     for manual, way in ((True, "by hand"), (False, "through the operator")):
         found = [point for start in record.starts if start.manual == manual for point in start.points]
@@ -115,11 +115,11 @@ def manual_comparison(record: Overhead) -> Chart:
                 sizes.setdefault(point.size_bytes, []).append(point.algbw_gb_per_second)
             dots = tuple(_dot(size, spread(reached)) for size, reached in sorted(sizes.items()))
             lines.append(Line(f"{label}, {way}", dots))
-    return Chart("Algorithm bandwidth over size, by who has started the ranks", "GB/s", tuple(lines))
+    return Chart("Algorithm bandwidth over size, by starter of the ranks", "GB/s", tuple(lines))
 
 
 def references() -> list[Line]:
-    """One point is drawn as a level."""
+    """Return the references; one with a single point is a horizontal line."""
     return [
         Line(
             reference.label,
@@ -131,14 +131,14 @@ def references() -> list[Line]:
 
 
 def share(run: ScalingRun, fewest: ScalingRun) -> float:
-    """Of what so many nodes would reach at the rate of the fewest."""
+    """Return the rate relative to a linear extrapolation of the fewest nodes."""
     return (median(run.images_per_second) / run.nodes) / (median(fewest.images_per_second) / fewest.nodes)
 
 
 def scaling_note(record: Scaling) -> str:
     if record.backend == "gloo":
-        return "gloo between CPUs of whatever machine: these figures say nothing of GPUs"
-    return "several ranks share a GPU: these figures say nothing of scaling" if record.share_gpu else ""
+        return "gloo between CPUs: these figures are not those of GPUs"
+    return "several ranks share a GPU: these figures do not show scaling" if record.share_gpu else ""
 
 
 def _level(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
@@ -146,7 +146,7 @@ def _level(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
 
 
 def _by_case(points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
-    """Lines of one collective, data type and place, in the order of their measurement."""
+    """Group points by collective, data type and place, in the order of measurement."""
     types, cases = {point.dtype for point in points}, dict[tuple[str, str, bool], list[Point]]()
     for point in points:
         cases.setdefault((point.collective, point.dtype, point.in_place), []).append(point)
@@ -170,5 +170,5 @@ def _dot(x: float, found: Spread) -> Dot:
 
 
 def _flat(x: float, y: float) -> Dot:
-    """Without a spread."""
+    """Return a dot without a spread."""
     return Dot(x, y, y, y)

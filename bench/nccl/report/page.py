@@ -1,4 +1,4 @@
-"""A record as one HTML page that needs nothing but itself."""
+"""A record as one self-contained HTML page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -53,7 +53,7 @@ def _body(title: str, record: AnyRecord) -> Iterator[str]:
 
 
 def warnings(record: AnyRecord) -> list[str]:
-    """What a reader must know before any figure."""
+    """List what a reader must know before any figure."""
     words = [f"Partial: {record.why}"] if record.state == "partial" else []
     if isinstance(record, Scaling):
         return [*words, *filter(None, [charts.scaling_note(record)])]
@@ -73,7 +73,7 @@ def warnings(record: AnyRecord) -> list[str]:
 
 
 def _facts(record: AnyRecord) -> dict[str, str]:
-    """In the order of the page; empty ones are left out."""
+    """Return the facts in the order of the page, without empty ones."""
     commit, where = record.commit, record.environment
     facts: dict[str, Any] = {"started": record.started}
     if isinstance(record, Record):
@@ -116,7 +116,7 @@ def _around(record: Record) -> Iterator[str]:
 
 
 def _matrix(record: Record, pairs: Pairs) -> Iterator[str]:
-    """GB/s by rank and by the other rank; the slower, the redder."""
+    """GB/s by rank and other rank; slower cells are redder."""
     best = max(max(row) for row in pairs.gb_per_second) or 1.0
     yield "<h2>Pairs</h2>"
     head = "".join(f"<th>{rank}</th>" for rank in range(len(pairs.gb_per_second)))
@@ -126,7 +126,7 @@ def _matrix(record: Record, pairs: Pairs) -> Iterator[str]:
         + "</tr>"
         for rank, row in enumerate(pairs.gb_per_second)
     )
-    caption = "GB/s in one direction, both being under way"
+    caption = "GB/s in one direction, while both directions are active"
     yield f'<div class="scroll"><table><caption>{caption}</caption><tr><th></th>{head}</tr>{rows}</table></div>'
 
 

@@ -1,4 +1,4 @@
-"""Charts as SVG that stands for itself: no script, no font and no colour from elsewhere."""
+"""Charts as self-contained SVG, without scripts, fonts or external styles."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ MAX_LABELS = 12
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values to pixels, from ``begin`` to ``end``."""
+    """Maps values to pixels, from ``begin`` to ``end``."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Axis:
 
 
 def svg(chart: Chart) -> str:
-    """Raises ValueError for a chart without a dot."""
+    """Draw a chart. Raises ValueError for a chart without dots."""
     dots = [dot for line in chart.lines for dot in line.dots]
     across = Axis(
         min(dot.x for dot in dots), max(dot.x for dot in dots), LEFT, WIDTH - RIGHT, logarithmic=True
@@ -67,7 +67,7 @@ def with_colors(lines: Sequence[Line]) -> Iterator[tuple[Line, str]]:
 
 
 def limits(lows: Sequence[float], highs: Sequence[float], *, logarithmic: bool) -> tuple[float, float]:
-    """Of an axis: from 0, or of the powers of ten around all values."""
+    """Return the limits of an axis: from 0, or powers of ten around all values."""
     if not logarithmic:
         return 0.0, ticks(max(highs) or 1.0)[-1]
     positive = [low for low in lows if low > 0] or [1.0]
@@ -76,7 +76,7 @@ def limits(lows: Sequence[float], highs: Sequence[float], *, logarithmic: bool) 
 
 
 def ticks(highest: float) -> list[float]:
-    """From 0 in four to ten equal steps of 1, 2 or 5 times a power of ten, until ``highest`` is below."""
+    """Return four to ten equal steps of 1, 2 or 5 times a power of ten, from 0 until ``highest`` is covered."""
     power = 10.0 ** math.floor(math.log10(highest))
     step = next(part * power for part in (0.1, 0.2, 0.5, 1.0, 2.0) if highest / (part * power) <= 10)
     return [round(step * number, 12) for number in range(math.ceil(highest / step - 1e-9) + 1)]
@@ -101,7 +101,7 @@ def _marks(up: Axis) -> list[float]:
 
 
 def _columns(chart: Chart) -> list[float]:
-    """Which values of the other axis are named; not so many that they would lie over each other."""
+    """Return the x values with a label, few enough not to overlap."""
     found = sorted({dot.x for line in chart.lines for dot in line.dots})
     return found[:: math.ceil(len(found) / MAX_LABELS)]
 

@@ -1,4 +1,4 @@
-"""Records as tables, for a terminal and for the page."""
+"""Records as tables, for a terminal and the page."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -12,7 +12,7 @@ from bench.nccl.sizes import spelled
 
 WIDTH = 130
 PHASES = {
-    "process": "asked for → process of the first rank",
+    "process": "start → process of the first rank",
     "torch": "→ torch imported",
     "group": "→ group joined",
     "first": "→ first collective done",
@@ -28,7 +28,7 @@ def build(record: AnyRecord) -> list[Table]:
 
 
 def points(record: Record) -> Table:
-    """Slowest, median and fastest round of each point."""
+    """The slowest, the median and the fastest round of each point."""
     ranks = record.world.ranks if record.world else 1
     title = f"{ranks} ranks, {record.transport}" + ("" if record.state == "complete" else "; PARTIAL")
     shown = _table(
@@ -51,7 +51,7 @@ def points(record: Record) -> Table:
 
 
 def not_measured(record: AnyRecord) -> list[str]:
-    """What was asked for and is not among the points, each reason once with its sizes."""
+    """List the requested points that are missing, each reason once with its sizes."""
     sizes: dict[str, list[str]] = {}
     for skipped in record.skipped if isinstance(record, Record) else ():
         words = f"{skipped.collective} of {skipped.dtype}, {'in' if skipped.in_place else 'out of'} place: {skipped.why}"
@@ -61,7 +61,7 @@ def not_measured(record: AnyRecord) -> list[str]:
 
 def scaling(record: Scaling) -> Table:
     shown = _table(
-        f"{record.model}, {record.batch} images a rank and step; {charts.scaling_note(record) or 'NCCL between GPUs'}",
+        f"{record.model}, {record.batch} images per rank and step; {charts.scaling_note(record) or 'NCCL between GPUs'}",
         ("through",),
         ("nodes", "ranks", "images/s", "efficiency"),
     )
@@ -78,8 +78,8 @@ def scaling(record: Scaling) -> Table:
 
 
 def starts(record: Overhead) -> Table:
-    """Of the start, what each step takes; the difference is that of the medians."""
-    title = f"seconds of a start of {record.config.nodes} × {record.config.gpus} ranks; {record.config.via} against its own starter by hand"
+    """Duration of each step of a start; the difference is that of the medians."""
+    title = f"start of {record.config.nodes} × {record.config.gpus} ranks in seconds; {record.config.via} and its starter by hand"
     shown = _table(title, ("step",), ("by hand", "through the operator", "difference"))
     ways = [[start for start in record.starts if start.manual == manual] for manual in (True, False)]
     before = ""
@@ -88,14 +88,14 @@ def starts(record: Overhead) -> Table:
         before = stamp
     _add(
         shown,
-        "asked for → first collective done",
+        "start → first collective done",
         [[start.timestamps["first"] for start in way] for way in ways],
     )
     return shown
 
 
 def ratios(record: Overhead) -> Table:
-    """Bandwidth of each run through the operator by that of the run by hand before it."""
+    """Ratio of each run through the operator to its run by hand."""
     shown = _table(
         "bandwidth through the operator / by hand",
         ("collective", "type"),

@@ -1,1 +1,1 @@
-"""What runs in the pods. It imports torch and the standard library alone, and is shipped there as text."""
+"""The worker in the pods. It imports torch and the standard library alone, and travels as text."""

@@ -1,6 +1,6 @@
-"""Each collective: its buffers, its call, what it is given and what must come of it.
+"""The collectives: buffers, calls, inputs and expected outputs.
 
-Sizes are those of nccl-tests: of what a rank has in the end, or had in the beginning, whichever is larger.
+Sizes are those of nccl-tests: the larger of a rank's input and output.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from bench.nccl.worker.patterns import PERIOD, addend, moved, total
 
 SEGMENTED = ("all_gather", "reduce_scatter", "alltoall")
-"""Their larger buffer has a segment for each rank."""
+"""Their larger buffer has a segment per rank."""
 IN_PLACE = {
     "all_reduce": (True,),
     "broadcast": (True,),
@@ -23,7 +23,7 @@ IN_PLACE = {
     "alltoall": (False,),
     "sendrecv": (False,),
 }
-"""The forms that torch has. NCCL has the others too, and its own programs measure them."""
+"""The forms that torch has. NCCL and nccl-tests have the others, too."""
 BLOCK = PERIOD * 2048
 
 Pattern = Callable[[Any], Any]
@@ -31,7 +31,7 @@ Pattern = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One collective over its buffers."""
+    """A collective with its buffers."""
 
     collective: str
     rank: int
@@ -62,7 +62,7 @@ class Operation:
                 piece.copy_(block)
 
     def wrong(self) -> int:
-        """How many elements are not what they must be."""
+        """Return the number of wrong elements."""
         wanted = self._expected_patterns()
         parts = self.target.chunk(len(wanted))
         return sum(
@@ -72,7 +72,7 @@ class Operation:
         )
 
     def _input_patterns(self) -> list[Pattern]:
-        """Of each segment of the source; none where this rank gives nothing."""
+        """Return a pattern per segment of the source; none if this rank provides no input."""
         match self.collective:
             case "all_reduce":
                 return [partial(addend, rank=self.rank, segment=0)]
@@ -86,7 +86,7 @@ class Operation:
                 return [partial(moved, rank=self.rank, segment=0)]
 
     def _expected_patterns(self) -> list[Pattern]:
-        """Of each segment of the target."""
+        """Return a pattern per segment of the target."""
         match self.collective:
             case "all_reduce":
                 return [partial(total, ranks=self.ranks, segment=0)]
@@ -105,7 +105,7 @@ class Operation:
 def operation(
     collective: str, elements: int, *, in_place: bool, rank: int, ranks: int, memory: tuple[Any, Any]
 ) -> Operation:
-    """Over the first ``elements`` of the two tensors of ``memory``, of which in place uses one."""
+    """Return the operation on the first ``elements`` of the two buffers; in place uses one of them."""
     first, second = memory[0][:elements], memory[1][:elements]
     share = slice(rank * (elements // ranks), (rank + 1) * (elements // ranks))
     match collective:
@@ -121,7 +121,7 @@ def operation(
 
 
 def elements_of(collective: str, size_bytes: int, item_bytes: int, ranks: int) -> int:
-    """How many elements make up a size; none where a segment would be empty."""
+    """Return the number of elements of a size; 0 if a segment would be empty."""
     elements = size_bytes // item_bytes
     return elements // ranks * ranks if collective in SEGMENTED else elements
 
@@ -134,7 +134,7 @@ def exchange(source: Any, to: int, target: Any, by: int) -> None:
 
 
 def _blocks(part: Any, pattern: Pattern) -> Iterator[tuple[Any, Any]]:
-    """Pieces of a segment, each with what the pattern says of it; as patterns repeat, it is worked out once."""
+    """Return the pieces of a segment with their pattern, which is computed once because it repeats."""
     block = pattern(torch.arange(min(BLOCK, part.numel()), device=part.device)).to(part.dtype)
     for start in range(0, part.numel(), BLOCK):
         piece = part[start : start + BLOCK]

@@ -1,4 +1,4 @@
-"""What a node and its libraries are."""
+"""Facts about a node and its libraries."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from bench.nccl.worker.machine import command_output, infiniband, nvlinks, setti
 
 
 def facts(backend: str) -> dict[str, Any]:
-    """Of this node."""
+    """Return the facts of this node."""
     on_gpu = backend == "nccl"
     drivers = (
         command_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") if on_gpu else ""
@@ -19,7 +19,7 @@ def facts(backend: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else "",
-        "driver": drivers.partition("\n")[0],  # A line for each GPU, and one driver.
+        "driver": drivers.partition("\n")[0],  # One line per GPU, all with the same driver.
         "device": torch.cuda.get_device_name() if on_gpu else "CPU",
         "topology": command_output("nvidia-smi", "topo", "-m") if on_gpu else "",
         "nvlink": nvlinks(command_output("nvidia-smi", "nvlink", "--status")) if on_gpu else {},
@@ -29,7 +29,7 @@ def facts(backend: str) -> dict[str, Any]:
 
 
 def group_identical(of_ranks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each kind of node once, with the hosts that are of it."""
+    """Group hosts of identical nodes."""
     nodes: list[dict[str, Any]] = []
     for rank_facts in of_ranks:
         if rank_facts["local_rank"] != 0:

@@ -1,4 +1,4 @@
-"""Breaking one rank on purpose, so that whoever is to notice can be seen to."""
+"""Injects a fault into one rank, to test its detection."""
 
 import os
 import time
@@ -8,12 +8,12 @@ from typing import Any
 
 DELAY_SECONDS = 0.02
 FAULT_EXIT_CODE = 86
-"""Exit code of a rank that dies; no program of others has it."""
+"""Exit code of a rank that dies by injection; no other program uses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What this rank does wrong: ``slow``, ``die``, ``corrupt`` or, nearly always, nothing."""
+    """The fault of this rank: ``slow``, ``die``, ``corrupt`` or empty."""
 
     kind: str = ""
 
@@ -26,7 +26,7 @@ class Fault:
             target[0] += 1
 
     def delay(self, call: Callable[[], None]) -> Callable[[], None]:
-        """The call, or the same after a while."""
+        """Return the call, with a delay if this rank is slow."""
         if self.kind != "slow":
             return call
 

@@ -1,4 +1,4 @@
-"""The process group: all ranks know each other, each has its device, and no GPU is anybody else's unless that is asked for."""
+"""The process group: joins all ranks and assigns GPUs, by default one GPU per rank."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from bench.nccl.worker.rank_info import RankInfo
 
 
 class InvalidPlacement(Exception):
-    """The ranks and the GPUs do not go together."""
+    """The ranks do not fit the GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Group:
     rank_info: RankInfo
     device: Any
     gpu: str
-    """The identity of the GPU; empty on a CPU."""
+    """UUID of the GPU; empty on a CPU."""
     max_ranks_per_gpu: int
-    """The most that are on one GPU; 0 on CPUs."""
+    """The largest number of ranks on one GPU; 0 on CPUs."""
     backend: str
     timestamps: dict[str, float] = field(default_factory=dict[str, float])
-    """When it was that far, in seconds since the epoch."""
+    """Steps of the start, in seconds since 1970."""
 
     @property
     def shared_gpu(self) -> bool:
         return self.max_ranks_per_gpu > 1
 
     def barrier(self) -> None:
-        """Wait for all ranks, on the device too."""
+        """Wait for all ranks, also on the device."""
         self.sum(0)
 
     def sum(self, value: float) -> float:
@@ -57,9 +57,10 @@ class Group:
 
 
 def join(backend: str, rank_info: RankInfo, *, share_gpu: bool, timestamps: dict[str, float]) -> Group:
-    """
+    """Join the process group.
+
     Raises:
-        InvalidPlacement: a rank has no GPU, or one that another rank has, and sharing is not asked for.
+        InvalidPlacement: a rank has no GPU, or shares one without ``share_gpu``.
     """
     store, _, _ = next(dist.rendezvous("env://"))
     device, gpu = _device(rank_info, share_gpu=share_gpu) if backend == "nccl" else (torch.device("cpu"), "")
@@ -69,7 +70,7 @@ def join(backend: str, rank_info: RankInfo, *, share_gpu: bool, timestamps: dict
             "several ranks are on one GPU, which NCCL refuses; --share-gpu runs them over sockets"
         )
     if together > 1:
-        # NCCL takes ranks of different hosts for neighbours on a network, and asks no more.
+        # With different host IDs NCCL connects the ranks through the network.
         os.environ["NCCL_HOSTID"] = f"rallypoint-{rank_info.rank}"
     dist.init_process_group(
         backend, store=dist.PrefixStore("bench", store), rank=rank_info.rank, world_size=rank_info.ranks
@@ -95,7 +96,7 @@ def _device(rank_info: RankInfo, *, share_gpu: bool) -> tuple[Any, str]:
 
 
 def _max_ranks_per_gpu(store: Any, rank_info: RankInfo, gpu: str) -> int:
-    """The most ranks on one GPU, which the first rank finds out for all."""
+    """Return the largest number of ranks on one GPU, which the first rank counts for all."""
     store.set(f"gpu/{rank_info.rank}", gpu)
     if rank_info.rank == 0:
         found = Counter(store.get(f"gpu/{rank}") for rank in range(rank_info.ranks))

@@ -1,4 +1,4 @@
-"""What a node says of itself, whatever the libraries are."""
+"""Facts about a node that need no library."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SETTINGS = ("NCCL_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "NVSHMEM_", "CUDA_VISIBLE_", "OMP_NUM_")
-"""Beginnings of the variables that decide how bytes travel."""
+"""Prefixes of the variables that affect communication."""
 INFINIBAND = Path("/sys/class/infiniband")
 TIMEOUT_SECONDS = 20.0
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -20,13 +20,13 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Memory of the node that can be had without swapping; files that are kept in it give way."""
+    """Return the memory that is available without swapping."""
     (line,) = [line for line in meminfo.read_text().splitlines() if line.startswith("MemAvailable:")]
     return int(line.split()[1]) * 1024
 
 
 def infiniband(folder: Path = INFINIBAND) -> dict[str, str]:
-    """The rate of each port that is up, by device and port, in the kernel's words."""
+    """Return port → rate of active ports, in the kernel's words."""
     found: dict[str, str] = {}
     for port in sorted(folder.glob("*/ports/*")):
         try:
@@ -38,7 +38,7 @@ def infiniband(folder: Path = INFINIBAND) -> dict[str, str]:
 
 
 def nvlinks(status: str) -> dict[str, str]:
-    """How many links each GPU has of which rate, by its number: ``{"0": "17 × 26.562 GB/s, 1 × <inactive>"}``."""
+    """Return GPU number → links by rate: ``{"0": "17 × 26.562 GB/s, 1 × <inactive>"}``."""
     found: dict[str, Counter[str]] = {}
     for line in status.splitlines():
         if gpu := _GPU.match(line):
@@ -51,7 +51,7 @@ def nvlinks(status: str) -> dict[str, str]:
 
 
 def command_output(*command: str) -> str:
-    """What a program says, without colours; nothing where it is not there or does not answer."""
+    """Return the output of a program without colors; empty if it is missing, fails or does not answer."""
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""A worker from its start to its end: join the others, do what the task says, say so."""
+"""The worker: join the other ranks, run the task, report the results."""
 
 import argparse
 import json
@@ -13,11 +13,11 @@ from bench.nccl.worker.rank_info import read_rank_info
 
 
 def main(started: float) -> None:
-    """``started``: seconds since the epoch at which the process began to run this."""
+    """Run the worker; ``started`` is when the process started, in seconds since 1970."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", type=Path)
     parser.add_argument(
-        "--master", default="", metavar="HOST:PORT", help="of the first rank, if no variable says it"
+        "--master", default="", metavar="HOST:PORT", help="address of the first rank, if no variable has it"
     )
     args = parser.parse_args()
     task = json.loads(args.task.read_text())
@@ -32,11 +32,11 @@ def main(started: float) -> None:
 
 def _work(task: dict[str, Any], timestamps: dict[str, float]) -> None:
     rank_info = read_rank_info(os.environ)
-    # Whatever has started us may have other words for it.
+    # The starter may use other variables.
     os.environ.update(RANK=str(rank_info.rank), WORLD_SIZE=str(rank_info.ranks))
-    # torchrun says so of several ranks on a node, and mpirun of none: both are to measure the same.
+    # torchrun sets this for several ranks per node, mpirun never: set it for both.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Imported here, as that takes seconds, which are to be told apart from what comes before.
+    # Imported here because torch takes seconds to import, which is a step of its own.
     import torch.distributed as dist
 
     timestamps["torch"] = time.time()

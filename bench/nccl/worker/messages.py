@@ -1,4 +1,4 @@
-"""What a worker says: lines of JSON behind a mark, in the log, among whatever else is written there."""
+"""Messages of the worker: lines of JSON behind a prefix in the log, between other output."""
 
 import json
 import os
@@ -8,7 +8,7 @@ PREFIX = "rallypoint-bench "
 
 
 def emit(message_type: str, **fields: Any) -> None:
-    """Write one line in one call, so that those of other ranks do not break it apart."""
+    """Write one line with a single call, so that output of other ranks does not split it."""
     line = PREFIX + json.dumps({"type": message_type, **fields}, separators=(",", ":")) + "\n"
-    # The newline before it ends what another process may have left open.
+    # The newline at the start ends an incomplete line of another process.
     os.write(1, b"\n" + line.encode())

@@ -1,4 +1,4 @@
-"""What every two ranks reach between each other, both ways at once."""
+"""Bandwidth between all pairs of ranks, in both directions at once."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ TIMES = 9
 
 
 def run(task: Mapping[str, Any], group: Group) -> None:
-    """Tell a row for each rank: GB/s in one direction with each other rank, and 0 with itself."""
+    """Report a row per rank: GB/s in one direction to each other rank, and 0 to itself."""
     size, rank_info, fault = (
         task["pair_bytes"],
         group.rank_info,
@@ -33,7 +33,7 @@ def run(task: Mapping[str, Any], group: Group) -> None:
             if rank_info.rank in (low, high):
                 other = low + high - rank_info.rank
                 meet = partial(exchange, source, other, target, other)
-                meet()  # Once, to open connections.
+                meet()  # opens connections
                 seconds = median(_seconds(group, fault.delay(meet)) for _ in range(TIMES))
                 row[other] = size / seconds / 1e9
     rows = [torch.zeros_like(row) for _ in range(rank_info.ranks)]

@@ -1,4 +1,4 @@
-"""Which rank this process is, from the variables of whatever has started it."""
+"""Rank of this process, from the variables of its starter."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ STARTERS = (
     ),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Of torchrun, of Open MPI, and of Intel MPI and MPICH: rank, ranks, and both within one node.
+"""Variables of torchrun, Open MPI, and Intel MPI or MPICH: rank, ranks, and both within the node.
 
-torchrun's come last where both are there: a pod of a PyTorchJob has RANK and no LOCAL_RANK, and so may a launcher's shell.
+torchrun's have the lowest priority: a pod of a PyTorchJob has RANK but no LOCAL_RANK, and so may a launcher's shell.
 """
 
 
 class UnknownRank(Exception):
-    """Nothing says which rank this is."""
+    """No variable has the rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class RankInfo:
 
 
 def read_rank_info(environment: Mapping[str, str]) -> RankInfo:
-    """
+    """Read the rank from the first complete set of variables.
+
     Raises:
-        UnknownRank: no starter's variables are whole.
+        UnknownRank: no set of variables is complete.
     """
     for rank, ranks, local_rank, local_ranks in (*STARTERS[1:], STARTERS[0]):
         if rank in environment and ranks in environment and _is_whole(rank, local_rank, environment):
@@ -51,5 +52,5 @@ def read_rank_info(environment: Mapping[str, str]) -> RankInfo:
 
 
 def _is_whole(rank: str, local_rank: str, environment: Mapping[str, str]) -> bool:
-    """MPICH alone says no local rank; its ranks then count as one to a node."""
+    """Return whether the local rank is known. MPICH sets none; its ranks count as one per node."""
     return rank == "PMI_RANK" or local_rank in environment

@@ -1,8 +1,8 @@
-"""Who meets whom in a measurement of all pairs."""
+"""Round-robin schedule for the measurement of all pairs."""
 
 
 def rounds(ranks: int) -> list[list[tuple[int, int]]]:
-    """Each pair once; in a round nobody plays twice, so that all its pairs can be measured at once."""
+    """Return rounds of disjoint pairs, which can run at once; each pair occurs in one round."""
     order = [*range(ranks), *([-1] if ranks % 2 else [])]
     schedule: list[list[tuple[int, int]]] = []
     for _ in range(len(order) - 1):

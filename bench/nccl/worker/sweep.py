@@ -1,4 +1,4 @@
-"""Every collective over every size: checked, warmed up, and timed in rounds."""
+"""Measures every collective at every size: check, warm up, and time in rounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from bench.nccl.worker.messages import emit
 from bench.nccl.worker.timing import mean_seconds_per_call
 
 MEMORY_SHARE = 0.8
-"""Of this rank's share of a GPU's, or of a node's if it had all ranks, buffers take no more."""
+"""Largest share of a rank's memory for the buffers."""
 WIDEST_BYTES = 8
-"""Of an element of any type."""
+"""Size of the widest data type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is measured over all sizes."""
+    """A collective, data type and form."""
 
     collective: str
     dtype: str
@@ -40,15 +40,15 @@ class Sweep:
     task: Mapping[str, Any]
     group: Group
     memory: Sequence[Any]
-    """Two buffers of bytes, of which every operation takes the beginning."""
+    """Two buffers of bytes; every operation uses their beginning."""
     fault: fault_injection.Fault
 
     def point(self, case: Case, size: int) -> None:
-        """Measure one size, and tell what came of it."""
+        """Measure one size and report the result."""
         elements = elements_of(case.collective, size, case.kind.itemsize, self.group.rank_info.ranks)
         size_bytes = elements * case.kind.itemsize
         if why := self._size_problem(elements, size_bytes):
-            return self._emit(case, "skipped", size_bytes=size_bytes or size, why=why)
+            return self.emit(case, "skipped", size_bytes=size_bytes or size, why=why)
         call = self.operation(case, elements)
         wrong = self._wrong(call)
         call.source.zero_()
@@ -59,22 +59,20 @@ class Sweep:
             for _ in range(self.task["rounds"])
         ]
         times_us = [round(seconds * 1e6, 3) for seconds in times]
-        return self._emit(
+        return self.emit(
             case, "point", size_bytes=size_bytes, elements=elements, times_us=times_us, wrong=wrong
         )
 
-    def is_unsupported(self, case: Case) -> bool:
-        """Whether this backend cannot do it at all, which is told."""
+    def unsupported_reason(self, case: Case) -> str:
+        """Call the collective once and return why the backend does not support it; empty if it does."""
         why = _unsupported_reason(case, self.group.rank_info.ranks)
         try:
             if not why:
                 self.operation(case, self.group.rank_info.ranks)()
         except (RuntimeError, TypeError, ValueError) as error:
-            # All ranks are told the same, before anything has been sent.
+            # All ranks get the same error before they send anything.
             why = str(error).splitlines()[0]
-        if why:
-            self._emit(case, "skipped", why=why)
-        return bool(why)
+        return why
 
     def operation(self, case: Case, elements: int) -> Operation:
         rank_info, memory = (
@@ -91,20 +89,20 @@ class Sweep:
         )
 
     def _size_problem(self, elements: int, size: int) -> str:
-        """Why a size cannot be measured."""
+        """Return why a size cannot be measured; empty if it can."""
         if elements == 0:
             return "less than one element for each rank"
         return "it does not fit into memory" if size > self.memory[0].numel() else ""
 
     def _wrong(self, call: Operation) -> int:
-        """How many elements are wrong on all ranks after one call."""
+        """Return the number of wrong elements on all ranks after one call."""
         call.fill()
         self.group.barrier()
         call()
         self.fault.corrupt(call.target)
         return int(self.group.sum(call.wrong()))
 
-    def _emit(self, case: Case, message_type: str, **fields: Any) -> None:
+    def emit(self, case: Case, message_type: str, **fields: Any) -> None:
         if self.group.rank_info.rank == 0:
             case.emit(message_type, **fields)
 
@@ -114,7 +112,12 @@ def run(task: Mapping[str, Any], group: Group) -> None:
     sweep = Sweep(
         task, group, _memory(group, max(sizes)), fault_injection.fault_of(task, group.rank_info.rank)
     )
-    cases = [case for case in _cases(task) if not sweep.is_unsupported(case)]
+    cases: list[Case] = []
+    for case in _cases(task):
+        if why := sweep.unsupported_reason(case):
+            sweep.emit(case, "skipped", why=why)
+        else:
+            cases.append(case)
     if group.rank_info.rank == 0:
         emit("planned", points=len(cases) * len(sizes))
     middle = len(cases) * len(sizes) // 2
@@ -132,18 +135,18 @@ def _cases(task: Mapping[str, Any]) -> Iterator[Case]:
 
 
 def _unsupported_reason(case: Case, ranks: int) -> str:
-    """Why nobody could do it; a copy beside the call would be no form of it."""
+    """Return why no backend supports the case; copying the buffer would not make it one."""
     if case.in_place not in IN_PLACE[case.collective]:
         return f"torch has it {'out of' if case.in_place else 'in'} place only"
-    return "it takes two ranks" if case.collective == "sendrecv" and ranks == 1 else ""
+    return "needs two ranks" if case.collective == "sendrecv" and ranks == 1 else ""
 
 
 def _memory(group: Group, wanted_bytes: int) -> list[Any]:
-    """Two buffers of the largest size that every rank has room for twice, and of an element for each rank at least."""
+    """Return two buffers of the largest size that fits on every rank, and of at least one element per rank."""
     if group.device.type == "cuda":
         (free, _), beside = torch.cuda.mem_get_info(), group.max_ranks_per_gpu
     else:
-        # Pods of several ranks may be on one machine, and do not see each other.
+        # Pods of several ranks may share a machine without seeing each other.
         free, beside = available_bytes(), group.rank_info.ranks
     fits = int(group.minimum(free // beside * MEMORY_SHARE / 2))
     size = max(min(wanted_bytes, fits), WIDEST_BYTES * group.rank_info.ranks)

@@ -1,4 +1,4 @@
-"""How long calls take: by events on the GPU, by the processor's clock without one."""
+"""Time of calls: CUDA events on a GPU, the performance counter on a CPU."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from bench.nccl.worker.group import Group
 
 
 def mean_seconds_per_call(group: Group, call: Callable[[], None], times: int) -> float:
-    """Of ``times`` calls right after one another, on the average of all ranks."""
+    """Return the time per call of ``times`` consecutive calls, averaged over all ranks."""
     group.barrier()
     return group.mean((_by_events if group.device.type == "cuda" else _by_clock)(call, times) / times)
 

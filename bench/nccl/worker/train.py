@@ -1,4 +1,4 @@
-"""A fixed model under DistributedDataParallel on made-up images: how many of them a second."""
+"""Training of a fixed model with DistributedDataParallel on generated images."""
 
 import time
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from bench.nccl.worker.group import Group
 from bench.nccl.worker.messages import emit
 
 MODELS = {"resnet50": ((3, 4, 6, 3), 64, 224), "small": ((1, 1, 1, 1), 16, 32)}
-"""Bottlenecks of each stage, width of the first one, pixels of an image's side."""
+"""Model → number of bottlenecks per stage, width of the first stage, image size in pixels."""
 CLASSES = 1000
 
 
 def run(task: Mapping[str, Any], group: Group) -> None:
-    """Tell images per second of all ranks, a figure for each round."""
+    """Report images per second of all ranks, a value per round."""
     stages, width, pixels = MODELS[task["model"]]
     torch.manual_seed(0)
     on_gpu = group.device.type == "cuda"
@@ -44,7 +44,7 @@ def run(task: Mapping[str, Any], group: Group) -> None:
 
 
 def network(stages: tuple[int, ...], width: int) -> Any:
-    """A residual network; (3, 4, 6, 3) of width 64 is ResNet-50."""
+    """Return a residual network; (3, 4, 6, 3) with width 64 is ResNet-50."""
     layers: list[Any] = [
         nn.Conv2d(3, width, 7, 2, 3, bias=False),
         nn.BatchNorm2d(width),
@@ -62,7 +62,7 @@ def network(stages: tuple[int, ...], width: int) -> Any:
 
 
 class Bottleneck(nn.Module):  # type: ignore[misc]
-    """Three convolutions around which the input is carried."""
+    """Three convolutions with a shortcut."""
 
     def __init__(self, inside: int, middle: int, stride: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def _convolution(inside: int, outside: int, side: int, stride: int) -> tuple[Any
 
 
 def _seconds(group: Group, step: Any, times: int) -> float:
-    """Until all ranks have done so many steps."""
+    """Return the time until all ranks have done the steps."""
     group.barrier()
     begin = time.perf_counter()
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""Calls counted from lines as kube-apiserver writes them."""
+"""Calls counted from audit log lines of kube-apiserver."""
 
 import asyncio
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_watches_do_not_count(tmp_path: Path) -> None:
     assert AuditLog(path).calls_since(0).by_kind == {"list pods": 1}
 
 
-def test_only_what_comes_after_the_mark_counts(tmp_path: Path) -> None:
+def test_only_calls_after_the_offset_count(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     assert log.size_bytes() == 0
     (tmp_path / "audit.log").write_bytes(line("create", "pods"))
@@ -72,7 +72,7 @@ def test_a_call_without_object_counts_too(tmp_path: Path) -> None:
     assert AuditLog(path).calls_since(0).total == 1
 
 
-async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
+async def test_idle_waits_until_the_log_stops_growing(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_bytes(b"")
     loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ async def test_quiet_waits_until_the_log_rests(tmp_path: Path) -> None:
     assert 1.5 * IDLE_SECONDS <= loop.time() - started < 1.5 * IDLE_SECONDS + 3 * POLL_SECONDS
 
 
-def test_the_policy_knows_one_user_and_no_leases() -> None:
+def test_the_policy_logs_one_user_and_no_leases() -> None:
     first, second, rest = yaml.safe_load(policy(["system:serviceaccount:a:b"], leases=False))["rules"]
 
     assert first == {"level": "None", "resources": [{"group": "coordination.k8s.io"}]}

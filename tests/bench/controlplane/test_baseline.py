@@ -1,4 +1,4 @@
-"""What the floor creates: objects as somebody would send them, under other names of the same length."""
+"""The objects of the baseline: create requests with other names of the same length."""
 
 import orjson
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from bench.controlplane.baseline import as_created, renamed
 
 
-def test_what_the_server_added_is_left_out() -> None:
+def test_fields_of_the_server_are_removed() -> None:
     stored = {
         "metadata": {
             "name": "job-master-0",
@@ -33,5 +33,5 @@ def test_renaming_keeps_the_size() -> None:
     again = renamed(body, "j1", "f1")
 
     assert again == b'{"metadata":{"name":"f1-0000-worker-0","labels":{"job-name":"f1-0000"}}}'
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="different lengths"):
         renamed(body, "j1", "baseline")

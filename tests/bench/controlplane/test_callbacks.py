@@ -1,4 +1,4 @@
-"""The longest callbacks of an event loop, by the coroutine or function that they run."""
+"""The longest callbacks of an event loop, by coroutine or function."""
 
 import asyncio
 import subprocess
@@ -28,17 +28,17 @@ print(*longest.table(), longest.calls, sep="|")
 
 
 def test_the_longest_callback_comes_first() -> None:
-    """In a process of its own: what watches the loop stays for good."""
+    """In a process of its own: the patched loop cannot be restored."""
     done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, check=True)
 
     names = done.stdout.split("|")
     assert names[0] == "long"
     assert {"short", "main", "garbage of generation 1"} < set(names)
-    assert "garbage of generation 0" not in names  # of which there was some, but not in a callback
+    assert "garbage of generation 0" not in names  # one ran, but not during a callback
     assert int(names[-1]) >= 6
 
 
-def test_only_the_longest_call_of_each_is_kept() -> None:
+def test_only_the_longest_call_of_each_callback_counts() -> None:
     longest = LongestCallbacks()
     for index in range(MAX_CALLBACKS + 5):
         longest.record(f"callback-{index}", float(index))
@@ -49,7 +49,7 @@ def test_only_the_longest_call_of_each_is_kept() -> None:
     assert longest.calls == 2 * (MAX_CALLBACKS + 5)
 
 
-async def test_a_plain_callback_goes_by_its_function() -> None:
+async def test_a_callback_without_a_task_has_the_name_of_its_function() -> None:
     def called() -> None: ...
 
     handle = asyncio.get_running_loop().call_soon(called)
@@ -65,7 +65,7 @@ def test_the_launcher_is_the_module_and_its_file(tmp_path: Path) -> None:
     assert read(Path(file)) == {"calls": 3, "cpu_ms": {}}
 
 
-def test_a_controller_that_does_not_start_leaves_its_file_all_the_same(tmp_path: Path) -> None:
+def test_a_controller_that_does_not_start_still_writes_the_file(tmp_path: Path) -> None:
     file = tmp_path / "callbacks.json"
     command = [sys.executable, "-m", *launcher(file), str(tmp_path), "--no-such-flag"]
 

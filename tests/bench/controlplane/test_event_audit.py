@@ -1,4 +1,4 @@
-"""Conditions and events counted from what the API server has stored."""
+"""Conditions and events of stored objects."""
 
 from typing import Any
 
@@ -33,18 +33,18 @@ def test_nothing_is_missing() -> None:
     assert events.events == 8
 
 
-def test_a_job_that_never_said_that_it_ran() -> None:
+def test_a_job_that_was_never_running_is_counted() -> None:
     events = audit(QUICK, [DONE, job("Created", "Succeeded")], [], running_jobs=1)
 
     assert (events.jobs_without_all_conditions, events.jobs_never_observed_running) == (1, 1)
 
 
-def test_a_job_that_is_gone_or_has_no_status_counts_as_well() -> None:
+def test_a_job_that_is_gone_or_has_no_status_lacks_conditions() -> None:
     assert audit(QUICK, [DONE], [], running_jobs=0).jobs_without_all_conditions == 1
     assert audit(QUICK, [DONE, job()], [], running_jobs=0).jobs_without_all_conditions == 1
 
 
-def test_what_is_told_of_a_job_before_does_not_count() -> None:
+def test_events_of_an_earlier_job_do_not_count() -> None:
     late = event("SuccessfulCreatePod", "Created pod: warm-0000-master-0", job="warm-0000")
 
     events = audit(QUICK, [DONE, DONE], [late], running_jobs=2)
@@ -61,7 +61,7 @@ def test_what_is_told_of_a_job_before_does_not_count() -> None:
         pytest.param([], 10, id="all"),
     ],
 )
-def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> None:
+def test_children_and_ends_without_an_event_are_missing(events: list[dict[str, Any]], missing: int) -> None:
     assert audit(QUICK, [DONE, DONE], events, running_jobs=2).events_missing == missing
 
 
@@ -76,5 +76,5 @@ def test_what_no_event_tells_of(events: list[dict[str, Any]], missing: int) -> N
         ("Error creating: forbidden", 0),
     ],
 )
-def test_of_how_many_children_an_event_tells(message: str, children: int) -> None:
+def test_an_event_names_one_child_or_several(message: str, children: int) -> None:
     assert created_children(message) == children

@@ -1,4 +1,4 @@
-"""Times of a run, from what the observer has seen."""
+"""Times of a run from the observer's records."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from bench.controlplane.observer import Observer
 
 
 class RecordedObserver(Observer):
-    """An observer that was told, and never looked."""
+    """An observer with given times, without a watch."""
 
     def __init__(self) -> None:
         self.jobs = {}
@@ -37,7 +37,7 @@ def test_spans_go_from_the_first_submission_to_the_last_arrival() -> None:
     }
 
 
-def test_what_ends_by_itself_ends_after_its_submission() -> None:
+def test_jobs_that_end_by_themselves_are_timed_from_their_submission() -> None:
     figures = times(RecordedObserver(), SUBMITTED, ended=None)
 
     assert figures["create_to_succeeded_ms"] == pytest.approx(2500)
@@ -50,7 +50,7 @@ def test_one_job_needs_no_percentiles() -> None:
     ]
 
 
-def test_what_was_never_seen_has_no_time() -> None:
+def test_a_state_that_was_not_observed_has_no_time() -> None:
     observer = RecordedObserver()
     observer.conditions = {}
 

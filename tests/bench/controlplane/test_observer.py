@@ -1,4 +1,4 @@
-"""What is seen through watches, however they end."""
+"""Watches that end in several ways."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -13,7 +13,7 @@ from controller.kube.client import Client
 
 
 class Server:
-    """Its watches end in silence after one pod each."""
+    """Each of its watches sends one pod and then nothing."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -37,7 +37,7 @@ class Server:
         raise TimeoutError
 
 
-async def test_a_silent_watch_goes_on_where_it_was() -> None:
+async def test_a_silent_watch_resumes_at_its_resource_version() -> None:
     server = Server()
     async with Observer(cast(Client, server), "bench") as observer:
         await observer.wait_until(lambda: len(observer.pods) >= 3)

@@ -1,4 +1,4 @@
-"""CPU time and memory of this very process."""
+"""CPU time and memory of the test process."""
 
 import os
 
@@ -12,7 +12,7 @@ def test_work_takes_cpu_time() -> None:
     assert cpu_ms(os.getpid()) > before
 
 
-def test_the_peak_is_at_least_what_is_resident() -> None:
+def test_the_peak_is_at_least_the_resident_memory() -> None:
     reset_peak_rss(os.getpid())
 
     assert peak_rss_mib(os.getpid()) >= 0.9 * rss_mib(os.getpid()) > 1

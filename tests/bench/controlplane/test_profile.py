@@ -1,4 +1,4 @@
-"""A profile made of the stacks that py-spy writes."""
+"""A profile from stacks of py-spy."""
 
 import shutil
 import sys
@@ -22,7 +22,7 @@ STACKS = [
 ]
 
 
-def test_waiting_is_no_time() -> None:
+def test_waiting_does_not_count() -> None:
     assert summarize_stacks(STACKS).samples == 10
 
 
@@ -35,11 +35,11 @@ def test_own_time_is_the_innermost_functions() -> None:
     }
 
 
-def test_a_package_is_charged_with_what_c_code_does_for_it() -> None:
+def test_c_code_counts_for_the_package_that_calls_it() -> None:
     assert summarize_stacks(STACKS).parts == {"aiohttp": 40, "controller/kube": 40, "uvloop": 20}
 
 
-def test_a_function_on_the_stack_twice_counts_once_and_the_outermost_not_at_all() -> None:
+def test_a_function_twice_on_the_stack_counts_once_and_the_outermost_never() -> None:
     assert summarize_stacks(STACKS).inclusive == {SEND: 80, HTTP: 40, "run (uvloop/__init__.py:38)": 20}
 
 
@@ -52,11 +52,13 @@ def test_a_function_on_the_stack_twice_counts_once_and_the_outermost_not_at_all(
         ("run (controller/app.py:3)", "controller/app"),
     ],
 )
-def test_the_part_of_a_function(function: str, expected: str) -> None:
+def test_the_package_of_a_function(function: str, expected: str) -> None:
     assert package_of(function) == expected
 
 
-def test_without_a_profiler_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_profiler_is_reported_with_its_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert shutil.which("py-spy") is None

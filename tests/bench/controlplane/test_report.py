@@ -1,4 +1,4 @@
-"""The tables that a person reads."""
+"""The tables of a report."""
 
 import io
 from typing import Any
@@ -49,18 +49,18 @@ def row(text: str, label: str) -> list[str]:
     return [cell.strip() for cell in line.split("│")[2:-1]]
 
 
-def test_running_is_held_against_the_pods_of_the_floor_pair_by_pair() -> None:
+def test_running_is_compared_with_the_pods_of_the_baseline_pair_by_pair() -> None:
     cells = row(shown(jobs()), LABELS["create_to_running_ms"])
 
     assert cells[1:] == ["60 / 66 / 90", "40 / 50 / 60", "1.50"]
 
 
-def test_what_the_floor_does_not_have_is_left_empty() -> None:
+def test_a_figure_without_a_baseline_is_empty() -> None:
     assert row(shown(jobs()), LABELS["exit_to_succeeded_ms"])[1:] == ["10", "–", "–"]
     assert row(shown(jobs(baseline=[])), LABELS["create_to_running_ms"])[1:] == ["60 / 66 / 90", "–", "–"]
 
 
-def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
+def test_a_figure_without_a_value_has_no_row() -> None:
     job_run = run()
     del job_run["create_to_succeeded_ms"]
 
@@ -82,7 +82,7 @@ def test_three_callbacks_are_shown() -> None:
     assert row(shown(starts()), "4 a") == ["4 a, 3 b, 2 c"]
 
 
-def test_targets_are_judged() -> None:
+def test_targets_are_evaluated() -> None:
     assert row(shown(jobs()), " met ")[-3:] == ["38", "22", "met"]
 
 
@@ -99,7 +99,7 @@ def test_a_profile_is_shown_by_package_and_function() -> None:
     assert row(text, "read") == ["", "", "5.0", "read", "", ""]
 
 
-def test_briefly_a_case_is_a_row() -> None:
+def test_the_summary_has_one_row_per_case() -> None:
     job_run = run(create_to_running_ms=60.0)
     del job_run["exit_to_succeeded_ms"]
     cells = row(
@@ -109,5 +109,5 @@ def test_briefly_a_case_is_a_row() -> None:
     assert cells == ["60", "–", "10", "10", "10", "10", "10", "40", "1.50", "–"]
 
 
-def test_nothing_measured_is_nothing_to_show() -> None:
+def test_without_results_there_are_no_tables() -> None:
     assert shown() == ""

@@ -1,4 +1,4 @@
-"""Scenarios as data, and the jobs that they are made of."""
+"""Scenarios and their jobs."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ from controller.kinds import DEFAULT
         pytest.param("10000-own", Start(10_000, Preexisting.OWN), id="a start among own pods"),
     ],
 )
-def test_a_name_says_all_of_a_scenario(name: str, scenario: Jobs | Start) -> None:
+def test_a_name_defines_a_scenario(name: str, scenario: Jobs | Start) -> None:
     assert parse(name) == scenario
     assert scenario.name == name
 
@@ -41,12 +41,12 @@ def test_a_name_says_all_of_a_scenario(name: str, scenario: Jobs | Start) -> Non
 @pytest.mark.parametrize(
     "name", ["", "8", "0x8", "1x0", "1x", "axb", "-1x8", "1x8-slow", "0-own", "7-others"]
 )
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="neither"):
+def test_other_names_are_rejected(name: str) -> None:
+    with pytest.raises(ValueError, match="expected"):
         parse(name)
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
+def test_names_of_cases_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
 
 

@@ -1,4 +1,4 @@
-"""Targets, and what is held against them."""
+"""Targets and their evaluation."""
 
 from typing import Any
 
@@ -27,15 +27,15 @@ def verdicts(results: dict[str, Any]) -> dict[tuple[str, str], tuple[float, bool
     }
 
 
-def test_every_target_belongs_to_a_case_that_is_measured() -> None:
+def test_every_target_has_a_default_case() -> None:
     assert {target.case for target in TARGETS} <= {case.name for case in CASES} | {"any", "all"}
 
 
-def test_nothing_measured_is_nothing_judged() -> None:
+def test_without_results_no_target_is_evaluated() -> None:
     assert evaluate_targets({}) == []
 
 
-def test_mixed_kinds_are_held_against_one_kind() -> None:
+def test_mixed_kinds_are_compared_with_one_kind() -> None:
     results = {
         "100x8 full": runs(calls_per_job=40.0, controller_cpu_per_pod_ms=2.0),
         "100x8-mixed full": runs(calls_per_job=42.0, controller_cpu_per_pod_ms=2.5),
@@ -54,20 +54,20 @@ def test_the_ratio_is_the_median_of_the_pairs() -> None:
     }
 
     assert ratios(result, "create_to_running_ms", "create_to_pods_running_ms") == [2.0, 1.0, 1.3]
-    assert verdicts({"1x256 full": result})["1x256 full", "create → Running in status, × floor"] == (
+    assert verdicts({"1x256 full": result})["1x256 full", "create → Running in status, × baseline"] == (
         1.3,
         True,
     )
 
 
 @pytest.mark.parametrize(("calls", "is_met"), [(22, True), (23, False)])
-def test_as_many_as_allowed_is_met(calls: int, is_met: bool) -> None:
+def test_a_value_equal_to_the_maximum_meets_the_target(calls: int, is_met: bool) -> None:
     assert verdicts({"1x8 compact": runs(calls=calls)}) == {
         ("1x8 compact", "API calls, whole life"): (calls, is_met)
     }
 
 
-def test_what_must_not_happen_must_not_happen_once() -> None:
+def test_one_occurrence_misses_a_target_of_none() -> None:
     result = runs(jobs_without_all_conditions=0, events_missing=0)
     result["runs"] = [*result["runs"], {"jobs_without_all_conditions": 1, "events_missing": 0}]
 
@@ -76,11 +76,11 @@ def test_what_must_not_happen_must_not_happen_once() -> None:
     assert found["200x2-quick full", "events missing"] == (0, True)
 
 
-def test_foreign_pods_are_held_against_a_start_without_them() -> None:
+def test_foreign_pods_are_compared_with_a_start_without_them() -> None:
     found = verdicts({"10000-foreign full": starts(without=50.0, with_them=53.0, after=51.5)})
 
-    assert found["10000-foreign full", "RSS grown while they came, MiB"] == (1.5, True)
-    assert found["10000-foreign full", "RSS of a start, more than without, MiB"] == (3.0, False)
+    assert found["10000-foreign full", "RSS growth while they arrive, MiB"] == (1.5, True)
+    assert found["10000-foreign full", "RSS of a start, above one without them, MiB"] == (3.0, False)
     assert found["any", "RSS idle, MiB"] == (50.0, True)
 
 
@@ -94,4 +94,4 @@ def test_the_longest_callback_of_all_cases_counts() -> None:
     }
 
     assert verdicts(results)["all", "CPU of the longest callback, ms"] == (60.0, False)
-    assert verdicts(results)["10000-own full", "RSS of who made them, MiB"] == (79.0, True)
+    assert verdicts(results)["10000-own full", "RSS of the controller that created them, MiB"] == (79.0, True)

@@ -1,4 +1,4 @@
-"""Records as runs leave them, small and whole; a test says what is different in its own."""
+"""Small complete records; a test passes the fields that differ."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,13 +25,13 @@ CONFIG = RunConfig(
 
 @pytest.fixture
 def make_config() -> Callable[..., RunConfig]:
-    """With other fields than these."""
+    """Builds a configuration with other fields than ``CONFIG``."""
     return lambda **fields: msgspec.structs.replace(CONFIG, **fields)
 
 
 @pytest.fixture
 def make_record() -> Callable[..., Record]:
-    """Of four ranks on two nodes; ``config`` are fields of what was asked, ``busbw`` is what each size has reached."""
+    """Builds a record of four ranks on two nodes; ``config`` are fields of the configuration, ``busbw`` is size → GB/s."""
 
     def make(
         config: dict[str, Any] | None = None, busbw: dict[int, float] | None = None, **fields: Any

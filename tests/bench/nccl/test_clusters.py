@@ -1,4 +1,4 @@
-"""The bench on clusters that are not its own: by a kubeconfig, and from a pod as the gate's Job; and programs of nccl-tests."""
+"""``bench nccl`` on a cluster of a kubeconfig, from a pod as the gate's Job, and with programs of nccl-tests."""
 
 import asyncio
 import signal
@@ -43,7 +43,7 @@ def script(folder: Path, name: str, *lines: str) -> Path:
 
 
 async def test_the_gate_as_a_job(tmp_path: Path) -> None:
-    """Its pod submits the run with the rights of the file's Role, and its exit status is the verdict; here it is one rank on a CPU."""
+    """The Job's pod submits the run with the rights of the file's Role; its exit status is the verdict. One rank on a CPU."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", f"echo '{END}'")
     account, role, binding, job = yaml.safe_load_all((MANIFESTS / "gate.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -62,11 +62,11 @@ async def test_the_gate_as_a_job(tmp_path: Path) -> None:
         await target.stop()
 
     assert ended["status"]["failed"] == 1
-    assert "all_reduce reaches 0 GB/s of bus bandwidth (at 8), 1 is asked for" in log
+    assert "all_reduce reaches 0 GB/s of bus bandwidth (at 8), required are 1" in log
 
 
 async def test_programs_of_nccl_tests_by_a_kubeconfig(tmp_path: Path) -> None:
-    """Started by a real mpirun, which hands the launcher's variables on to them."""
+    """A real mpirun starts them and passes the launcher's variables on."""
     script(tmp_path, "all_reduce_perf", PERF)
     launcher = {
         "containers": [{"name": "launcher", "image": "none", "env": [{"name": "CARD", "value": "ours"}]}]
@@ -101,7 +101,7 @@ async def test_programs_of_nccl_tests_by_a_kubeconfig(tmp_path: Path) -> None:
 
 
 async def test_an_interruption(tmp_path: Path) -> None:
-    """What was measured is kept, and nothing of the run stays in the cluster."""
+    """The record has the points so far, and no object of the run stays in the cluster."""
     worker = script(tmp_path, "worker.sh", f"echo '{WORLD}'", f"echo '{POINT}'", "sleep 60")
 
     async with up("--isolation=loopback", folder=tmp_path) as target:

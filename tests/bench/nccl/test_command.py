@@ -1,4 +1,4 @@
-"""``bench nccl`` from flags to an exit status, where nothing is measured."""
+"""``bench nccl`` from flags to the exit status, without a measurement."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.looptime(False)
     ],
     ids=["flags", "kubeconfig", "in-cluster", "manifest", "name"],
 )
-def test_what_cannot_begin(
+def test_errors_before_the_measurement(
     flags: list[str],
     status: int,
     why: str,
@@ -42,10 +42,10 @@ def test_a_run_that_never_starts_leaves_a_record(
     monkeypatch.chdir(tmp_path)
 
     assert main(["nccl", "--isolation=loopback", "--gpus=8", "--start-timeout=1"]) == 1
-    assert "the run is partial: it has not started within 1 s" in capsys.readouterr().err
+    assert "the run is partial: not started within 1 s" in capsys.readouterr().err
     assert [path.suffix for path in sorted((tmp_path / "nccl-bench").iterdir())] == [".html", ".json"]
 
 
-def test_overhead_is_that_of_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+def test_overhead_needs_one_node(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overhead", "--nodes=2"]) == 2
-    assert "it is measured on one node" in capsys.readouterr().err
+    assert "overhead needs one node" in capsys.readouterr().err

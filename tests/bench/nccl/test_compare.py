@@ -1,4 +1,4 @@
-"""``bench compare``, from files to an exit status."""
+"""``bench compare`` from files to the exit status."""
 
 import argparse
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def test_a_slower_run(
     assert run(make_record(), slower) == 0
     shown = capsys.readouterr().out
     assert "B has 0.707 times the bandwidth of A on average; of 2 points 1 same, 0 faster, 1 slower" in shown
-    assert "not the same in both: image:  / new" in shown
+    assert "differs: image:  / new" in shown
     assert run(make_record(), slower, allow=0.05) == 1
     assert run(make_record(), slower, allow=0.6) == 0
 
@@ -42,7 +42,7 @@ def test_nothing_in_common(
     assert "not compared" in capsys.readouterr().err
 
 
-def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "none.json"
 
     assert compare.execute(argparse.Namespace(first=missing, second=missing, allow=None)) == 1

@@ -1,4 +1,4 @@
-"""Two runs against each other."""
+"""Comparison of two runs."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def test_runs_of_different_sizes(make_record: Callable[..., Record]) -> None:
     assert ratio(lines) == pytest.approx(0.5)
 
 
-def test_what_else_was_different(make_record: Callable[..., Record]) -> None:
+def test_conditions_that_differ(make_record: Callable[..., Record]) -> None:
     assert differences(make_record(), make_record()) == []
     assert differences(make_record(), make_record(config={"image": "other"})) == ["image:  / other"]
     other = World(4, nodes=[Node(nccl="2.29.2", device="NVIDIA H200", settings={"NCCL_ALGO": "Ring"})])

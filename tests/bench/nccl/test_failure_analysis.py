@@ -1,4 +1,4 @@
-"""Who died first."""
+"""The rank that failed first."""
 
 from bench.nccl.failure_analysis import silent_ranks
 from bench.nccl.worker.messages import PREFIX
@@ -14,8 +14,8 @@ Root Cause (first observed failure):
 """
 
 
-def test_the_one_that_says_nothing() -> None:
-    """The others lose their connection to it, say so, and end with 1."""
+def test_the_rank_without_an_error_failed_first() -> None:
+    """The others lose their connection to it, report that, and end with 1."""
     logs = [
         *TORCHRUN.format(rank=3, code=86).splitlines(),
         PREFIX + '{"type":"error","rank":0,"why":"Connection closed by peer"}',
@@ -25,7 +25,7 @@ def test_the_one_that_says_nothing() -> None:
     assert silent_ranks(logs) == ["rank 3 has died: exit code 86"]
 
 
-def test_a_coloured_log() -> None:
+def test_a_colored_log() -> None:
     assert silent_ranks(
         ["\x1b[31m" + line + "\x1b[0m" for line in TORCHRUN.format(rank=2, code=-9).splitlines()]
     ) == ["rank 2 has died: exit code -9"]
@@ -40,7 +40,7 @@ def test_mpirun() -> None:
     ]
 
 
-def test_a_quiet_log() -> None:
+def test_a_log_without_failures() -> None:
     assert (
         silent_ranks(
             ["epoch 1", PREFIX + '{"type":"error"'],

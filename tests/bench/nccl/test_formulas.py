@@ -1,4 +1,4 @@
-"""Bandwidths against values worked out by hand from nccl-tests' definitions."""
+"""Bandwidths against values computed by hand from the definitions of nccl-tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What stops a training job from being started."""
+"""The checks before a training job starts."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def test_a_good_run(make_record: Callable[..., Record]) -> None:
 
 def test_too_slow(make_record: Callable[..., Record]) -> None:
     assert find_problems(make_record(), min_busbw=150) == [
-        "all_reduce reaches 100 GB/s of bus bandwidth (at 1M), 150 is asked for"
+        "all_reduce reaches 100 GB/s of bus bandwidth (at 1M), required are 150"
     ]
 
 
@@ -42,13 +42,13 @@ def test_a_reference_at_its_size(make_record: Callable[..., Record]) -> None:
         find_problems(make_record(busbw={4 << 30: 430.0, 8 << 30: 10.0}, world=EIGHT), reference=H200) == []
     )
     assert find_problems(make_record(busbw={4 << 30: 420.0}, world=EIGHT), reference=H200) == [
-        "all_reduce of 4G reaches 420 GB/s of bus bandwidth, 428 is what h200x8 asks for"
+        "all_reduce of 4G reaches 420 GB/s of bus bandwidth, h200x8 requires 428"
     ]
     assert find_problems(make_record(busbw={4 << 30: 420.0}, world=EIGHT), reference=H200, within=0.8) == []
 
 
 def test_a_reference_at_other_sizes(make_record: Callable[..., Record]) -> None:
-    """The best of both."""
+    """The best size of both counts."""
     assert find_problems(make_record(busbw={1 << 30: 470.0}, world=EIGHT), reference=H200) == []
     assert find_problems(make_record(busbw={1 << 30: 400.0}, world=EIGHT), reference=H200) != []
     assert find_problems(make_record(points=[], world=EIGHT), reference=H200) == [
@@ -58,14 +58,14 @@ def test_a_reference_at_other_sizes(make_record: Callable[..., Record]) -> None:
 
 def test_a_reference_of_another_size_of_job(make_record: Callable[..., Record]) -> None:
     assert find_problems(make_record(busbw={4 << 30: 475.0}), reference=H200) == [
-        "it ran on 4 GPUs, h200x8 is of 8"
+        "the run had 4 GPUs, h200x8 has 8"
     ]
 
 
-def test_what_is_no_hardware_is_held_against_none(make_record: Callable[..., Record]) -> None:
+def test_other_bandwidth_is_compared_with_no_reference(make_record: Callable[..., Record]) -> None:
     (why,) = find_problems(make_record(config={"backend": "gloo"}, busbw={4 << 30: 999.0}), reference=H200)
 
-    assert why.startswith("it cannot be held against h200x8: gloo between CPUs")
+    assert why.startswith("cannot be compared with h200x8: gloo between CPUs")
 
 
 def test_slow_ranks_are_named(make_record: Callable[..., Record]) -> None:

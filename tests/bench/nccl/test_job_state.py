@@ -1,4 +1,4 @@
-"""What pods say of a run."""
+"""State of a run from its pods."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_the_first_rank_is_in_the_master() -> None:
     assert job_state.first_rank_pod("mpijob", [pod("w"), master]) is None
 
 
-def test_of_two_launchers_the_younger() -> None:
+def test_the_younger_of_two_launchers_counts() -> None:
     launchers = [pod("old"), pod("new")]
     for launcher, when in zip(launchers, ("2026-01-01T00:00:00Z", "2026-01-01T00:00:09Z"), strict=True):
         launcher["metadata"] |= {
@@ -47,7 +47,7 @@ def test_of_two_launchers_the_younger() -> None:
         (container(terminated={}), True),
     ],
 )
-def test_who_has_a_log(status: dict[str, Any], speaks: bool) -> None:
+def test_pods_with_a_log(status: dict[str, Any], speaks: bool) -> None:
     assert job_state.has_log(pod("m", containerStatuses=[status] if status else [])) is speaks
 
 
@@ -169,11 +169,11 @@ def test_a_failed_job_without_pods() -> None:
         ),
     ],
 )
-def test_what_a_start_waits_for(job: dict[str, Any], pods: list[dict[str, Any]], why: str) -> None:
+def test_reasons_of_a_pending_start(job: dict[str, Any], pods: list[dict[str, Any]], why: str) -> None:
     assert why in job_state.pending_reason(job, pods)
 
 
-def test_nodes_by_what_processes_call_their_host() -> None:
+def test_nodes_by_host_name() -> None:
     named = pod("launcher-x7")
     named["spec"]["hostname"] = "launcher"
 

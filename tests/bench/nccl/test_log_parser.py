@@ -1,4 +1,4 @@
-"""Lines of a log, and what becomes of them."""
+"""Lines of a log and their effect on the record."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +62,7 @@ def test_a_whole_run(make_config: Callable[..., RunConfig]) -> None:
     assert record.ranks == [Rank(0, 0, "pod-0", "GPU-a", "node-7")]
 
 
-def test_what_nobody_has_is_not_planned(make_config: Callable[..., RunConfig]) -> None:
+def test_unsupported_points_are_not_planned(make_config: Callable[..., RunConfig]) -> None:
     log_parser = LogParser(make_config())
     missing = {"collective": "all_reduce", "dtype": "int8", "in_place": False, "why": "torch has none"}
     for text in (WORLD, line("skipped", **missing), line("planned", points=2)):
@@ -71,7 +71,7 @@ def test_what_nobody_has_is_not_planned(make_config: Callable[..., RunConfig]) -
     assert log_parser.feed(POINT).startswith("1 of 2: ")
 
 
-def test_a_run_that_broke_off_keeps_what_it_has(make_config: Callable[..., RunConfig]) -> None:
+def test_a_partial_run_keeps_its_points(make_config: Callable[..., RunConfig]) -> None:
     log_parser = LogParser(make_config())
     for text in (WORLD, POINT, line("error", rank=1, why="RuntimeError: gone")):
         log_parser.feed(text)
@@ -82,8 +82,8 @@ def test_a_run_that_broke_off_keeps_what_it_has(make_config: Callable[..., RunCo
     assert log_parser.errors == ["rank 1: RuntimeError: gone"]
 
 
-def test_lines_among_others(make_config: Callable[..., RunConfig]) -> None:
-    """NCCL may have begun a line that the worker ends, and a container's end may cut one."""
+def test_messages_among_other_lines(make_config: Callable[..., RunConfig]) -> None:
+    """NCCL may begin a line that the worker ends, and a container's end may cut one."""
     log_parser = LogParser(make_config())
 
     log_parser.feed(f"host:1:1 NCCL INFO {WORLD}")
@@ -96,7 +96,7 @@ def test_lines_among_others(make_config: Callable[..., RunConfig]) -> None:
     assert log_parser.last_lines == ["Traceback (most recent call last):"]
 
 
-def test_only_a_whole_matrix_counts(make_config: Callable[..., RunConfig]) -> None:
+def test_only_a_complete_matrix_counts(make_config: Callable[..., RunConfig]) -> None:
     log_parser = LogParser(make_config(pair_bytes=1024))
     log_parser.feed(WORLD)
     log_parser.feed(line("pairs", rank=1, row=[5.0, 0.0]))
@@ -130,7 +130,7 @@ def test_tables_of_nccl_tests(make_config: Callable[..., RunConfig]) -> None:
     assert record.ranks[1] == Rank(1, 1, "worker-0")
 
 
-def test_what_a_program_of_nccl_tests_ends_with(make_config: Callable[..., RunConfig]) -> None:
+def test_the_error_of_a_program_of_nccl_tests(make_config: Callable[..., RunConfig]) -> None:
     log_parser = LogParser(make_config(via="mpijob", nccl_tests="/opt"))
     log_parser.feed(line("nccl-tests", collective="all_reduce", dtype="float32"))
     for number in range(30):

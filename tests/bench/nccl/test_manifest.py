@@ -36,31 +36,31 @@ def test_a_pytorchjob_of_two_nodes(make_config: Callable[..., RunConfig]) -> Non
     assert record["spec"]["runPolicy"]["activeDeadlineSeconds"] == 60
 
 
-def test_one_node_is_the_master_alone(make_config: Callable[..., RunConfig]) -> None:
+def test_one_node_has_only_a_master(make_config: Callable[..., RunConfig]) -> None:
     assert list(containers(manifest.job(make_config(nodes=1), SHAPE, {}))) == ["Master"]
 
 
-def test_on_cpus_no_gpu_is_asked_for(make_config: Callable[..., RunConfig]) -> None:
+def test_runs_on_cpus_request_no_gpu(make_config: Callable[..., RunConfig]) -> None:
     assert all(
         "resources" not in container
         for container in containers(manifest.job(make_config(backend="gloo"), SHAPE, {})).values()
     )
 
 
-def test_ranks_that_share_a_gpu_ask_for_one(make_config: Callable[..., RunConfig]) -> None:
+def test_ranks_that_share_a_gpu_request_one(make_config: Callable[..., RunConfig]) -> None:
     (container,) = containers(manifest.job(make_config(nodes=1, gpus=4, share_gpu=True), SHAPE, {})).values()
 
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
 
 
-def test_gpus_that_come_by_claims(make_config: Callable[..., RunConfig]) -> None:
+def test_gpus_from_resource_claims(make_config: Callable[..., RunConfig]) -> None:
     record = manifest.job(make_config(), JobOptions("run", gpu_resource=""), {})
 
     assert all("resources" not in container for container in containers(record).values())
 
 
-def test_an_mpijob_tells_its_ranks_where_the_first_one_is(make_config: Callable[..., RunConfig]) -> None:
-    """mpirun hands on neither files nor variables."""
+def test_ranks_of_an_mpijob_get_the_address_of_the_first(make_config: Callable[..., RunConfig]) -> None:
+    """mpirun passes on neither files nor variables."""
     record = manifest.job(make_config(via="mpijob"), SHAPE, {})
 
     found = containers(record)
@@ -92,9 +92,7 @@ def test_programs_of_nccl_tests_one_by_one(make_config: Callable[..., RunConfig]
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in manifest.MANIFESTS.glob("*-*.yaml")))
 @pytest.mark.parametrize("via", ["pytorchjob", "mpijob"])
-def test_a_ready_manifest_keeps_what_it_says(
-    name: str, via: Any, make_config: Callable[..., RunConfig]
-) -> None:
+def test_a_manifest_keeps_its_settings(name: str, via: Any, make_config: Callable[..., RunConfig]) -> None:
     base = manifest.read(Path(name), via)
     record = manifest.job(make_config(via=via, image="mine", gpus=4), SHAPE, {}, base)
 
@@ -112,14 +110,14 @@ def test_a_ready_manifest_keeps_what_it_says(
     assert manifest.read(Path(name), via) == base, "what was read is not written to"
 
 
-def test_manifests_that_cannot_be_used(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
+def test_invalid_manifests(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
     with pytest.raises(InvalidManifest, match="no-such"):
         manifest.read(tmp_path / "no-such.yaml", "pytorchjob")
     file = tmp_path / "pod.yaml"
     file.write_text("apiVersion: v1\nkind: Pod\n")
-    with pytest.raises(InvalidManifest, match="no MPIJob of"):
+    with pytest.raises(InvalidManifest, match="contains no MPIJob of"):
         manifest.read(file, "mpijob")
-    with pytest.raises(InvalidManifest, match="not as those of a PyTorchJob"):
+    with pytest.raises(InvalidManifest, match="do not fit a PyTorchJob"):
         manifest.job(
             make_config(),
             SHAPE,

@@ -1,4 +1,4 @@
-"""What a person would type."""
+"""The commands that start ranks by hand."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tables as the programs of nccl-tests print them."""
+"""Tables of the programs of nccl-tests."""
 
 import pytest
 
@@ -50,7 +50,7 @@ def test_a_table() -> None:
 
 
 def test_bandwidths_are_those_that_it_prints() -> None:
-    """What is worked out here from size, ranks and time, and what the program has."""
+    """Values computed from size, ranks and time equal those that the program prints."""
     found = parse("all_reduce", (HEAD + ROWS).splitlines()).points[2]
 
     assert found.algbw_gb_per_second == pytest.approx(237.22, abs=0.01)

@@ -1,4 +1,4 @@
-"""From flags to what the worker is told."""
+"""From flags to the worker's task."""
 
 import argparse
 
@@ -32,11 +32,11 @@ def test_by_default_eight_bytes_to_eight_gib() -> None:
     )
 
 
-def test_on_cpus_sizes_end_earlier() -> None:
+def test_sizes_are_smaller_on_cpus() -> None:
     assert make_config("--backend", "gloo").sizes[-1] == 4 << 20
 
 
-def test_the_worker_is_told_what_it_needs() -> None:
+def test_the_task_of_the_worker() -> None:
     task = run_config.worker_task(
         make_config(
             "--max", "16", "--collectives", "all", "--pairs", "--gpus", "2", "--inject-fault", "slow:1"
@@ -56,13 +56,13 @@ def test_one_rank_has_no_pairs() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--nccl-tests", "/opt"], "takes --via mpijob"),
-        (["--nccl-tests", "/opt", "--via", "mpijob", "--pairs"], "goes without"),
+        (["--nccl-tests", "/opt"], "needs --via mpijob"),
+        (["--nccl-tests", "/opt", "--via", "mpijob", "--pairs"], "excludes"),
         (["--inject-fault", "die:4", "--gpus", "4"], "there is no rank 4 among 4"),
         (["--min", "1M", "--max", "1K"], "above the largest"),
     ],
 )
-def test_flags_that_do_not_go_together(words: list[str], why: str) -> None:
+def test_flags_that_exclude_each_other(words: list[str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         make_config(*words)
 
@@ -77,7 +77,7 @@ def test_flags_that_do_not_go_together(words: list[str], why: str) -> None:
         ["--gpus", "0"],
     ],
 )
-def test_flags_that_mean_nothing(words: list[str]) -> None:
+def test_invalid_flags(words: list[str]) -> None:
     with pytest.raises(argparse.ArgumentError):
         parsed(*words)
 
@@ -86,7 +86,7 @@ def test_faults() -> None:
     assert run_config.parse_fault("die:3") == Fault("die", 3)
 
 
-def test_programs_of_nccl_tests_have_their_own_words() -> None:
+def test_arguments_of_programs_of_nccl_tests() -> None:
     found = make_config("--via", "mpijob", "--nccl-tests", "/opt", "--min", "512M", "--iterations", "7")
 
     words = run_config.perf_arguments(found, "float16")

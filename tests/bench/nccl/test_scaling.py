@@ -1,4 +1,4 @@
-"""``bench scaling`` and ``bench overhead``, with a script in the place of the interpreter that has torch."""
+"""``bench scaling`` and ``bench overhead``, with a script in place of the interpreter."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ END = f"""echo '{PREFIX}{{"type":"end"}}'"""
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the pods run; a test writes it."""
+    """The script that the pods run; a test writes it."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "python.sh"
     path.touch(mode=0o755)
@@ -52,8 +52,8 @@ def test_scaling(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "50.0%" in capsys.readouterr().out, "two nodes that are as fast as one"
 
 
-def test_scaling_that_breaks_off(script: Path) -> None:
-    """On two nodes, as the second has no torch."""
+def test_partial_scaling(script: Path) -> None:
+    """The script fails on two nodes, because the second has no torch."""
     python = saying(
         script, '[ "$RANK" = 1 ] && exit 9', WORLD, "sleep 1", TRAINED, "[ $PET_NNODES = 2 ] && sleep 60", END
     )
@@ -67,7 +67,7 @@ def test_scaling_that_breaks_off(script: Path) -> None:
     assert "worker-0 has failed with exit code 9" in record.why
 
 
-def test_overhead_in_turn(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overhead_alternates(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = saying(script, WORLD, POINT, END)
 
     assert (

@@ -1,4 +1,4 @@
-"""Records on disk."""
+"""Records in files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from bench.nccl.schema import SCHEMA, VERSION, Fault, InvalidRecord, Record, Wor
 
 
 def test_the_file_describes_them() -> None:
-    """After a change: write ``json_schema()`` into it, and mind what VERSION says."""
+    """After a change write ``json_schema()`` into the file, and consider VERSION."""
     assert orjson.loads(SCHEMA.read_bytes()) == orjson.loads(orjson.dumps(json_schema()))
 
 
@@ -35,7 +35,7 @@ def test_a_record_of_version_2_has_other_keys(make_record: Callable[..., Record]
     ["", "{}", '{"record": "other"}', '{"record": "nccl", "schema_version": 2}'],
     ids=["empty", "no tag", "unknown", "less"],
 )
-def test_what_is_none_of_ours(text: str, tmp_path: Path) -> None:
+def test_files_without_a_record(text: str, tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     file.write_text(text)
 
@@ -43,7 +43,7 @@ def test_what_is_none_of_ours(text: str, tmp_path: Path) -> None:
         load(file)
 
 
-def test_a_version_of_tomorrow(make_record: Callable[..., Record], tmp_path: Path) -> None:
+def test_a_record_of_a_later_version(make_record: Callable[..., Record], tmp_path: Path) -> None:
     file = tmp_path / "record.json"
     file.write_bytes(msgspec.json.encode(make_record(schema_version=VERSION + 1)))
 
@@ -51,7 +51,7 @@ def test_a_version_of_tomorrow(make_record: Callable[..., Record], tmp_path: Pat
         load(file)
 
 
-def test_what_is_hardware(make_record: Callable[..., Record]) -> None:
+def test_hardware_bandwidth(make_record: Callable[..., Record]) -> None:
     assert make_record().is_hardware
     assert not make_record(config={"backend": "gloo"}).is_hardware
     assert "CPUs" in make_record(config={"backend": "gloo"}).transport

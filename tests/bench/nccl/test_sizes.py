@@ -1,4 +1,4 @@
-"""Sizes as people write them, and from the smallest to the largest."""
+"""Sizes as text, and sweeps."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def test_parse(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-8", "8T", "1.5G", "G"])
-def test_what_is_no_size(text: str) -> None:
+def test_texts_that_are_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse(text)
 
 
 @pytest.mark.parametrize("size", [1, 8, 1000, 1536, 65536, 3 << 20, 8 << 30])
-def test_spelled_is_read_back(size: int) -> None:
+def test_a_spelled_size_parses_to_itself(size: int) -> None:
     assert parse(spelled(size)) == size
 
 

@@ -1,4 +1,4 @@
-"""Which pairs are slow, and which rank is behind them."""
+"""Slow pairs and slow ranks."""
 
 from bench.nccl import slow_pairs
 from bench.nccl.schema import Pairs, Rank
@@ -7,7 +7,7 @@ RANKS = [Rank(rank, rank % 2, f"pod-{rank // 2}", f"GPU-{rank}", f"node-{rank //
 
 
 def matrix(within: float, between: float, **others: float) -> Pairs:
-    """Of four ranks on two nodes; ``r02`` is what the first and the third have."""
+    """Four ranks on two nodes; ``r02`` is the bandwidth between ranks 0 and 2."""
     speed = {(a, b): within if a // 2 == b // 2 else between for a in range(4) for b in range(4) if a != b}
     for name, value in others.items():
         a, b = int(name[1]), int(name[2])
@@ -15,7 +15,7 @@ def matrix(within: float, between: float, **others: float) -> Pairs:
     return Pairs(1024, [[speed.get((a, b), 0.0) for b in range(4)] for a in range(4)])
 
 
-def test_nodes_may_be_slower_between_them() -> None:
+def test_pairs_between_nodes_may_be_slower() -> None:
     assert slow_pairs.find(matrix(400, 40), RANKS) == slow_pairs.SlowPairs((), ())
 
 
@@ -39,7 +39,7 @@ def test_a_slow_rank() -> None:
 
 
 def test_of_three_ranks() -> None:
-    """Two of three pairs are slow: what is usual is what the best reaches."""
+    """Two of three pairs are slow: the best pair defines the usual bandwidth."""
     pairs = Pairs(1024, [[0, 10, 1], [10, 0, 1], [1, 1, 0]])
 
     assert slow_pairs.find(pairs, []).ranks == (2,)
@@ -51,6 +51,6 @@ def test_one_direction_suffices() -> None:
     assert [(pair.low, pair.high) for pair in slow_pairs.find(pairs, []).pairs] == [(1, 2)]
 
 
-def test_two_ranks_are_held_against_nothing() -> None:
+def test_two_ranks_have_nothing_to_compare_with() -> None:
     assert slow_pairs.find(Pairs(1024, [[0, 1], [1, 0]]), RANKS) == slow_pairs.SlowPairs((), ())
     assert slow_pairs.find(Pairs(1024, [[0]]), RANKS[:1]) == slow_pairs.SlowPairs((), ())

@@ -1,4 +1,4 @@
-"""A job from submission to removal, on a target of this process, with a script in the worker's place."""
+"""A job from submission to deletion, on a local cluster in this process, with a script as the worker."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ END = PREFIX + '{"type":"end"}'
 
 @pytest.fixture
 async def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    """A target, on which nothing of a run is left in the end."""
+    """A local cluster; at the end no object of the run remains."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(submission, "ERROR_GRACE_SECONDS", 0.3)
     monkeypatch.setattr(submission, "POLL_SECONDS", 0.05)
@@ -48,7 +48,7 @@ async def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 class Run:
-    """A run of a script; each node is given its number as $RANK."""
+    """Runs a script in the pods; $RANK is the number of the node."""
 
     def __init__(self, target: Cluster, folder: Path, config: RunConfig) -> None:
         self._target = target
@@ -100,7 +100,7 @@ async def test_a_rank_that_dies(run: Run) -> None:
     assert len(log_parser.points) == 1, "what was measured before is kept"
 
 
-async def test_what_a_rank_says_before_it_dies(run: Run) -> None:
+async def test_the_error_of_a_rank_that_dies(run: Run) -> None:
     error = PREFIX + '{"type":"error","rank":0,"why":"RuntimeError: unhandled cuda error"}'
 
     _, why = await run('[ "$RANK" = 1 ] && sleep 60', says(WORLD, error), "exit 1")
@@ -109,7 +109,7 @@ async def test_what_a_rank_says_before_it_dies(run: Run) -> None:
     assert "the log ends with" not in why
 
 
-async def test_a_worker_that_ends_without_having_said_all(run: Run) -> None:
+async def test_a_worker_that_ends_early(run: Run) -> None:
     _, why = await run('[ "$RANK" = 1 ] && sleep 60', says("ModuleNotFoundError: No module named torch"))
 
     assert "pod run-master-0 has ended before the worker was done" in why
@@ -119,7 +119,7 @@ async def test_a_worker_that_ends_without_having_said_all(run: Run) -> None:
 async def test_a_job_that_never_starts(
     target: Cluster, tmp_path: Path, make_config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Why is told while it waits, by those who know."""
+    """The reason is reported while the job waits, in the words of scheduler and kubelet."""
     monkeypatch.setattr(submission, "PENDING_REPORT_SECONDS", 0.0)
     run = Run(target, tmp_path, make_config(nodes=1, gpus=8))
 
@@ -150,10 +150,10 @@ async def test_an_interruption(run: Run, target: Cluster) -> None:
 async def test_a_run_that_takes_too_long(run: Run) -> None:
     _, why = await run(says(WORLD), "sleep 60", timeout=1)
 
-    assert "it is not done after 1 s" in why
+    assert "not done after 1 s" in why
 
 
-async def test_somebody_deletes_the_job(run: Run, target: Cluster) -> None:
+async def test_a_job_that_is_deleted(run: Run, target: Cluster) -> None:
     submitted = asyncio.Event()
 
     async def delete() -> None:
@@ -163,11 +163,11 @@ async def test_somebody_deletes_the_job(run: Run, target: Cluster) -> None:
     run.on_progress = lambda _: submitted.set()
     _, (_, why) = await asyncio.gather(delete(), run(says(WORLD), "sleep 60"))
 
-    assert why == "somebody has deleted the job"
+    assert why == "the job was deleted"
 
 
 async def test_a_name_that_is_taken(run: Run, target: Cluster) -> None:
-    """Whoever has it keeps it."""
+    """The existing object stays."""
     theirs = {"metadata": {"name": "run"}}
     await target.client.create(CONFIG_MAPS, "default", orjson.dumps(theirs))
 
@@ -178,8 +178,10 @@ async def test_a_name_that_is_taken(run: Run, target: Cluster) -> None:
     await target.client.delete(CONFIG_MAPS, "default", "run")
 
 
-async def test_an_account_without_rights(run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told so at once: nothing was made, so nothing is removed."""
+async def test_an_account_without_permissions(
+    run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run fails at once: nothing was created, so nothing is deleted."""
     calls = list[str]()
 
     async def refuse(resource: Resource, *_: Any, **__: Any) -> bytes:
@@ -196,7 +198,7 @@ async def test_an_account_without_rights(run: Run, target: Cluster, monkeypatch:
 
 
 async def test_a_log_that_breaks_off(run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read on from there: no point counts twice."""
+    """Reading continues after the last line: no point counts twice."""
     whole, broken = target.client.stream, list[str]()
 
     @asynccontextmanager
@@ -213,7 +215,7 @@ async def test_a_log_that_breaks_off(run: Run, target: Cluster, monkeypatch: pyt
 
 
 class Breaking:
-    """Two lines, and the connection is gone."""
+    """Two lines, then the connection breaks."""
 
     def __init__(self, lines: Any, broken: list[str]) -> None:
         self._lines, self._broken, self._left = lines, broken, 2
@@ -229,7 +231,7 @@ class Breaking:
 async def test_a_cluster_that_does_not_answer(
     run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a moment, which changes nothing, or for good."""
+    """A short outage changes nothing; a long one ends the run."""
     monkeypatch.setattr(submission, "UNREACHABLE_SECONDS", 0.5)
     monkeypatch.setattr(submission, "REMOVAL_SECONDS", 0.5)
     real, away = target.client.get, list[int]()
@@ -252,10 +254,10 @@ async def test_a_cluster_that_does_not_answer(
     assert len(log_parser.points) == 1
 
 
-async def test_a_removal_that_takes_two_tries(
+async def test_a_deletion_that_needs_a_retry(
     run: Run, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was gathered is kept."""
+    """The record has the points so far."""
     real, refused = target.client.delete, list[str]()
 
     async def delete(*words: Any, **flags: Any) -> bytes:
@@ -271,6 +273,6 @@ async def test_a_removal_that_takes_two_tries(
     assert len(log_parser.points) == 1
 
 
-async def test_a_name_that_the_cluster_refuses(run: Run) -> None:
+async def test_a_name_that_the_cluster_rejects(run: Run) -> None:
     with pytest.raises(Invalid):
         await run("exit 0", name="Run")

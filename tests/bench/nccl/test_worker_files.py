@@ -1,4 +1,4 @@
-"""The worker on its way into pods."""
+"""The worker's files for pods."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from bench.nccl import worker_files
 
 
-def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
+def test_the_worker_starts_from_a_folder(tmp_path: Path) -> None:
     worker_files.write(tmp_path, {"backend": "gloo"})
 
     assert (tmp_path / "task.json").read_text() == '{"backend":"gloo"}'
@@ -15,7 +15,7 @@ def test_a_folder_from_which_it_starts(tmp_path: Path) -> None:
     assert (tmp_path / "bench/__init__.py").read_text() == ""
 
 
-def test_a_config_map_that_an_api_server_takes() -> None:
+def test_the_config_map_is_valid() -> None:
     record, volume = worker_files.config_map("nccl", {}), worker_files.volume("nccl", {})
 
     assert all(re.fullmatch(r"[-._a-zA-Z0-9]+", key) for key in record["data"])

@@ -1,4 +1,4 @@
-"""What is plotted, and what must not be."""
+"""The lines of charts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def scaling(**fields: object) -> Scaling:
     return Scaling(**(WHERE | whole | {"batch": 64, "share_gpu": False, "runs": runs} | fields))  # type: ignore[arg-type]
 
 
-def test_hardware_stands_beside_its_like(make_record: Callable[..., Record]) -> None:
+def test_hardware_bandwidth_has_references(make_record: Callable[..., Record]) -> None:
     bandwidth, latency = charts.build(make_record())
 
     dots = bandwidth.lines[0].dots
@@ -45,7 +45,7 @@ def test_hardware_stands_beside_its_like(make_record: Callable[..., Record]) -> 
     [{"config": {"backend": "gloo"}}, {"world": World(ranks=4, shared_gpu=True)}],
     ids=["CPUs", "one GPU for all"],
 )
-def test_what_is_no_hardware_stands_alone(
+def test_other_bandwidth_has_no_references(
     make_record: Callable[..., Record], fields: dict[str, object]
 ) -> None:
     bandwidth = charts.bandwidth(make_record(**fields))
@@ -73,7 +73,7 @@ def test_scaling() -> None:
     assert [dot.y for dot in throughput.lines[1].dots] == [100, 200]
     assert [dot.y for dot in efficiency.lines[0].dots] == [pytest.approx(100), pytest.approx(95)]
     assert throughput.note == ""
-    assert "say nothing of GPUs" in charts.throughput(scaling(backend="gloo")).note
+    assert "are not those of GPUs" in charts.throughput(scaling(backend="gloo")).note
 
 
 def test_overhead(make_record: Callable[..., Record], make_config: Callable[..., RunConfig]) -> None:
@@ -90,7 +90,7 @@ def test_overhead(make_record: Callable[..., Record], make_config: Callable[...,
     assert [line.dots[0].y for line in chart.lines] == pytest.approx([2 / 1.5, 2 / 1.5])
 
 
-def test_nothing_to_show(make_record: Callable[..., Record]) -> None:
+def test_without_points_there_are_no_charts(make_record: Callable[..., Record]) -> None:
     assert charts.build(make_record(points=[], config={"backend": "gloo"})) == []
 
 

@@ -1,4 +1,4 @@
-"""Records as pages that need nothing else."""
+"""Records as self-contained pages."""
 
 import re
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def tags(text: str) -> Tags:
     return found
 
 
-def test_nothing_comes_from_elsewhere(make_record: Callable[..., Record]) -> None:
+def test_the_page_is_self_contained(make_record: Callable[..., Record]) -> None:
     text = page(make_record())
 
     found = tags(text)
@@ -51,7 +51,7 @@ def test_nothing_comes_from_elsewhere(make_record: Callable[..., Record]) -> Non
     assert "url(" not in text
 
 
-def test_what_it_shows(make_record: Callable[..., Record]) -> None:
+def test_the_content_of_a_page(make_record: Callable[..., Record]) -> None:
     pairs = Pairs(1024, [[0, 9, 1, 9], [9, 0, 1, 9], [1, 1, 0, 1], [9, 9, 1, 0]])
     node = Node(
         hosts=["pod-0"],
@@ -84,7 +84,7 @@ def test_what_it_shows(make_record: Callable[..., Record]) -> None:
     assert "slow: rank 2 (node node-1, pod pod-1, GPU 0)" in text
 
 
-def test_what_a_reader_must_know_first(make_record: Callable[..., Record]) -> None:
+def test_warnings_come_first(make_record: Callable[..., Record]) -> None:
     assert warnings(make_record()) == []
     record = make_record(
         state="partial", why="<b>died</b>", config={"backend": "gloo", "fault": Fault("die", 1)}
@@ -94,7 +94,7 @@ def test_what_a_reader_must_know_first(make_record: Callable[..., Record]) -> No
     assert "Partial: &lt;b&gt;died&lt;/b&gt;" in page(record)
 
 
-def test_a_record_of_nothing(make_record: Callable[..., Record]) -> None:
+def test_a_record_without_points(make_record: Callable[..., Record]) -> None:
     tags(page(make_record(points=[], world=None, ranks=[], state="partial", why="it has not started")))
 
 
@@ -116,4 +116,4 @@ def test_scaling() -> None:
 
     tags(text)
     assert "Scaling efficiency over nodes" in text
-    assert "these figures say nothing of GPUs" in text
+    assert "these figures are not those of GPUs" in text

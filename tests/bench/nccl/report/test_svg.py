@@ -1,4 +1,4 @@
-"""Charts as drawings."""
+"""Charts as SVG."""
 
 from xml.etree import ElementTree as ET
 

@@ -1,4 +1,4 @@
-"""Records in a terminal."""
+"""Records as tables."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def test_points(make_record: Callable[..., Record]) -> None:
     assert (time, algbw, busbw) == ("14.2 / 15.7 / 18.9", "66.7", "83.3 / 100 / 111")
 
 
-def test_a_partial_run_of_nothing(make_record: Callable[..., Record]) -> None:
+def test_a_run_without_points_has_no_table(make_record: Callable[..., Record]) -> None:
     assert tables.build(make_record(points=[])) == []
 
 
@@ -47,7 +47,7 @@ def overhead(
     return Overhead(schema_version=VERSION, state="complete", why="", config=config, starts=starts, **fields)
 
 
-def test_where_a_start_spends_its_time(
+def test_the_steps_of_a_start(
     make_record: Callable[..., Record], make_config: Callable[..., RunConfig]
 ) -> None:
     starts, ratios = tables.build(
@@ -59,13 +59,13 @@ def test_where_a_start_spends_its_time(
     )
 
     steps = {row[0]: row[1:] for row in rows(starts)}
-    assert steps["asked for → process of the first rank"] == ["2", "2.5 / 3 / 3.5", "+1"]
+    assert steps["start → process of the first rank"] == ["2", "2.5 / 3 / 3.5", "+1"]
     assert steps["→ torch imported"] == ["2", "2", "+0"]
-    assert steps["asked for → first collective done"] == ["5", "5.5 / 6 / 6.5", "+1"]
+    assert steps["start → first collective done"] == ["5", "5.5 / 6 / 6.5", "+1"]
     assert rows(ratios) == [["all_reduce", "float32", "1K", "1.000", "0.900 to 1.100"]]
 
 
-def test_what_was_not_measured(make_record: Callable[..., Record]) -> None:
+def test_points_that_were_not_measured(make_record: Callable[..., Record]) -> None:
     skipped = [
         Skipped("all_reduce", "int8", in_place=True, why="no room", size_bytes=size)
         for size in (4 << 30, 8 << 30)

@@ -1,4 +1,4 @@
-"""Breaking a rank on purpose."""
+"""Faults of one rank."""
 
 import os
 import time
@@ -10,14 +10,14 @@ from bench.nccl.worker import fault_injection
 from bench.nccl.worker.fault_injection import Fault
 
 
-def test_only_the_rank_that_is_meant() -> None:
+def test_only_the_named_rank_has_the_fault() -> None:
     task = {"fault": {"kind": "slow", "rank": 2}}
 
     assert fault_injection.fault_of(task, 2) == Fault("slow")
     assert fault_injection.fault_of(task, 1) == fault_injection.fault_of({"fault": None}, 0) == Fault()
 
 
-def test_what_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_effect_of_each_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[object] = []
     monkeypatch.setattr(os, "_exit", done.append)
     monkeypatch.setattr(time, "sleep", done.append)

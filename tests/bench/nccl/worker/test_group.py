@@ -1,4 +1,4 @@
-"""Ranks and GPUs, on a machine that has no torch: what of it is asked is played."""
+"""Ranks and GPUs, with a double for torch."""
 
 import importlib
 import os
@@ -13,7 +13,7 @@ from bench.nccl.worker.rank_info import RankInfo
 
 
 class Store:
-    """All ranks' words, as a TCPStore keeps them; of the others, they are there from the beginning."""
+    """A TCPStore's values of all ranks; those of the other ranks are there from the beginning."""
 
     def __init__(self, words: dict[str, bytes]) -> None:
         self._words = words
@@ -26,7 +26,7 @@ class Store:
 
 
 class Machine:
-    """Its GPUs, by their identities, and the words of the ranks that are there already."""
+    """The machine's GPUs by UUID, and the values of the other ranks."""
 
     def __init__(self, gpus: list[str], others: dict[int, str]) -> None:
         self.store = Store({f"gpu/{rank}": gpu.encode() for rank, gpu in others.items()})
@@ -59,7 +59,7 @@ class Machine:
 
 @pytest.fixture
 def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """The first rank of several joins on a machine."""
+    """The first of several ranks joins."""
     monkeypatch.delenv("NCCL_HOSTID", raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     name = "bench.nccl.worker.group"
@@ -76,7 +76,7 @@ def join(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     sys.modules.pop(name, None)
 
 
-def test_each_rank_has_the_gpu_of_its_number(join: Callable[..., Any]) -> None:
+def test_each_rank_has_the_gpu_of_its_local_rank(join: Callable[..., Any]) -> None:
     machine = Machine(["GPU-a", "GPU-b"], {1: "GPU-a"})
 
     group = join(machine, RankInfo(0, 2, 1, 2))
@@ -87,8 +87,8 @@ def test_each_rank_has_the_gpu_of_its_number(join: Callable[..., Any]) -> None:
     assert group.timestamps.keys() == {"group", "first"}
 
 
-def test_ranks_that_share_a_gpu_are_told_apart(join: Callable[..., Any]) -> None:
-    """Also those of several pods, which have the first number each."""
+def test_ranks_that_share_a_gpu_have_different_host_ids(join: Callable[..., Any]) -> None:
+    """Also in several pods whose ranks all have local rank 0."""
     machine = Machine(["GPU-a"], {1: "GPU-a", 2: "GPU-a"})
 
     group = join(machine, RankInfo(0, 3, 2, 3), share_gpu=True)
@@ -107,7 +107,7 @@ def test_ranks_that_share_a_gpu_are_told_apart(join: Callable[..., Any]) -> None
         ),
     ],
 )
-def test_what_nccl_would_refuse(
+def test_placements_that_nccl_would_refuse(
     gpus: list[str], others: dict[int, str], rank_info: RankInfo, why: str, join: Callable[..., Any]
 ) -> None:
     machine = Machine(gpus, others)
@@ -118,7 +118,7 @@ def test_what_nccl_would_refuse(
     assert machine.begun == []
 
 
-def test_cpus_belong_to_all(join: Callable[..., Any]) -> None:
+def test_ranks_share_cpus(join: Callable[..., Any]) -> None:
     group = join(Machine([], {}), RankInfo(0, 2, 0, 2), backend="gloo")
 
     assert (group.device.type, group.gpu, group.shared_gpu) == ("cpu", "", False)

@@ -1,4 +1,4 @@
-"""The worker runs in images that have torch and nothing else of ours."""
+"""The worker runs in images that have torch, and no other package of this repository."""
 
 import ast
 import sys
@@ -34,8 +34,8 @@ def test_only_torch_and_the_standard_library(module: Path) -> None:
     assert strangers == set()
 
 
-def test_torch_is_not_needed_to_find_out_who_one_is() -> None:
-    """It takes seconds, which are told apart from what comes before."""
+def test_the_rank_is_known_before_torch_is_imported() -> None:
+    """Importing torch takes seconds, which is a step of its own."""
     for name in (
         "main.py",
         "rank_info.py",

@@ -1,4 +1,4 @@
-"""What a node says of itself."""
+"""Facts about a node."""
 
 import sys
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from bench.nccl.worker.machine import available_bytes, command_output, infiniband, nvlinks, settings
 
 
-def test_only_what_carries_bytes() -> None:
+def test_only_variables_of_transports_are_recorded() -> None:
     found = settings({"NCCL_IB_HCA": "mlx5", "TOKEN": "secret", "UCX_TLS": "tcp"})
 
     assert found == {"NCCL_IB_HCA": "mlx5", "UCX_TLS": "tcp"}
 
 
-def test_ports_that_are_up(tmp_path: Path) -> None:
+def test_active_ports(tmp_path: Path) -> None:
     for port, state in (("1", "4: ACTIVE"), ("2", "1: DOWN")):
         folder = tmp_path / "mlx5_0" / "ports" / port
         folder.mkdir(parents=True)
@@ -24,7 +24,7 @@ def test_ports_that_are_up(tmp_path: Path) -> None:
     assert infiniband(tmp_path / "none") == {}
 
 
-def test_what_a_program_says() -> None:
+def test_the_output_of_a_program() -> None:
     assert command_output(sys.executable, "-c", "print(' word ')") == "word"
     assert command_output(sys.executable, "-c", r"print('\x1b[4mGPU0\x1b[0m')") == "GPU0", (
         "nvidia-smi underlines heads"
@@ -34,7 +34,7 @@ def test_what_a_program_says() -> None:
 
 
 def test_links_between_gpus() -> None:
-    """As `nvidia-smi nvlink --status` has them."""
+    """As ``nvidia-smi nvlink --status`` prints them."""
     status = """GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
 \t Link 0: 26.562 GB/s
 \t Link 1: 26.562 GB/s
@@ -47,7 +47,7 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
     assert nvlinks("") == {}
 
 
-def test_memory_that_can_be_had(tmp_path: Path) -> None:
+def test_available_memory(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:    4 kB\n")
 

@@ -1,4 +1,4 @@
-"""A line that is not broken apart."""
+"""Messages in single lines."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from bench.nccl.worker.messages import PREFIX, emit
 
 
-def test_one_write_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_is_one_write_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[int, bytes]] = []
     monkeypatch.setattr(os, "write", lambda *call: written.append(call))
 

@@ -1,4 +1,4 @@
-"""What is sent and what must arrive, held against adding it up."""
+"""Inputs and expected outputs, compared with sums."""
 
 import pytest
 
@@ -20,8 +20,8 @@ def test_patterns_repeat() -> None:
     assert all(total(i, 7, 2) == total(i + PERIOD, 7, 2) for i in range(PERIOD))
 
 
-def test_what_is_moved_tells_neighbours_apart() -> None:
-    """And is exact in every data type: bfloat16 counts to 256, a byte to 127."""
+def test_moved_patterns_differ_between_neighbors() -> None:
+    """The sum is exact in every data type: bfloat16 counts to 256, a byte to 127."""
     assert {moved(i, 0, 0) for i in range(PERIOD)} == set(range(101))
     assert (
         len({moved(0, rank, 0) for rank in range(8)} | {moved(0, 0, segment) for segment in range(8)}) == 15

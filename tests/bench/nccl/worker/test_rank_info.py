@@ -1,4 +1,4 @@
-"""Which rank a process is, by whoever has started it."""
+"""The rank of a process, by starter."""
 
 import pytest
 
@@ -33,11 +33,11 @@ OPEN_MPI = {
         ),
     ],
 )
-def test_place(environment: dict[str, str], found: RankInfo) -> None:
+def test_the_rank_from_the_variables_of_each_starter(environment: dict[str, str], found: RankInfo) -> None:
     assert read_rank_info(environment) == found
 
 
 def test_a_pod_of_a_pytorchjob_without_torchrun() -> None:
-    """Its RANK is that of the node."""
+    """RANK is then that of the node."""
     with pytest.raises(UnknownRank):
         read_rank_info({"RANK": "0", "WORLD_SIZE": "4"})

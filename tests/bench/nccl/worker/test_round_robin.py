@@ -1,4 +1,4 @@
-"""All pairs, in rounds in which nobody plays twice."""
+"""All pairs in rounds of disjoint pairs."""
 
 from itertools import chain, combinations
 
@@ -8,7 +8,7 @@ from bench.nccl.worker.round_robin import rounds
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 8, 64])
-def test_everybody_meets_everybody_once(ranks: int) -> None:
+def test_each_pair_occurs_once(ranks: int) -> None:
     schedule = rounds(ranks)
 
     assert sorted(chain.from_iterable(schedule)) == list(combinations(range(ranks), 2))
