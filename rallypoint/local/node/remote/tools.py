@@ -17,9 +17,7 @@ from rallypoint.local.node.remote.reach import is_equipped, job_of
 from rallypoint.local.node.volumes.setup import Mount
 
 DELIVERY = "kubectl-delivery"
-SSHD_MESSAGE = (
-    "sshd is not started: the node runs the ssh commands of this job (--real-ssh starts sshd)"
-)
+SSHD_MESSAGE = "sshd is not started: the node runs the ssh commands of this job (--real-ssh starts sshd)"
 WAIT_SCRIPT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"
 """Exits with status 0 on SIGTERM, as sshd does."""
 SCRIPT = """\
