@@ -9,7 +9,8 @@ from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.resources import builtin
 from rallypoint.local.apiserver.resources.catalog import Catalog
 from rallypoint.local.apiserver.resources.resource import Resource
-from rallypoint.local.apiserver.resources.schema_generator import REF, references
+
+REF = "#/components/schemas/"
 
 FIELD_VALIDATION = {
     "name": "fieldValidation",
@@ -105,3 +106,13 @@ def _publish(schema: Any) -> Any:
         target = {"$ref": REF + schema["$ref"]}
         return {**shown, "allOf": [target]} if shown else target
     return shown
+
+
+def references(schema: Any) -> set[str]:
+    """Return the definitions that a schema refers to."""
+    if isinstance(schema, list):
+        return set[str]().union(*(references(item) for item in schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set[str]()
+    return own.union(*(references(item) for item in schema.values()))

@@ -1,6 +1,6 @@
 """Decodes objects of built-in kinds from Kubernetes' protobuf encoding, which Go clients send.
 
-The envelope contains the kind. ``numbers.json`` (see ``protobuf_generator``) maps field numbers to names, and the schema
+The envelope contains the kind. ``numbers.json`` (see ``tools/protobuf_fields.py``) maps field numbers to names, and the schema
 of a field determines how its bytes are decoded.
 
 Source: apimachinery, pkg/runtime/serializer/protobuf/protobuf.go; protobuf's encoding of messages.

@@ -1,9 +1,9 @@
 """Generates ``numbers.json``: the protobuf field numbers of Kubernetes types, read from their Go source.
 
-    python -m rallypoint.local.apiserver.serving.protobuf_generator MODULES
+    .venv/bin/python tools/protobuf_fields.py MODULES
 
 MODULES is the folder of the ``k8s.io`` modules in a Go module cache. The types are those of ``core.json``, so run
-``schema_generator`` first. A field is ``name``, or ``name*`` for a Go pointer, whose zero value is significant. The
+``core_schemas.py`` first. A field is ``name``, or ``name*`` for a Go pointer, whose zero value is significant. The
 fields of an inlined type are a nested table. Run it once per Kubernetes release.
 """
 
@@ -15,8 +15,11 @@ from typing import TypeAlias, Union
 
 import orjson
 
-TARGET = Path(__file__).with_name("numbers.json")
-SCHEMAS = Path(__file__).parent.with_name("resources") / "core.json"
+from rallypoint.local.apiserver.resources import builtin
+from rallypoint.local.apiserver.serving import protobuf
+
+TARGET = Path(protobuf.__file__).with_name("numbers.json")
+SCHEMAS = Path(builtin.__file__).with_name("core.json")
 
 EXTRA_TYPES = (
     "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions",

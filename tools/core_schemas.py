@@ -1,6 +1,6 @@
 """Generates ``core.json``: the schemas of the built-in resources, from the OpenAPI documents of kube-apiserver.
 
-    python -m rallypoint.local.apiserver.resources.schema_generator DOCUMENT...
+    .venv/bin/python tools/core_schemas.py DOCUMENT...
 
 The documents are those under ``/openapi/v3``. The generator drops descriptions and zero defaults and keeps what pruning,
 defaulting, merging and validation need. Run it once per Kubernetes release.
@@ -8,15 +8,14 @@ defaulting, merging and validation need. Run it once per Kubernetes release.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
+from rallypoint.local.apiserver.resources import builtin
+from rallypoint.local.apiserver.serving.openapi import REF, references
 
-TARGET = Path(__file__).with_name("core.json")
-
-REF = "#/components/schemas/"
+TARGET = Path(builtin.__file__).with_name("core.json")
 
 USED_FIELDS = (
     "type", "format", "required", "enum", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
@@ -69,16 +68,6 @@ def _unwrap(schema: Json) -> Json:
         return schema
     inner: Json = schema["allOf"][0]
     return {key: value for key, value in schema.items() if key != "allOf"} | inner
-
-
-def references(schema: Any) -> set[str]:
-    """Return the definitions that a trimmed schema refers to."""
-    if isinstance(schema, list):
-        return set[str]().union(*(references(item) for item in schema))
-    if not isinstance(schema, dict):
-        return set()
-    own = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set[str]()
-    return own.union(*(references(item) for item in schema.values()))
 
 
 def collect(documents: list[Json]) -> Json:
