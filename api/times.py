@@ -53,6 +53,11 @@ def parse_time(text: str) -> datetime:
         return _EARLIEST if year == 1 else _LATEST
 
 
+def format_time(time: datetime) -> str:
+    """Return a time as Kubernetes writes it: UTC, in whole seconds."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _time(value: Any) -> Any:
     if isinstance(value, (int, float)):
         raise ValueError("a number is no time")

@@ -8,10 +8,10 @@ back-off counts failures in a row; here all of them count, which is the same as 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from api.times import parse_time
+from api.times import format_time, parse_time
 from rallypoint.local.manifest import Manifest
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -72,7 +72,7 @@ def plan(job: Manifest, pods: Sequence[Manifest], now: datetime) -> Plan:
     found = _summarize(pods, replaces_failed_only=job["spec"].get("podReplacementPolicy") == "Failed")
     status = _move_counted(status, found)
     if not _is_suspended(job) and "startTime" not in status:
-        status["startTime"] = _format_time(now)
+        status["startTime"] = format_time(now)
     succeeded = status.get("succeeded", 0) + len(status["uncountedTerminatedPods"].get("succeeded", ()))
     failed = status.get("failed", 0) + len(status["uncountedTerminatedPods"].get("failed", ()))
     target_condition = _target_condition(job, status, found, succeeded, failed, now)
@@ -211,7 +211,7 @@ def _plan_ending(
     succeeds = target == "SuccessCriteriaMet"
     status = _with_condition(step.status, "Complete" if succeeds else "Failed", "True", reason, message, now)
     if succeeds:
-        status["completionTime"] = _format_time(now)
+        status["completionTime"] = format_time(now)
     event = Event("Completed", "Job completed") if succeeds else Event(reason, message, warning=True)
     return Plan(status, events=(event,))
 
@@ -279,7 +279,7 @@ def _suspension(status: Status, now: datetime, *, suspended: bool) -> tuple[Stat
         return suspended_status, (Event("Suspended", "Job suspended"),)
     if was and not suspended:
         resumed = _with_condition(status, "Suspended", "False", "JobResumed", "Job resumed", now)
-        return {**resumed, "startTime": _format_time(now)}, (Event("Resumed", "Job resumed"),)
+        return {**resumed, "startTime": format_time(now)}, (Event("Resumed", "Job resumed"),)
     return status, ()
 
 
@@ -305,8 +305,8 @@ def _with_condition(
     made = {
         "type": kind,
         "status": value,
-        "lastProbeTime": _format_time(now),
-        "lastTransitionTime": _format_time(now),
+        "lastProbeTime": format_time(now),
+        "lastTransitionTime": format_time(now),
         "reason": reason,
         "message": message,
     }
@@ -330,7 +330,3 @@ def _replace_condition(
         )
     if not found:
         yield made
-
-
-def _format_time(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

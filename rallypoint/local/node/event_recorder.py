@@ -14,9 +14,9 @@ import aiohttp
 import orjson
 
 from api.meta import EVENTS
+from api.times import format_time
 from controller.kube.client import Client
 from controller.kube.errors import ApiError
-from rallypoint.local.node.pods.status import timestamp
 
 MAX_PENDING = 1000
 MAX_AGGREGATED = 1000
@@ -58,7 +58,7 @@ class EventRecorder:
             del self._written[next(iter(self._written))]
 
     def _event(self, involved: Mapping[str, Any], reason: str, message: str, kind: str) -> dict[str, Any]:
-        meta, moment = involved["metadata"], timestamp(self._now())
+        meta, moment = involved["metadata"], format_time(self._now())
         return {
             "apiVersion": "v1",
             "kind": "Event",

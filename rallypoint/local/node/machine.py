@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 
 from api import quantity
+from api.times import format_time
 from rallypoint.local.node.devices.gpus import RESOURCE
-from rallypoint.local.node.pods.status import timestamp
 from rallypoint.local.node.resources import Amounts
 
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -59,7 +59,7 @@ def node(name: str, address: str, machine: Machine, now: datetime) -> dict[str, 
         "kubernetes.io/arch": architecture,
         **machine.labels,
     }
-    moment = timestamp(now)
+    moment = format_time(now)
     ready = {
         "type": "Ready",
         "status": "True",

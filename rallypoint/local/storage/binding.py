@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from api import quantity
+from api.times import format_time
 from rallypoint.local.manifest import Manifest
-from rallypoint.local.node.pods.status import timestamp
 
 DEFAULT_CLASS = "standard"
 PROVISIONER = "rallypoint/folder"
@@ -106,7 +106,7 @@ def bound_status(volume: Manifest) -> dict[str, Any]:
 
 
 def volume_status(phase: str, now: datetime) -> dict[str, Any]:
-    return {"phase": phase, "lastPhaseTransitionTime": timestamp(now)}
+    return {"phase": phase, "lastPhaseTransitionTime": format_time(now)}
 
 
 def _is_unclaimed(volume: Manifest) -> bool:

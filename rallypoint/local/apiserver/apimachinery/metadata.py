@@ -6,9 +6,10 @@ Source: apiserver, pkg/registry/rest/{create,update}.go; apimachinery, pkg/api/v
 import random
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from api.times import format_time
 from rallypoint.local.apiserver.apimachinery import field_errors, names
 from rallypoint.local.apiserver.apimachinery.field_errors import FieldError
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
@@ -20,11 +21,6 @@ STANDARD_FINALIZERS = ("orphan", "foregroundDeletion", "kubernetes")
 
 WRITABLE = ("labels", "annotations", "ownerReferences", "finalizers")
 """Fields that clients set. The server ignores what clients send for the others."""
-
-
-def timestamp(now: datetime) -> str:
-    """Format a time as in ``metadata``, in whole seconds."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def create_metadata(
@@ -45,7 +41,7 @@ def create_metadata(
     result["resourceVersion"] = ""
     if generation or requested.get("generation"):
         result["generation"] = 1 if generation else requested["generation"]
-    result["creationTimestamp"] = timestamp(now)
+    result["creationTimestamp"] = format_time(now)
     return result | {key: requested[key] for key in WRITABLE if requested.get(key)}
 
 

@@ -7,8 +7,8 @@ pkg/registry/core/pod/strategy.go (CheckGracefulDelete).
 from datetime import timedelta
 from typing import Any
 
-from api.times import parse_time
-from rallypoint.local.apiserver.apimachinery import errors, metadata
+from api.times import format_time, parse_time
+from rallypoint.local.apiserver.apimachinery import errors
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target, WriteResult
 from rallypoint.local.apiserver.registry.writer import Writer, is_deletable
@@ -74,7 +74,7 @@ def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: Delete
     if resource.strategy.emptied_first:
         if meta.get("deletionTimestamp"):
             return obj
-        stamped = {**meta, "deletionTimestamp": metadata.timestamp(now)}
+        stamped = {**meta, "deletionTimestamp": format_time(now)}
         return {**obj, "metadata": stamped, "status": {**obj.get("status", {}), "phase": "Terminating"}}
     start, grace = now, _grace(resource, obj, options)
     finalizers = _finalizers(resource, meta, options)
@@ -90,7 +90,7 @@ def _mark_deleted(writer: Writer, resource: Resource, obj: Json, options: Delete
     if finalizers and not _waits_for_node(resource, obj):
         grace = 0
     ended = {key: value for key, value in meta.items() if key not in ("finalizers", "generation")}
-    ended["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=grace))
+    ended["deletionTimestamp"] = format_time(start + timedelta(seconds=grace))
     ended["deletionGracePeriodSeconds"] = grace
     if generation is not None:
         ended["generation"] = generation

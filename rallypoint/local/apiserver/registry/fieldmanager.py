@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
+from api.times import format_time
 from rallypoint.local.apiserver.apimachinery import errors, field_errors
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
-from rallypoint.local.apiserver.apimachinery.metadata import timestamp
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.requests import Target, WriteOptions, WriteResult
 from rallypoint.local.apiserver.registry.writer import Writer
@@ -53,7 +53,7 @@ def apply(writer: Writer, target: Target, applied: Any, options: WriteOptions) -
         target, options.manager, [] if existing is None else existing.metadata.get("managedFields", [])
     )
     own = fields(node, _applied_fields(applied))
-    entry = manager.entry(own, timestamp(writer.clock()))
+    entry = manager.entry(own, format_time(writer.clock()))
     if existing is None:
         if target.subresource:
             raise target.not_found

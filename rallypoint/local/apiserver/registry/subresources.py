@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from rallypoint.local.apiserver.apimachinery import errors, field_errors, metadata
+from api.times import format_time
+from rallypoint.local.apiserver.apimachinery import errors, field_errors
 from rallypoint.local.apiserver.apimachinery.unstructured import Json
 from rallypoint.local.apiserver.registry.deletion import delete
 from rallypoint.local.apiserver.registry.requests import DeleteOptions, Target, WriteOptions, WriteResult
@@ -90,7 +91,7 @@ def _with_node(writer: Writer, entry: Entry, node: str) -> Json:
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": None,
-        "lastTransitionTime": metadata.timestamp(writer.clock()),
+        "lastTransitionTime": format_time(writer.clock()),
     }
     status = pod.get("status") or {}
     others = [c for c in status.get("conditions") or () if c.get("type") != "PodScheduled"]

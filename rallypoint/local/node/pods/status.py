@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from api.times import format_time
 from rallypoint.local.node.pods.container_state import (
     Container,
     Running,
@@ -28,10 +29,6 @@ class Facts:
     host_ip: str
     pod_ip: str
     started: datetime
-
-
-def timestamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def pod_status(
@@ -60,7 +57,7 @@ def pod_status(
         "hostIPs": [{"ip": facts.host_ip}],
         "podIP": facts.pod_ip,
         "podIPs": [{"ip": facts.pod_ip}],
-        "startTime": timestamp(facts.started),
+        "startTime": format_time(facts.started),
         "containerStatuses": [_container_status(pod, c) for c in containers if not c.is_init],
     }
     if any(c.is_init for c in containers):
@@ -101,8 +98,8 @@ def with_condition(pod: Mapping[str, Any], condition: dict[str, Any], now: datet
     """Return the condition with lastTransitionTime: now, unless the pod has it with the same status."""
     for old in (pod.get("status") or {}).get("conditions") or ():
         if old["type"] == condition["type"] and old["status"] == condition["status"]:
-            return {**condition, "lastTransitionTime": old.get("lastTransitionTime") or timestamp(now)}
-    return {**condition, "lastTransitionTime": timestamp(now)}
+            return {**condition, "lastTransitionTime": old.get("lastTransitionTime") or format_time(now)}
+    return {**condition, "lastTransitionTime": format_time(now)}
 
 
 def _conditions(
@@ -195,13 +192,13 @@ def _state(pod: Mapping[str, Any], container: Container, state: State) -> dict[s
         case Waiting(reason, message):
             return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
         case Running(since):
-            return {"running": {"startedAt": timestamp(since)}}
+            return {"running": {"startedAt": format_time(since)}}
         case Terminated(exit_code, reason, start, finished, message, attempt):
             ended: dict[str, Any] = {
                 "exitCode": exit_code,
                 "reason": reason,
-                "startedAt": timestamp(start or EPOCH),
-                "finishedAt": timestamp(finished),
+                "startedAt": format_time(start or EPOCH),
+                "finishedAt": format_time(finished),
                 "containerID": container_id(pod, container.name, attempt),
             }
             return {"terminated": ended | ({"message": message} if message else {})}
