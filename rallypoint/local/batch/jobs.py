@@ -1,14 +1,14 @@
 """The controller of batch/v1 Jobs: whatever happens to a job or its pods leads to one look at all of them."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import orjson
 
-from api.meta import PODS, Resource
+from api.batch import BATCH_JOBS
+from api.meta import PODS
 from controller.kube.client import Client
 from controller.kube.errors import Conflict, Invalid, NotFound
 from controller.runtime import clock
@@ -16,10 +16,16 @@ from controller.runtime.informer import Informer
 from controller.runtime.queue import Queue
 from controller.runtime.workers import ReconcileResult, Workers
 from rallypoint.local.batch.plan import FINALIZER, Plan, plan
-from rallypoint.local.manifest import Manifest, Row, decode
+from rallypoint.local.manifest import (
+    Manifest,
+    Row,
+    controller_reference,
+    controller_uid,
+    decode,
+    from_template,
+)
 from rallypoint.local.node.event_recorder import EventRecorder
 
-JOBS = Resource("batch", "v1", "Job", "jobs")
 UID_LABEL = "batch.kubernetes.io/controller-uid"
 NAME_LABEL = "batch.kubernetes.io/job-name"
 WORKERS = 2
@@ -35,7 +41,7 @@ class Jobs:
         self._now = now
         self._queue: Queue[Key] = Queue(group=lambda key: key[0])
         self._events = EventRecorder(client, "job-controller", "", now)
-        self._jobs = Informer(client, JOBS, decode, self._job_changed)
+        self._jobs = Informer(client, BATCH_JOBS, decode, self._job_changed)
         self._pods = Informer(client, PODS, decode, self._pod_changed, label_selector=UID_LABEL)
 
     async def run(self) -> None:
@@ -60,20 +66,20 @@ class Jobs:
         namespace, name = key
         selector = f"{NAME_LABEL}={name}"
         try:
-            job = orjson.loads(await self._client.get(JOBS, namespace, name))
+            job = orjson.loads(await self._client.get(BATCH_JOBS, namespace, name))
         except NotFound:
             job = None
         found = orjson.loads(await self._client.list(PODS, namespace, label_selector=selector))["items"] or []
         pods = [{"kind": "Pod", "apiVersion": "v1", **pod} for pod in found]
         uid = job["metadata"]["uid"] if job is not None else ""
-        await self._release([pod for pod in pods if _owner(pod) != uid and _has_finalizer(pod)])
+        await self._release([pod for pod in pods if controller_uid(pod) != uid and _has_finalizer(pod)])
         if job is None or job["metadata"].get("deletionTimestamp"):
-            await self._release([pod for pod in pods if _owner(pod) == uid and _has_finalizer(pod)])
+            await self._release([pod for pod in pods if controller_uid(pod) == uid and _has_finalizer(pod)])
             return ReconcileResult()
         if job["spec"].get("completionMode") == "Indexed" or job["spec"].get("managedBy"):
             return ReconcileResult()
         now = self._now()
-        step = plan(job, [pod for pod in pods if _owner(pod) == uid], now)
+        step = plan(job, [pod for pod in pods if controller_uid(pod) == uid], now)
         try:
             await self._act(job, step)
         except Conflict:
@@ -90,11 +96,10 @@ class Jobs:
         meta = job["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         if step.expired:
-            await self._ignore_missing(
-                functools.partial(
-                    self._client.delete, JOBS, namespace, name, uid=meta["uid"], propagation="Foreground"
+            with suppress(NotFound, Conflict):
+                await self._client.delete(
+                    BATCH_JOBS, namespace, name, uid=meta["uid"], propagation="Foreground"
                 )
-            )
             return
         await self._release([pod for pod in step.discard if _has_finalizer(pod)])
         for pod in (*step.discard, *step.delete):
@@ -110,41 +115,27 @@ class Jobs:
                 break
         if status != (job.get("status") or {}):
             body = orjson.dumps({**job, "status": status})
-            await self._client.update(JOBS, namespace, name, body, subresource="status")
+            await self._client.update(BATCH_JOBS, namespace, name, body, subresource="status")
         await self._release(step.release)
         for event in step.events:
             self._events.record(job, event.reason, event.message, warning=event.warning)
 
     async def _make(self, job: Manifest) -> None:
-        meta, template = job["metadata"], job["spec"]["template"]
-        given = template.get("metadata") or {}
-        owner = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        made: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                **{part: given[part] for part in ("labels", "annotations") if given.get(part)},
-                "generateName": f"{meta['name']}-",
-                "finalizers": [FINALIZER],
-                "ownerReferences": [owner],
-            },
-            "spec": template["spec"],
-        }
-        answer = orjson.loads(await self._client.create(PODS, meta["namespace"], orjson.dumps(made)))
+        meta = job["metadata"]
+        pod = from_template(
+            PODS,
+            job["spec"]["template"],
+            controller_reference(BATCH_JOBS, meta),
+            generateName=f"{meta['name']}-",
+            finalizers=[FINALIZER],
+        )
+        answer = orjson.loads(await self._client.create(PODS, meta["namespace"], orjson.dumps(pod)))
         self._events.record(job, "SuccessfulCreate", f"Created pod: {answer['metadata']['name']}")
 
     async def _delete(self, pod: Manifest) -> None:
         meta = pod["metadata"]
-        await self._ignore_missing(
-            functools.partial(self._client.delete, PODS, meta["namespace"], meta["name"], uid=meta["uid"])
-        )
+        with suppress(NotFound, Conflict):
+            await self._client.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"])
 
     async def _release(self, pods: Sequence[Manifest]) -> None:
         for pod in pods:
@@ -159,21 +150,8 @@ class Jobs:
                     }
                 }
             )
-            await self._ignore_missing(
-                functools.partial(self._client.patch, PODS, meta["namespace"], meta["name"], body)
-            )
-
-    async def _ignore_missing(self, call: Callable[[], Any]) -> None:
-        """Of what is gone or has changed another event tells."""
-        try:
-            await call()
-        except (NotFound, Conflict):
-            return
-
-
-def _owner(pod: Manifest) -> str:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return str(next((one["uid"] for one in owners if one.get("controller")), ""))
+            with suppress(NotFound, Conflict):
+                await self._client.patch(PODS, meta["namespace"], meta["name"], body)
 
 
 def _has_finalizer(pod: Manifest) -> bool:

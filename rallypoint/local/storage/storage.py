@@ -5,7 +5,6 @@ Which volume it gets is decided by ``binding``; pods are told by the node, which
 """
 
 import asyncio
-import functools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -29,9 +28,8 @@ from rallypoint.local.node.volumes.references import Unresolved
 from rallypoint.local.node.volumes.removal import remove_tree
 from rallypoint.local.node.volumes.setup import Volume
 from rallypoint.local.storage import binding, using
-from rallypoint.local.storage.using import Key
+from rallypoint.local.storage.using import CLAIMS, Key
 
-CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 VOLUMES = Resource("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
 CLASSES = Resource("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
 MADE_OF = ("hostPath", "local")
@@ -228,7 +226,8 @@ class Storage:
             await asyncio.to_thread(remove_tree, self._folder / volume["metadata"]["name"])
         await self._unprotect(VOLUMES, volume, VOLUME_FINALIZER)
         name, uid = volume["metadata"]["name"], volume["metadata"]["uid"]
-        await self._ignore_missing(functools.partial(self._client.delete, VOLUMES, "", name, uid=uid))
+        with suppress(NotFound, Conflict):
+            await self._client.delete(VOLUMES, "", name, uid=uid)
 
     async def _unprotect(self, resource: Resource, obj: Manifest, finalizer: str) -> None:
         left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
@@ -241,15 +240,8 @@ class Storage:
         meta = obj["metadata"]
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": meta["uid"]}}
         namespace, name = meta.get("namespace", ""), meta["name"]
-        await self._ignore_missing(
-            functools.partial(
-                self._client.patch, resource, namespace, name, orjson.dumps(body), subresource=subresource
-            )
-        )
-
-    async def _ignore_missing(self, call: Callable[[], Any]) -> None:
         with suppress(NotFound, Conflict):
-            await call()
+            await self._client.patch(resource, namespace, name, orjson.dumps(body), subresource=subresource)
 
     async def _read(self, resource: Resource, key: Key) -> Manifest | None:
         try:

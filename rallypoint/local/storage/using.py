@@ -6,8 +6,11 @@ Source: Kubernetes, pkg/scheduler/framework/plugins/volumebinding; staging/src/k
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from rallypoint.local.manifest import Manifest
+from api.meta import PODS, Resource
+from rallypoint.local.manifest import Manifest, controller_reference, controller_uid, from_template
 from rallypoint.local.storage.binding import is_bound
+
+CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -32,7 +35,7 @@ def volume_conflict(pod: Manifest, known: Mapping[Key, Manifest]) -> str:
             return f'persistentvolumeclaim "{name}" not found'
         if claim["metadata"].get("deletionTimestamp"):
             return f'persistentvolumeclaim "{name}" is being deleted'
-        if volume.get("ephemeral") is not None and not is_owned(claim, pod):
+        if volume.get("ephemeral") is not None and controller_uid(claim) != pod["metadata"]["uid"]:
             meta = pod["metadata"]
             about = f"{meta['namespace']}/{name} was not created for pod {meta['namespace']}/{meta['name']}"
             return f"PVC {about} (pod is not owner)"
@@ -41,30 +44,10 @@ def volume_conflict(pod: Manifest, known: Mapping[Key, Manifest]) -> str:
     return ""
 
 
-def is_owned(claim: Manifest, pod: Manifest) -> bool:
-    owners = claim["metadata"].get("ownerReferences") or ()
-    return any(owner["uid"] == pod["metadata"]["uid"] and owner.get("controller") for owner in owners)
-
-
 def ephemeral_claim(pod: Manifest, volume: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The claim of an ``ephemeral`` volume, which goes with its pod."""
-    template, meta = volume["ephemeral"]["volumeClaimTemplate"], pod["metadata"]
-    given = template.get("metadata") or {}
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    metadata = {part: given[part] for part in ("labels", "annotations") if given.get(part)}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {**metadata, "name": name, "ownerReferences": [owner]},
-        "spec": template["spec"],
-    }
+    """Return the claim of an ``ephemeral`` volume; its pod owns it."""
+    owner = controller_reference(PODS, pod["metadata"])
+    return from_template(CLAIMS, volume["ephemeral"]["volumeClaimTemplate"], owner, name=name)
 
 
 def is_in_use(pod: Manifest) -> bool:

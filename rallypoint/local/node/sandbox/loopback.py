@@ -17,7 +17,7 @@ from typing import Self
 
 import psutil
 
-from rallypoint.local.manifest import Manifest, containers
+from rallypoint.local.manifest import Manifest, containers, controller_uid
 from rallypoint.local.node.containers import guard
 from rallypoint.local.node.containers.environment import Variable
 from rallypoint.local.node.containers.process import GuardClient, Launch, Process, ProcessGroup, Streams
@@ -310,5 +310,4 @@ def _texts(container: Manifest) -> Iterable[str]:
 
 def _job(pod: Manifest) -> str:
     """Return the UID of the pod's controller; without one, its own UID."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return str(next((o["uid"] for o in owners if o.get("controller")), pod["metadata"]["uid"]))
+    return controller_uid(pod) or str(pod["metadata"]["uid"])

@@ -11,7 +11,8 @@ import pytest
 from api.meta import PODS, Resource
 from controller.kube.errors import NotFound
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.local.storage.storage import CLAIMS, VOLUMES
+from rallypoint.local.storage.storage import VOLUMES
+from rallypoint.local.storage.using import CLAIMS
 from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
