@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from api import labels
-from api.messages import without_numbers
+from api.pod_problems import NO_STATE, ContainerStatus, PodStatus, Termination, Trouble, troubles
 from api.times import parse_time
 
 NO_INDEX: Final = -1
@@ -30,18 +30,6 @@ class Exit(msgspec.Struct, frozen=True, gc=False):
     init: bool = False
     started_at: datetime | None = None
     finished_at: datetime | None = None
-
-
-class Trouble(msgspec.Struct, frozen=True, gc=False):
-    """Something about a pod that its owner should hear of, as an event.
-
-    Two of equal reason and ``similar`` are the same trouble, whatever their messages: a scheduler writes a new text whenever a node changes,
-    and a kubelet how long it waits now.
-    """
-
-    reason: str
-    message: str
-    similar: str
 
 
 class Owned(msgspec.Struct, frozen=True, gc=False):
@@ -132,61 +120,6 @@ class Meta(msgspec.Struct, rename="camel"):
     owner_references: list[_Owner] | None = None
 
 
-class _Terminated(msgspec.Struct, rename="camel"):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
-    started_at: str | None = None
-    finished_at: str | None = None
-
-
-class _Waiting(msgspec.Struct):
-    reason: str = ""
-    message: str = ""
-
-
-class _Running(msgspec.Struct, rename="camel"):
-    started_at: str | None = None
-
-
-class _State(msgspec.Struct):
-    terminated: _Terminated | None = None
-    waiting: _Waiting | None = None
-    running: _Running | None = None
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    name: str = ""
-    restart_count: int = 0
-    state: _State | None = None
-    last_state: _State | None = None
-
-
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class _PodStatus(
-    msgspec.Struct,
-    rename={
-        "container_statuses": "containerStatuses",
-        "init_container_statuses": "initContainerStatuses",
-        "pod_ip": "podIP",
-    },
-):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    pod_ip: str = ""
-    container_statuses: list[_Container] | None = None
-    init_container_statuses: list[_Container] | None = None
-    conditions: list[_Condition] | None = None
-
-
 class _PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
@@ -194,7 +127,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 class _Pod(msgspec.Struct):
     metadata: Meta
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus | None = None
+    status: PodStatus | None = None
 
 
 class _Object(msgspec.Struct):
@@ -223,14 +156,14 @@ def pod_from_json(raw: bytes | memoryview | msgspec.Raw) -> Pod:
         msgspec.DecodeError: this is no pod.
     """
     pod = _decode_pod(raw)
-    status = pod.status or _PodStatus()
+    status = pod.status or PodStatus()
     regular, init = status.container_statuses or [], status.init_container_statuses or []
     return Pod(
         **owned(pod.metadata),
         phase=_shared(status.phase),
         restarts=sum(container.restart_count for container in (*regular, *init)),
         exits=(*_exits(regular, init=False), *_exits(init, init=True)),
-        troubles=_troubles(pod.metadata.name, status),
+        troubles=troubles(pod.metadata.name, status),
         reason=_shared(status.reason),
         message=_shared(status.message),
         failed_before=_count(pod.metadata.annotations.failed_before, 0) if pod.metadata.annotations else 0,
@@ -301,7 +234,7 @@ def _count(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
-def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
+def _exits(containers: list[ContainerStatus], *, init: bool) -> tuple[Exit, ...]:
     return tuple(
         Exit(
             container.name,
@@ -317,12 +250,12 @@ def _exits(containers: list[_Container], *, init: bool) -> tuple[Exit, ...]:
     )
 
 
-def _end(container: _Container, init: bool) -> _Terminated | None:
-    now, last = container.state or _State(), container.last_state or _State()
+def _end(container: ContainerStatus, init: bool) -> Termination | None:
+    now, last = container.state or NO_STATE, container.last_state or NO_STATE
     return now.terminated or (last.terminated if init else None)
 
 
-def _whereabouts(spec: _PodSpec, status: _PodStatus) -> dict[str, Any]:
+def _whereabouts(spec: _PodSpec, status: PodStatus) -> dict[str, Any]:
     running = [
         one.state.running for one in status.container_statuses or () if one.state and one.state.running
     ]
@@ -345,39 +278,3 @@ def time_of(text: str | None) -> datetime | None:
         return parse_time(text) if text else None
     except ValueError:
         return None
-
-
-def _troubles(name: str, status: _PodStatus) -> tuple[Trouble, ...]:
-    """What is wrong with a pod that is not finished.
-
-    Container statuses if there are any, else those of init containers, else the newest condition.
-
-    Source: training-operator 1.9, pkg/controller.v1/common/job.go, recordAbnormalPods.
-    """
-    if status.phase in {"Succeeded", "Failed"}:
-        return ()
-    containers = status.container_statuses or status.init_container_statuses
-    if containers:
-        return tuple(trouble for container in containers if (trouble := _container_trouble(name, container)))
-    newest = max(status.conditions or (), key=lambda c: c.last_transition_time or "", default=None)
-    if newest is None or newest.status == "True" or not newest.message:
-        return ()
-    return (Trouble(newest.reason, f"Error pod {name} condition message: {newest.message}", newest.type),)
-
-
-def _container_trouble(pod: str, container: _Container) -> Trouble | None:
-    state = container.state or _State()
-    if state.terminated and state.terminated.exit_code:
-        done = state.terminated
-        text = f"exitCode: {done.exit_code} terminated message: {done.message}"
-        return _trouble(pod, container.name, done.reason, text)
-    if state.waiting and state.waiting.message:
-        text = f"waiting message: {state.waiting.message}"
-        return _trouble(pod, container.name, state.waiting.reason, text)
-    return None
-
-
-def _trouble(pod: str, container: str, reason: str, text: str) -> Trouble:
-    # The pod's name is in some of a kubelet's texts, too; that of a pod whose name somebody else chose may have no number.
-    similar = f"{container} {without_numbers(text.replace(pod, '#'))}"
-    return Trouble(reason, f"Error pod {pod} container {container} {text}", similar)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from api.labels import JOB_ROLE, REPLICA_INDEX, REPLICA_TYPE
+from api.pod_problems import ProblemType, container_problems, read_status, reason_and_message, unscheduled
 
 Pod = Mapping[str, Any]
 
@@ -25,7 +26,8 @@ def first_rank_pod(via: str, pods: Iterable[Pod]) -> Pod | None:
 
 def has_log(pod: Pod) -> bool:
     """Whether it has a log: its container runs, or has."""
-    return any("waiting" not in (container.get("state") or {"waiting": {}}) for container in _containers(pod))
+    states = (container.state for container in read_status(pod).container_statuses or ())
+    return any(state is not None and (state.running or state.terminated) for state in states)
 
 
 def has_ended(pod: Pod) -> bool:
@@ -80,38 +82,26 @@ def _shorten(names: Sequence[str]) -> str:
 
 def _pod_failures(pods: Iterable[Pod]) -> Iterator[str]:
     for pod in pods:
-        name, status = pod["metadata"]["name"], pod.get("status") or {}
-        if status.get("phase") == "Failed":
-            code = next(
-                filter(None, (_exit_code(container.get("state")) for container in _containers(pod))), None
-            )
-            why = status.get("message") or status.get("reason") or ""
+        name, status = pod["metadata"]["name"], read_status(pod)
+        if status.phase == "Failed":
+            ends = (problem.termination for problem in container_problems(status) if not problem.is_init)
+            end = next(filter(None, ends), None)
+            why = status.message or status.reason
             yield (
                 f"pod {name} has failed"
-                + (f" with exit code {code}" if code else "")
+                + (f" with exit code {end.exit_code}" if end else "")
                 + (f": {why}" if why else "")
             )
-        elif any(container.get("restartCount") for container in status.get("containerStatuses") or ()):
+        elif any(container.restart_count for container in status.container_statuses or ()):
             yield f"pod {name} has been restarted"
 
 
 def _pending_reasons(pod: Pod) -> Iterator[str]:
-    status = pod.get("status") or {}
-    if status.get("phase") not in (None, "Pending"):
+    status = read_status(pod)
+    if status.phase not in ("", "Pending"):
         return
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield f"{condition.get('reason', '')}: {condition.get('message', '')}"
-    for container in [*(status.get("initContainerStatuses") or ()), *_containers(pod)]:
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
-            yield f"{waiting['reason']}: {waiting.get('message', '')}"
-
-
-def _containers(pod: Pod) -> Sequence[Mapping[str, Any]]:
-    return (pod.get("status") or {}).get("containerStatuses") or ()
-
-
-def _exit_code(state: Mapping[str, Any] | None) -> int | None:
-    ended = (state or {}).get("terminated") or {}
-    return ended.get("exitCode")
+    if condition := unscheduled(status):
+        yield reason_and_message(condition)
+    for problem in container_problems(status):
+        if problem.waiting and problem.type is not ProblemType.STARTING:
+            yield reason_and_message(problem.waiting)

@@ -140,21 +140,6 @@ def all_container_statuses(pod: Object) -> Sequence[Object]:
     return (*init_container_statuses(pod), *container_statuses(pod))
 
 
-def is_crash_looping(status: Object) -> bool:
-    return state_of(status, "waiting").get("reason") == CRASH_LOOP
-
-
-def last_termination(status: Object) -> Object:
-    """Return how the previous run of the container ended; empty if there was none."""
-    return (status.get("lastState") or {}).get("terminated") or {}
-
-
-def failed_termination(status: Object) -> Object:
-    """Return how a container that does not run now has failed; empty if it has not."""
-    end = last_termination(status) if is_crash_looping(status) else state_of(status, "terminated")
-    return end if end.get("exitCode") else {}
-
-
 def deletion_requested_at(obj: Object) -> datetime | None:
     """Return when the deletion was requested. ``deletionTimestamp`` is the end of the grace period."""
     metadata = obj["metadata"]

@@ -8,19 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from rallypoint.diagnosis.objects import (
+from api import pod_problems
+from api.pod_problems import (
     CRASH_LOOP,
+    STARTING,
+    ProblemType,
+    Waiting,
+    container_problems,
+    read_status,
+    unscheduled,
+)
+from rallypoint.diagnosis.objects import (
     Object,
-    all_container_statuses,
     condition,
     container_statuses,
     deletion_requested_at,
     event_time,
-    failed_termination,
     is_condition_true,
-    is_crash_looping,
     is_pod_terminal,
-    last_termination,
     name_of,
     parse_timestamp,
     reason_and_message,
@@ -33,7 +38,6 @@ from rallypoint.diagnosis.objects import (
 from rallypoint.diagnosis.snapshot import Cause, JobSnapshot, group_by_text
 from rallypoint.diagnosis.terminations import describe_repeated_termination, pod_failure
 
-_STARTING = {"ContainerCreating", "PodInitializing"}
 _EVENT_CLOCK_SKEW = timedelta(seconds=2)
 """The largest difference between the time of an event and the time of what it reports."""
 _GANG_MESSAGES = re.compile(r"rejected.*(?i:permit|postfilter)|pod group is not ready", re.DOTALL)
@@ -57,8 +61,8 @@ def causes(snapshot: JobSnapshot) -> Iterator[Cause]:
 
 def is_unschedulable(pod: Object) -> bool:
     """Return whether no node fits the pod itself, as opposed to other pods of its gang."""
-    scheduled = condition(pod, "PodScheduled")
-    return scheduled.get("status") == "False" and not _GANG_MESSAGES.search(str(scheduled.get("message")))
+    refusal = unscheduled(read_status(pod))
+    return refusal is not None and not _GANG_MESSAGES.search(refusal.message)
 
 
 def _terminating(snapshot: JobSnapshot, pod: Object) -> Cause | None:
@@ -105,8 +109,7 @@ def _unscheduled(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     made = parse_timestamp(pod["metadata"]["creationTimestamp"])
     if gates := ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ()):
         return _cause(pod, f"has scheduling gates: {gates}", made)
-    scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") != "False":
+    if unscheduled(read_status(pod)) is None:
         scheduler = spec.get("schedulerName") or "default-scheduler"
         return _cause(pod, f"waiting for the scheduler {scheduler}, which has not reported on it", made)
     return _scheduling_cause(pod) if is_unschedulable(pod) else None
@@ -114,7 +117,7 @@ def _unscheduled(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 def _unscheduled_gang(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     """The pod waits for the rest of its gang."""
-    is_refused = condition(pod, "PodScheduled").get("status") == "False"
+    is_refused = unscheduled(read_status(pod)) is not None
     return _scheduling_cause(pod) if is_refused and _has_no_node(pod) else None
 
 
@@ -133,19 +136,21 @@ def _scheduling_cause(pod: Object) -> Cause:
 
 def _cannot_start(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     """A container cannot start: its spec cannot be run, or something that it needs, such as a volume, is missing."""
-    for status in all_container_statuses(pod):
-        waiting = state_of(status, "waiting")
-        if waiting.get("reason") not in {None, CRASH_LOOP, *_STARTING}:
-            texts = [reason_and_message(waiting), _pull_failure(snapshot, pod, waiting)]
+    for problem in container_problems(read_status(pod)):
+        if problem.waiting and problem.type is ProblemType.CANNOT_START:
+            texts = [
+                pod_problems.reason_and_message(problem.waiting),
+                _pull_failure(snapshot, pod, problem.waiting),
+            ]
             return _cause(pod, ": ".join(filter(None, texts)), transition_time(pod, "PodScheduled"))
     if _is_starting(pod) and (warning := _newest_warning(snapshot, pod)):
         return _cause(pod, warning, transition_time(pod, "PodScheduled"))
     return None
 
 
-def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Object) -> str:
+def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Waiting) -> str:
     """Return the pull error from the events when the status reports only the back-off."""
-    if waiting.get("reason") != "ImagePullBackOff" or "rror" in str(waiting.get("message")):
+    if waiting.reason != "ImagePullBackOff" or "rror" in waiting.message:
         return ""
     messages = (str(event.get("message")) for event in snapshot.events_of(pod))
     return next((message for message in messages if message.startswith("Failed to pull image")), "")
@@ -153,13 +158,15 @@ def _pull_failure(snapshot: JobSnapshot, pod: Object, waiting: Object) -> str:
 
 def _crashing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     """A container has failed and the kubelet will restart it."""
-    for status in all_container_statuses(pod):
-        end = failed_termination(status)
-        if end and not is_pod_terminal(pod):
-            at = parse_timestamp(end.get("finishedAt"))
-            ended = describe_repeated_termination(status, (status.get("restartCount") or 0) + 1, end)
-            text = f"{f'{CRASH_LOOP}: ' if is_crash_looping(status) else ''}{ended}{_probe_failure(snapshot, pod, status['name'], at)}"
-            return _cause(pod, text, at, _quote(snapshot, pod, status["name"], text))
+    if is_pod_terminal(pod):
+        return None
+    for problem in container_problems(read_status(pod)):
+        if end := problem.termination:
+            at = parse_timestamp(end.finished_at)
+            ended = describe_repeated_termination(problem.container, problem.restarts + 1, end)
+            loop = f"{CRASH_LOOP}: " if problem.type is ProblemType.CRASH_LOOP else ""
+            text = f"{loop}{ended}{_probe_failure(snapshot, pod, problem.container, at)}"
+            return _cause(pod, text, at, _quote(snapshot, pod, problem.container, text))
     return None
 
 
@@ -206,7 +213,7 @@ def _is_starting(pod: Object) -> bool:
     found = container_statuses(pod)
     if is_pod_terminal(pod) or running_init_statuses(pod) or not spec_of(pod).get("nodeName"):
         return False
-    return not found or any(state_of(status, "waiting").get("reason") in _STARTING for status in found)
+    return not found or any(state_of(status, "waiting").get("reason") in STARTING for status in found)
 
 
 def _preparing(snapshot: JobSnapshot, pod: Object) -> Cause | None:
@@ -237,12 +244,13 @@ def _unready(snapshot: JobSnapshot, pod: Object) -> Cause | None:
 
 def _was_restarted(snapshot: JobSnapshot, pod: Object) -> Cause | None:
     """The kubelet has restarted a container that runs now. This blocks nothing."""
-    for status in all_container_statuses(pod):
-        last = last_termination(status)
-        if last and status.get("restartCount"):
-            at = parse_timestamp(last.get("finishedAt"))
-            ended = describe_repeated_termination(status, status["restartCount"], last)
-            text = f"{ended}{_probe_failure(snapshot, pod, status['name'], at)}; the kubelet restarted it"
+    status = read_status(pod)
+    for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
+        last = container.last_state and container.last_state.terminated
+        if last and container.restart_count:
+            at = parse_timestamp(last.finished_at)
+            ended = describe_repeated_termination(container.name, container.restart_count, last)
+            text = f"{ended}{_probe_failure(snapshot, pod, container.name, at)}; the kubelet restarted it"
             return replace(_cause(pod, text, at), blocks=False)
     return None
 

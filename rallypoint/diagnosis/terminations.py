@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from api.pod_problems import ProblemType, Termination, container_problems, read_status
 from rallypoint.diagnosis.objects import (
     Object,
-    all_container_statuses,
     deletion_requested_at,
     event_time,
-    failed_termination,
-    is_crash_looping,
     name_of,
     parse_timestamp,
     reason_and_message,
@@ -74,36 +72,37 @@ def pod_failure(pod: Object) -> Failure | None:
     phase, sidecars = status_of(pod).get("phase"), sidecar_names(pod)
     if phase == "Succeeded":
         return None
-    failed = [(status, end) for status in all_container_statuses(pod) if (end := failed_termination(status))]
+    failed = [
+        (problem, problem.termination)
+        for problem in container_problems(read_status(pod))
+        if problem.termination
+    ]
     reason = reason_and_message(status_of(pod))
     if failed:
-        status, end = min(
-            failed, key=lambda pair: (pair[0]["name"] in sidecars, str(pair[1].get("finishedAt")))
-        )
-        text = f"container {status['name']} ended with {describe_termination(end)}"
-        at = parse_timestamp(end.get("finishedAt")) or transition_time(pod, "DisruptionTarget")
-        return Failure(
-            pod, status["name"], at, f"{reason}; {text}" if reason else text, is_crash_looping(status)
-        )
+        problem, end = min(failed, key=lambda pair: (pair[0].container in sidecars, str(pair[1].finished_at)))
+        text = f"container {problem.container} ended with {describe_termination(end)}"
+        at = parse_timestamp(end.finished_at) or transition_time(pod, "DisruptionTarget")
+        starts_again = problem.type is ProblemType.CRASH_LOOP
+        return Failure(pod, problem.container, at, f"{reason}; {text}" if reason else text, starts_again)
     if phase != "Failed":
         return None
     return Failure(pod, "", transition_time(pod, "DisruptionTarget"), reason or "no reason reported")
 
 
-def describe_termination(end: Object) -> str:
+def describe_termination(end: Termination) -> str:
     """Return text such as ``exit code 137, killed by SIGKILL (OOMKilled)``, with the end of the termination message."""
-    code, reason = end.get("exitCode") or 0, end.get("reason") or "Error"
-    text = f"exit code {code}" if reason == _STATUS_UNKNOWN else _code(code)
+    reason = end.reason or "Error"
+    text = f"exit code {end.exit_code}" if reason == _STATUS_UNKNOWN else _code(end.exit_code)
     if reason not in {"Error", "Completed"}:
         text += f" ({reason})"
-    if message := (end.get("message") or "").strip():
+    if message := end.message.strip():
         text += f": {' / '.join(message.splitlines()[-_MESSAGE_LINES:])}"
     return text
 
 
-def describe_repeated_termination(status: Object, count: int, end: Object) -> str:
+def describe_repeated_termination(container: str, count: int, end: Termination) -> str:
     """Return text such as ``container pytorch ended 3 times, last with exit code 1``."""
-    return f"container {status['name']} ended {spell_count(count)}{', last' if count > 1 else ''} with {describe_termination(end)}"
+    return f"container {container} ended {spell_count(count)}{', last' if count > 1 else ''} with {describe_termination(end)}"
 
 
 def causes_from_events(snapshot: JobSnapshot) -> list[Cause]:

@@ -4,6 +4,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from api.labels import JOB_NAME
+from api.pod_problems import (
+    NO_STATE,
+    ContainerProblem,
+    ContainerState,
+    ContainerStatus,
+    PodStatus,
+    ProblemType,
+    container_problems,
+    read_status,
+    reason_and_message,
+    unscheduled,
+)
 from api.times import parse_time
 from rallypoint.local.manifest import Manifest, Row
 
@@ -52,24 +64,30 @@ class Replica:
     @property
     def detail(self) -> str:
         """Why the replica is not simply running or done; empty otherwise."""
-        status = self.pod.get("status") or {}
+        status = self._status
+        problems = container_problems(status)
+        failures = [text for problem in problems if (text := _failure(problem))]
         if self.phase == "Failed":
-            return ", ".join(filter(None, [*_failures(status), status.get("reason"), status.get("message")]))
-        told = (_unscheduled(status), *map(_waiting, _containers(status)), *_failures(status))
-        return next(filter(None, told), "")
+            return ", ".join(filter(None, [*failures, status.reason, status.message]))
+        condition = unscheduled(status)
+        scheduling = f"{condition.reason}: {condition.message}" if condition else ""
+        return next(filter(None, (scheduling, *map(_waiting, problems), *failures)), "")
+
+    @property
+    def _status(self) -> PodStatus:
+        return read_status(self.pod)
 
     @property
     def exit_code(self) -> int | None:
         """Of the first container that failed, else of the first that ended."""
-        codes = [int(end["exitCode"]) for end in _ends(self.pod.get("status") or {})]
+        codes = [state.terminated.exit_code for state in _states(self._status) if state.terminated]
         return next((code for code in codes if code), codes[0] if codes else None)
 
     @property
     def hopeless(self) -> str:
         """Why the node will never run the pod; empty when it does or may."""
-        states = _states(self.pod.get("status") or {})
-        waits = [state["waiting"] for state in states if state.get("waiting")]
-        return next((str(one.get("message")) for one in waits if one.get("reason") in HOPELESS), "")
+        waiting = [state.waiting for state in _states(self._status) if state.waiting]
+        return next((state.message for state in waiting if state.reason in HOPELESS), "")
 
     @property
     def over(self) -> bool:
@@ -253,52 +271,40 @@ def _index(short: str) -> int:
 
 
 def _restarts(pod: Manifest) -> int:
-    return sum(int(one.get("restartCount") or 0) for one in _containers(pod.get("status") or {}))
+    return sum(container.restart_count for container in _containers(read_status(pod)))
 
 
-def _containers(status: Manifest) -> list[dict[str, Any]]:
-    """What is known of each container, in the order of their starts."""
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+def _containers(status: PodStatus) -> list[ContainerStatus]:
+    """The statuses of all containers, in the order of their starts."""
+    return [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
 
 
-def _states(status: Manifest) -> list[dict[str, Any]]:
-    return [one.get("state") or {} for one in _containers(status)]
+def _states(status: PodStatus) -> list[ContainerState]:
+    return [container.state or NO_STATE for container in _containers(status)]
 
 
-def _ends(status: Manifest) -> list[dict[str, Any]]:
-    return [state["terminated"] for state in _states(status) if state.get("terminated")]
-
-
-def _unscheduled(status: Manifest) -> str:
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason')}: {condition.get('message')}"
-    return ""
-
-
-def _waiting(container: Manifest) -> str:
-    """Why a container waits, and with what it failed if that is why; empty if it does not or is about to start."""
-    waiting = (container.get("state") or {}).get("waiting") or {}
-    reason, message = waiting.get("reason", ""), waiting.get("message", "")
-    if reason == "CrashLoopBackOff":
-        message, _, _ = message.partition(" pod=")
-        return ": ".join(filter(None, [reason, message, _failure(container.get("lastState"))]))
-    if reason in ("", "ContainerCreating", "PodInitializing"):
-        return str(message)
-    return f"{reason}: {message}" if message else str(reason)
-
-
-def _failures(status: Manifest) -> list[str]:
-    """What containers have failed with; init containers by their names."""
-    inits = [(f"{one['name']}: ", one) for one in status.get("initContainerStatuses") or ()]
-    mains = [("", one) for one in status.get("containerStatuses") or ()]
-    return [name + text for name, one in (*inits, *mains) if (text := _failure(one.get("state")))]
-
-
-def _failure(state: Manifest | None) -> str:
-    """The exit code and the last line of the message; empty if it is no failure."""
-    end = (state or {}).get("terminated") or {}
-    if not end.get("exitCode"):
+def _waiting(problem: ContainerProblem) -> str:
+    """Why a container waits, and with what it failed if that is why; empty if it does not wait."""
+    if problem.waiting is None:
         return ""
-    message = str(end.get("message") or "").strip().rpartition("\n")[2]
-    return f"exit code {end['exitCode']}" + (f" ({message})" if message else "")
+    reason, message = problem.waiting.reason, problem.waiting.message
+    if problem.type is ProblemType.CRASH_LOOP:
+        message, _, _ = message.partition(" pod=")
+        return ": ".join(filter(None, [reason, message, _termination(problem)]))
+    return message if problem.type is ProblemType.STARTING else reason_and_message(problem.waiting)
+
+
+def _failure(problem: ContainerProblem) -> str:
+    """With what a container has failed that is not to be restarted; init containers by their names."""
+    if problem.type is not ProblemType.FAILED:
+        return ""
+    return (f"{problem.container}: " if problem.is_init else "") + _termination(problem)
+
+
+def _termination(problem: ContainerProblem) -> str:
+    """The exit code and the last line of the message; empty if the kubelet has not reported them."""
+    end = problem.termination
+    if end is None:
+        return ""
+    message = end.message.strip().rpartition("\n")[2]
+    return f"exit code {end.exit_code}" + (f" ({message})" if message else "")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.children import Trouble
+from api.pod_problems import Trouble
 from controller.domain import Count, Severity
 from controller.kind import Options
 from controller.reconcile.plan import decide

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from api.batch import BatchJob
-from api.children import Pod, Trouble
+from api.children import Pod
+from api.pod_problems import Trouble
 from controller.domain import Key
 from controller.reconcile.jobs import JobRow
 from controller.reconcile.triggers import on_child, on_job

@@ -1,0 +1,233 @@
+"""What is wrong with a pod, read from its status alone.
+
+The operator's events, ``rallypoint why``, the progress of ``rallypoint run`` and the bench read pods here, and differ only in their words.
+Plain functions over typed statuses.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from api.messages import without_numbers
+
+CRASH_LOOP: Final = "CrashLoopBackOff"
+"""Reason of a container that has failed and that the kubelet restarts after a back-off."""
+STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of containers that wait for nothing but their turn to start."""
+
+
+class Termination(msgspec.Struct, rename="camel"):
+    """How one run of a container ended. Times are as on the wire."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waiting(msgspec.Struct):
+    """Why a container does not run yet, or not again."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(msgspec.Struct, rename="camel"):
+    """Since when a container runs."""
+
+    started_at: str | None = None
+
+
+class ContainerState(msgspec.Struct):
+    """One of the three; none for a container of which the node has not reported yet."""
+
+    terminated: Termination | None = None
+    waiting: Waiting | None = None
+    running: Running | None = None
+
+
+NO_STATE: Final = ContainerState()
+
+
+class ContainerStatus(msgspec.Struct, rename="camel"):
+    """One container. ``last_state`` is that of the run before this one."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class PodCondition(msgspec.Struct, rename="camel"):
+    """One condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(
+    msgspec.Struct,
+    rename={
+        "container_statuses": "containerStatuses",
+        "init_container_statuses": "initContainerStatuses",
+        "pod_ip": "podIP",
+    },
+):
+    """The parts of a pod's status that say how it fares."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    conditions: list[PodCondition] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in {"Succeeded", "Failed"}
+
+
+class ProblemType(Enum):
+    """In what way a container does not run."""
+
+    STARTING = "starting"
+    """It waits to be started, and the node says for what."""
+    CANNOT_START = "cannot start"
+    """It waits for a reason that starting does not give by itself, such as ImagePullBackOff."""
+    CRASH_LOOP = "crash loop"
+    """It has failed, and the kubelet restarts it after a back-off."""
+    FAILED = "failed"
+    """It has failed and is not running. In a pod that goes on, the kubelet restarts it."""
+
+
+class ContainerProblem(msgspec.Struct, frozen=True):
+    """A container that does not run and has not succeeded either.
+
+    ``waiting`` is there unless the container FAILED; ``termination`` is the failed run of one that FAILED or is in a CRASH_LOOP, as far as
+    the kubelet has reported it.
+    """
+
+    type: ProblemType
+    container: str
+    is_init: bool
+    restarts: int
+    waiting: Waiting | None = None
+    termination: Termination | None = None
+
+
+class Trouble(msgspec.Struct, frozen=True, gc=False):
+    """A problem of a pod as an event reports it.
+
+    Two of equal reason and ``similar`` are the same trouble, whatever their messages: a scheduler writes a new text whenever a node changes,
+    and a kubelet how long it waits now.
+    """
+
+    reason: str
+    message: str
+    similar: str
+
+
+def read_status(pod: Mapping[str, Any]) -> PodStatus:
+    """Return the status of a pod given as plain data. What is missing or null counts as empty.
+
+    Raises:
+        msgspec.ValidationError: a field has the wrong type.
+    """
+    return msgspec.convert(_without_nulls(pod.get("status") or {}), PodStatus)
+
+
+def container_problems(status: PodStatus) -> list[ContainerProblem]:
+    """Return the containers with a problem, init containers first."""
+    return [
+        problem
+        for containers, is_init in (
+            (status.init_container_statuses, True),
+            (status.container_statuses, False),
+        )
+        for container in containers or ()
+        if (problem := _container_problem(container, is_init))
+    ]
+
+
+def unscheduled(status: PodStatus) -> PodCondition | None:
+    """Return the condition in which the scheduler says why the pod has no node; None if it says nothing of the kind."""
+    return next(
+        (
+            condition
+            for condition in status.conditions or ()
+            if condition.type == "PodScheduled" and condition.status == "False"
+        ),
+        None,
+    )
+
+
+def troubles(pod: str, status: PodStatus) -> tuple[Trouble, ...]:
+    """Return what the job's events report of the pod of that name.
+
+    Container statuses if there are any, else those of init containers, else the newest condition.
+
+    Source: training-operator 1.9, pkg/controller.v1/common/job.go, recordAbnormalPods.
+    """
+    if status.is_finished:
+        return ()
+    if status.container_statuses or status.init_container_statuses:
+        only_init = not status.container_statuses
+        found = (problem for problem in container_problems(status) if problem.is_init is only_init)
+        return tuple(trouble for problem in found if (trouble := _container_trouble(pod, problem)))
+    newest = max(status.conditions or (), key=lambda c: c.last_transition_time or "", default=None)
+    if newest is None or newest.status == "True" or not newest.message:
+        return ()
+    return (Trouble(newest.reason, f"Error pod {pod} condition message: {newest.message}", newest.type),)
+
+
+def reason_and_message(given: Waiting | PodCondition | PodStatus) -> str:
+    """Return ``Reason: message``, or the one of the two that is there."""
+    return ": ".join(filter(None, (given.reason.strip(), given.message.strip())))
+
+
+def _container_problem(container: ContainerStatus, is_init: bool) -> ContainerProblem | None:
+    state = container.state or NO_STATE
+    if (end := state.terminated) and end.exit_code:
+        return ContainerProblem(
+            ProblemType.FAILED, container.name, is_init, container.restart_count, termination=end
+        )
+    if state.waiting is None:
+        return None
+    last = (container.last_state or NO_STATE).terminated
+    if state.waiting.reason == CRASH_LOOP:
+        type_, end = ProblemType.CRASH_LOOP, last if last and last.exit_code else None
+    elif state.waiting.reason not in STARTING:
+        type_, end = ProblemType.CANNOT_START, None
+    elif state.waiting.message:
+        type_, end = ProblemType.STARTING, None
+    else:
+        return None
+    return ContainerProblem(type_, container.name, is_init, container.restart_count, state.waiting, end)
+
+
+def _container_trouble(pod: str, problem: ContainerProblem) -> Trouble | None:
+    if waiting := problem.waiting:
+        if not waiting.message:
+            return None
+        reason, text = waiting.reason, f"waiting message: {waiting.message}"
+    else:
+        end = problem.termination or Termination()
+        reason, text = end.reason, f"exitCode: {end.exit_code} terminated message: {end.message}"
+    # The pod's name is in some of a kubelet's texts, too; that of a pod whose name somebody else chose may have no number.
+    similar = f"{problem.container} {without_numbers(text.replace(pod, '#'))}"
+    return Trouble(reason, f"Error pod {pod} container {problem.container} {text}", similar)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value

@@ -1,0 +1,100 @@
+"""What a pod's status says is wrong with it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.pod_problems import (
+    ContainerProblem,
+    PodCondition,
+    ProblemType,
+    Termination,
+    Waiting,
+    container_problems,
+    read_status,
+    unscheduled,
+)
+
+FAILED = {"terminated": {"exitCode": 3, "reason": "Error"}}
+BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+
+
+def pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **status: Any) -> dict[str, Any]:
+    return {"status": {**status, "containerStatuses": containers, "initContainerStatuses": init}}
+
+
+def container(state: dict[str, Any] | None, name: str = "main", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "state": state, **fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "type_"),
+    [
+        pytest.param(None, None, id="the node has not reported"),
+        pytest.param({"running": {}}, None, id="it runs"),
+        pytest.param({"terminated": {"exitCode": 0}}, None, id="it has succeeded"),
+        pytest.param(FAILED, ProblemType.FAILED, id="it has failed"),
+        pytest.param(BACK_OFF, ProblemType.CRASH_LOOP, id="it is restarted"),
+        pytest.param({"waiting": {"reason": "ContainerCreating"}}, None, id="it is created"),
+        pytest.param(
+            {"waiting": {"reason": "PodInitializing", "message": "for a volume"}},
+            ProblemType.STARTING,
+            id="the node says for what it waits",
+        ),
+        pytest.param({"waiting": {"reason": "ErrImagePull"}}, ProblemType.CANNOT_START, id="it has no image"),
+    ],
+)
+def test_the_state_of_a_container_tells_its_problem(
+    given: dict[str, Any] | None, type_: ProblemType | None
+) -> None:
+    found = [problem.type for problem in container_problems(read_status(pod(container(given))))]
+
+    assert found == [type_] if type_ else found == []
+
+
+def test_a_container_in_a_crash_loop_has_the_termination_of_its_last_run() -> None:
+    given = container(BACK_OFF, restartCount=4, lastState=FAILED)
+
+    assert container_problems(read_status(pod(given))) == [
+        ContainerProblem(
+            ProblemType.CRASH_LOOP,
+            "main",
+            is_init=False,
+            restarts=4,
+            waiting=Waiting("CrashLoopBackOff", "back-off 10s"),
+            termination=Termination(3, "Error"),
+        )
+    ]
+
+
+def test_init_containers_come_first() -> None:
+    given = pod(container(FAILED), init=(container(FAILED, "prepare"),))
+
+    problems = container_problems(read_status(given))
+
+    assert [(problem.container, problem.is_init) for problem in problems] == [
+        ("prepare", True),
+        ("main", False),
+    ]
+
+
+def test_a_pod_is_unscheduled_while_its_condition_says_so() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no GPUs"}
+
+    assert unscheduled(read_status(pod(conditions=[condition]))) == PodCondition(**condition)
+    assert unscheduled(read_status(pod(conditions=[{**condition, "status": "True"}]))) is None
+
+
+def test_null_counts_as_missing() -> None:
+    given = {
+        "status": {"phase": None, "reason": None, "containerStatuses": [None, container(None, message=None)]}
+    }
+
+    assert container_problems(read_status(given)) == []
+    assert read_status({"status": None}).phase == ""
+
+
+def test_a_field_of_the_wrong_type_is_named() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"phase"):
+        read_status({"status": {"phase": 1}})
