@@ -20,8 +20,8 @@ from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
 from bench.figures import spread
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from rallypoint.testing.http_trace import Step, Wire
 from rallypoint.testing.up import COMMAND, Up, up
-from rallypoint.testing.wire import Step, Wire
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
 MODES = ("single-process", "separate-controller")

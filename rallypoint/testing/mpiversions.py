@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.mpijob import MPIJob
-from rallypoint.testing.wire import APPLY, JSON, MERGE, Reply, Step, Wire
+from rallypoint.testing.http_trace import APPLY, JSON, MERGE, Reply, Step, Wire
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from rallypoint.testing.wire import Step, Wire
+from rallypoint.testing.http_trace import Step, Wire
 
 RALLYPOINT = [sys.executable, "-P", "-c", "import sys; from rallypoint.cli import main; sys.exit(main())"]
 COMMAND = [*RALLYPOINT, "up"]

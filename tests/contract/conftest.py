@@ -10,7 +10,7 @@ import yaml
 
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.wire import Step, Wire, comparable, differences
+from rallypoint.testing.http_trace import Step, Wire, comparable, differences
 
 DEFINITIONS = [
     yaml.safe_load(Path(__file__).with_name(name).read_text()) for name in ("trains.yaml", "wagons.yaml")

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import APPLY, Step
+from rallypoint.testing.http_trace import APPLY, Step
 
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
 SERVICES = "/api/v1/namespaces/{ns}/services"

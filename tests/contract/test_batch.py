@@ -13,7 +13,7 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.wire import MERGE, Step, Wire, comparable, differences
+from rallypoint.testing.http_trace import MERGE, Step, Wire, comparable, differences
 
 T = TypeVar("T")
 Json = dict[str, Any]

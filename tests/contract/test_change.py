@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import JSON_PATCH, MERGE, STRATEGIC, Reply, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, Reply, Step, Wire
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 SERVICES = "/api/v1/namespaces/{ns}/services"

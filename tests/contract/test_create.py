@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import Step
+from rallypoint.testing.http_trace import Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 SERVICES = "/api/v1/namespaces/{ns}/services"

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import JSON_PATCH, MERGE, STRATEGIC, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, Step, Wire
 
 TRAINS = "/apis/contract.example.com/v1/namespaces/{ns}/trains"
 T = f"{TRAINS}/t"

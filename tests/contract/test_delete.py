@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import MERGE, Reply, Step, Wire
+from rallypoint.testing.http_trace import MERGE, Reply, Step, Wire
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"

@@ -10,7 +10,7 @@ import yaml
 from controller.crds import all_crds
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.wire import MERGE, Step
+from rallypoint.testing.http_trace import MERGE, Step
 
 GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "pytorchjob"
 CASES = sorted(GOLDEN.glob("*/case.yaml"))

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import PARTIAL, PARTIAL_LIST, TABLE, Step, Wire
+from rallypoint.testing.http_trace import PARTIAL, PARTIAL_LIST, TABLE, Step, Wire
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"

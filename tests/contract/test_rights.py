@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.wire import APPLY, MERGE, Step, Wire, comparable
+from rallypoint.testing.http_trace import APPLY, MERGE, Step, Wire, comparable
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/{{ns}}/roles"

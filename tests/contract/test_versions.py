@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.wire import JSON_PATCH, MERGE, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, MERGE, Step, Wire
 
 GROUP = "contract.example.com"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

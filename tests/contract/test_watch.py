@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rallypoint.testing.wire import JSON, MERGE, PARTIAL, TABLE, Step, Wire
+from rallypoint.testing.http_trace import JSON, MERGE, PARTIAL, TABLE, Step, Wire
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"

@@ -33,8 +33,7 @@ from controller.runtime.lifecycle import DRAIN_SECONDS, FLUSH_SECONDS, NothingSe
 from controller.settings import Settings
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Drop, Refuse, Reset, Rule
-from rallypoint.testing.mpi import container
-from rallypoint.testing.stage import (
+from rallypoint.testing.harness import (
     DEFINITIONS,
     NAMESPACE,
     QUIET,
@@ -44,6 +43,7 @@ from rallypoint.testing.stage import (
     definition,
     stage,
 )
+from rallypoint.testing.mpi import container
 
 POD_GROUPS = list(
     yaml.safe_load_all(

@@ -27,7 +27,7 @@ from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
 from rallypoint.cli import main
 from rallypoint.testing.faults import Delay, Refuse, Rule
-from rallypoint.testing.stage import Stage, stage
+from rallypoint.testing.harness import Stage, stage
 
 
 def parsed(*flags: str) -> Settings:

@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.meta import EVENTS
+from rallypoint.testing.crash_injection import Cut, Killer, Moment, undying
+from rallypoint.testing.harness import UNWARMED, daytime, stage
 from rallypoint.testing.history import History, recorded
-from rallypoint.testing.killing import Cut, Killer, Moment, undying
-from rallypoint.testing.plays import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Actors, Ending, Play
-from rallypoint.testing.stage import UNWARMED, daytime, stage
+from rallypoint.testing.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Actors, Ending, Play
 
 JOB = "train"
 PLAYS = [

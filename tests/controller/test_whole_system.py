@@ -1,7 +1,7 @@
 """The whole system under anything: users, nodes, a failing API server, and a controller that is killed at any moment.
 
 The laws are asked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
-and nothing must move any more. See rallypoint/testing/laws.py.
+and nothing must move any more. See rallypoint/testing/invariants.py.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.builders import NOON, template
+from rallypoint.testing.crash_injection import Cut, Killer, Moment, undying
 from rallypoint.testing.faults import Cut as CutWatch
 from rallypoint.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.killing import Cut, Killer, Moment, undying
-from rallypoint.testing.laws import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
-from rallypoint.testing.stage import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
+from rallypoint.testing.harness import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
+from rallypoint.testing.invariants import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
 from rallypoint.testing.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from rallypoint.testing.cast import Cast
+from rallypoint.testing.actors import Cast
+from rallypoint.testing.breakpoint_proxy import Door, Hold
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.door import Door, Hold
+from rallypoint.testing.crash_injection import Cut, Moment
 from rallypoint.testing.history import recorded
-from rallypoint.testing.killing import Cut, Moment
-from rallypoint.testing.plays import WHOLE, Actors, Ending
+from rallypoint.testing.scenarios import WHOLE, Actors, Ending
 from rallypoint.testing.service import install
 
 AT_ONCE = 16

@@ -29,9 +29,9 @@ from controller.kube.connect import from_kubeconfig
 from controller.runtime.migration import DEFINITIONS, migrate
 from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.http_trace import MERGE, Reply, Step, Wire
 from rallypoint.testing.manifests import build
 from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
-from rallypoint.testing.wire import MERGE, Reply, Step, Wire
 
 POLICIES = Path(__file__).parents[2] / "manifests" / "components" / "mpi-flavor-policy"
 GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "mpijob-versions.md"

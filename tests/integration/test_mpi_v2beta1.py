@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
+from rallypoint.testing.breakpoint_proxy import Door
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
-from rallypoint.testing.door import Door
 from rallypoint.testing.jobs import Jobs
 from rallypoint.testing.rights import OF_MPI_JOBS, asked, refused
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service

@@ -23,6 +23,7 @@ from api.mpijob import FLAVOR, Flavor, MPIJob, MPIJobSpec, flavor
 from controller.crds import all_crds
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane, binaries
+from rallypoint.testing.http_trace import JSON_PATCH, Reply, Step, Wire
 from rallypoint.testing.mpiversions import (
     OWN,
     PLURAL,
@@ -33,7 +34,6 @@ from rallypoint.testing.mpiversions import (
     template,
     typed,
 )
-from rallypoint.testing.wire import JSON_PATCH, Reply, Step, Wire
 
 DEFINITION = next(one for one in all_crds() if one["spec"]["names"]["plural"] == PLURAL)
 FIXED = (

@@ -11,8 +11,8 @@ import pytest
 from controller.kinds import ALL
 from rallypoint.testing.parity import differs
 from rallypoint.testing.parity.case import Case, load
+from rallypoint.testing.parity.environment import OPERATOR, stage
 from rallypoint.testing.parity.run import play_all
-from rallypoint.testing.parity.stage import OPERATOR, stage
 from rallypoint.testing.parity.verdict import Outcome, judge, unused
 from rallypoint.testing.service import service
 

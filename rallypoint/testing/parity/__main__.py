@@ -17,8 +17,8 @@ from pathlib import Path
 from rallypoint.testing import gooperators
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.parity.case import Case, load
+from rallypoint.testing.parity.environment import OPERATOR, stage
 from rallypoint.testing.parity.run import play_all
-from rallypoint.testing.parity.stage import OPERATOR, stage
 from rallypoint.testing.parity.verdict import Outcome
 
 _FAST = ("--kube-api-qps=500", "--kube-api-burst=1000")

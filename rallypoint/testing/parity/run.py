@@ -8,9 +8,9 @@ from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.parity.audit import AuditLog
 from rallypoint.testing.parity.case import Case, slowest_first
+from rallypoint.testing.parity.case_run import NotPlayed, Play
 from rallypoint.testing.parity.observer import observing
 from rallypoint.testing.parity.owners import Owners
-from rallypoint.testing.parity.play import NotPlayed, Play
 from rallypoint.testing.parity.verdict import Outcome
 
 CASES_AT_ONCE = 20

@@ -23,7 +23,7 @@ from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.controlplane.process import Process
 from rallypoint.testing.schedulers import programs
-from rallypoint.testing.schedulers.running import HOST, free_port, running
+from rallypoint.testing.schedulers.process import HOST, free_port, running
 
 NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "kubeflow.org/mpijob", "pod")

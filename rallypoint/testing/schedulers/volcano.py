@@ -8,7 +8,7 @@ import yaml
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
 from rallypoint.testing.schedulers import programs
-from rallypoint.testing.schedulers.running import HOST, free_port, running
+from rallypoint.testing.schedulers.process import HOST, free_port, running
 
 SCHEDULER = "volcano"
 """What pods call it."""

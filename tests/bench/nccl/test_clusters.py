@@ -12,8 +12,8 @@ import yaml
 from bench.nccl.manifest import MANIFESTS
 from bench.nccl.schema import Node, Record, load
 from bench.nccl.worker.messages import PREFIX
+from rallypoint.testing.http_trace import Step
 from rallypoint.testing.up import Up, up
-from rallypoint.testing.wire import Step
 
 pytestmark = pytest.mark.looptime(False)
 

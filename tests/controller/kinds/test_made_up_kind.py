@@ -22,8 +22,8 @@ import yaml
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.connect import Connection
 from controller.kube.errors import Invalid
+from rallypoint.testing.harness import Stage, stage
 from rallypoint.testing.manifests import build
-from rallypoint.testing.stage import Stage, stage
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

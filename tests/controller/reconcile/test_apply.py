@@ -31,7 +31,7 @@ from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
 from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
-from rallypoint.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Stage, stage
 
 GENERATION = 1
 METRIC = {

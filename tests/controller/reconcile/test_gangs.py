@@ -13,7 +13,7 @@ from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_PO
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
 from rallypoint.testing.faults import Fault, Refuse, Reset, Rule
-from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
 
 POD_GROUPS = list(
     yaml.safe_load_all(

@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.stage import NAMESPACE, controlling, stage
+from rallypoint.testing.harness import NAMESPACE, controlling, stage
 
 
 async def test_log_lines_of_a_reconcile_name_the_job() -> None:

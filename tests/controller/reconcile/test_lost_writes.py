@@ -24,7 +24,7 @@ from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.stage import NAMESPACE, Stage, controlling, stage
+from rallypoint.testing.harness import NAMESPACE, Stage, controlling, stage
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False

@@ -11,7 +11,7 @@ from controller.kind import Options
 from controller.reconcile.plan import decide
 from rallypoint.diagnosis.terminations import EXITED
 from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
-from rallypoint.testing.life import Life, Step, life_of, phase, run_policy, running
+from rallypoint.testing.in_memory_cluster import Life, Step, life_of, phase, run_policy, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 SELECTOR = (

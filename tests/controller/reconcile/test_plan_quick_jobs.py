@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.life import Life, life_of, running
+from rallypoint.testing.in_memory_cluster import Life, life_of, running
 
 SUCCEEDED = "Created T, Running F, Succeeded T"
 

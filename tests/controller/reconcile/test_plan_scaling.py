@@ -3,7 +3,7 @@
 import pytest
 
 from rallypoint.testing.builders import pytorch_job
-from rallypoint.testing.life import running, workers
+from rallypoint.testing.in_memory_cluster import running, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 

@@ -5,7 +5,7 @@ import pytest
 from api.meta import HORIZONTAL_POD_AUTOSCALERS, PODS
 from controller.domain import Deletion
 from rallypoint.testing.builders import NOON, pytorch_job
-from rallypoint.testing.life import Life, life_of, run_policy, running
+from rallypoint.testing.in_memory_cluster import Life, life_of, run_policy, running
 
 METRICS = [{"type": "Resource", "resource": {"name": "cpu"}}]
 

@@ -6,7 +6,7 @@ from controller.domain import Event, Problem, Severity
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import refuse
 from rallypoint.testing.builders import NOON, pytorch_job
-from rallypoint.testing.life import Life, Step, life_of, phase, running
+from rallypoint.testing.in_memory_cluster import Life, Step, life_of, phase, running
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 

@@ -21,7 +21,7 @@ from controller.reconcile import plan as planning
 from controller.reconcile.memory import JobMemories
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
 
 JOBS = RESOURCE.plural
 RUNNING = "Created T, Running T"

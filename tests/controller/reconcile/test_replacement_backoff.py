@@ -12,7 +12,7 @@ from api.labels import FAILED_BEFORE
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.testing.builders import template
-from rallypoint.testing.stage import Stage, controlling, daytime, stage
+from rallypoint.testing.harness import Stage, controlling, daytime, stage
 
 WORKER = "train-worker-0"
 SPEC: dict[str, Any] = {

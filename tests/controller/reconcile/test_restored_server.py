@@ -6,7 +6,7 @@ from controller.runtime.backoff import Reconnect
 from rallypoint.local.apiserver.serving.interceptor import Call
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.faults import Delay, Refuse, Rule
-from rallypoint.testing.stage import Stage, controlling, daytime, stage
+from rallypoint.testing.harness import Stage, controlling, daytime, stage
 
 PODS_OF_JOB = ["train-master-0", "train-worker-0"]
 

@@ -20,7 +20,7 @@ from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patc
 from controller.runtime.store import Store
 from rallypoint.local.apiserver.patches import jsonpatch
 from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Stage, stage
 
 RUNNING = JobStatus.model_validate(
     {

@@ -10,7 +10,7 @@ from controller.reconcile.memory import JobMemory
 from controller.reconcile.suspensions import settle_suspension
 from rallypoint.testing.builders import pytorch_job
 from rallypoint.testing.faults import Delay, Rule
-from rallypoint.testing.stage import Stage, controlling, stage
+from rallypoint.testing.harness import Stage, controlling, stage
 
 SUSPENDED_ = {"conditions": [{"type": "Suspended", "status": "True"}]}
 

@@ -16,8 +16,8 @@ from api.v1.pytorchjob import RESOURCE
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Rule
+from rallypoint.testing.harness import QUIET, Stage, controlling, daytime, owned_by, stage
 from rallypoint.testing.mpi import container
-from rallypoint.testing.stage import QUIET, Stage, controlling, daytime, owned_by, stage
 
 HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
 RELEASED = {"metadata": {"finalizers": None}}

@@ -17,7 +17,7 @@ from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Stage, stage
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]

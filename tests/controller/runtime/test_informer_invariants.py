@@ -24,7 +24,7 @@ from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
-from rallypoint.testing.stage import NAMESPACE, stage
+from rallypoint.testing.harness import NAMESPACE, stage
 
 T = TypeVar("T")
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")

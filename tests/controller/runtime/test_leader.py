@@ -14,7 +14,7 @@ from controller.kube.client import Client
 from controller.kube.errors import NotLeading
 from controller.runtime.leader import Election, new_identity
 from rallypoint.testing.faults import Cut, Delay, Refuse, Reset, Rule
-from rallypoint.testing.stage import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Stage, stage
 
 FIRST = (NAMESPACE, "first")
 SECOND = (NAMESPACE, "second")

@@ -18,8 +18,8 @@ from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
 from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
+from rallypoint.testing.harness import NAMESPACE, Stage, stage
 from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
-from rallypoint.testing.stage import NAMESPACE, Stage, stage
 
 LONGEST_SECONDS = 600.0
 

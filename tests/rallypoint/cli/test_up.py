@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from rallypoint.cli import main
+from rallypoint.testing.http_trace import Step, Wire
 from rallypoint.testing.up import COMMAND, has, up
-from rallypoint.testing.wire import Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

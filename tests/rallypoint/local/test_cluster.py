@@ -16,7 +16,7 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
-from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.testing.local_harness import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
 

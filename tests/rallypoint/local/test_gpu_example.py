@@ -15,7 +15,7 @@ from controller import app
 from controller.crds import all_crds
 from rallypoint.cli.local_flags import SETTINGS
 from rallypoint.local.cluster import local_cluster
-from rallypoint.testing.bench import Bench, phase
+from rallypoint.testing.local_harness import Bench, phase
 from rallypoint.testing.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)

@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from rallypoint.testing.http_trace import MERGE, Step, Wire
 from rallypoint.testing.up import RALLYPOINT, Up, has, up
-from rallypoint.testing.wire import MERGE, Step, Wire
 
 ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
 SEED = int(os.environ.get("RALLYPOINT_SEED", random.randrange(2**32)))

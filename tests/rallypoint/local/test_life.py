@@ -11,7 +11,7 @@ import pytest
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.testing.local_harness import PATIENCE_SECONDS, Bench, opened, phase
 
 pytestmark = pytest.mark.looptime(False)
 

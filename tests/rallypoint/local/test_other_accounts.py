@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
+from rallypoint.testing.http_trace import Step
 from rallypoint.testing.unprivileged_user import ROOT, UIDS, named, start
 from rallypoint.testing.up import up
-from rallypoint.testing.wire import Step
 
 pytestmark = pytest.mark.looptime(False)
 

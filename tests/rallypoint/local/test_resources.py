@@ -11,7 +11,7 @@ import pytest
 from api.meta import EVENTS, PODS
 from rallypoint.local.cluster import NodeConfig
 from rallypoint.local.node.scheduler.scheduler import NODES, PRIORITY_CLASSES
-from rallypoint.testing.bench import Bench, opened, phase
+from rallypoint.testing.local_harness import Bench, opened, phase
 from rallypoint.testing.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)

@@ -6,10 +6,10 @@ import pytest
 
 from rallypoint.testing.parity import kubelet
 from rallypoint.testing.parity.case import Case, Step, load, slowest_first
+from rallypoint.testing.parity.case_run import Play
 from rallypoint.testing.parity.compare import SECTIONS, compare
 from rallypoint.testing.parity.normal import sent
 from rallypoint.testing.parity.owners import Owners
-from rallypoint.testing.parity.play import Play
 
 CASES = {case.id: case for case in load(Path(__file__).parents[2] / "parity" / "golden")}
 

@@ -13,8 +13,8 @@ from api.mpijob import RESOURCE
 from controller.reconcile import jobs
 from controller.runtime import clock
 from rallypoint.testing.faults import Cut, Refuse, Reset, Rule
+from rallypoint.testing.harness import QUIET, Stage, controlling, daytime, stage
 from rallypoint.testing.mpi import container
-from rallypoint.testing.stage import QUIET, Stage, controlling, daytime, stage
 
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
 

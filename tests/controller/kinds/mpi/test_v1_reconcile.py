@@ -14,7 +14,7 @@ from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
-from rallypoint.testing.life import Life
+from rallypoint.testing.in_memory_cluster import Life
 from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]

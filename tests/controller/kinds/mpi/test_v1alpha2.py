@@ -8,7 +8,7 @@ from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi import v1alpha2
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
-from rallypoint.testing.life import Life
+from rallypoint.testing.in_memory_cluster import Life
 from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]

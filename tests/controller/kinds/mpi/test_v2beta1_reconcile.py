@@ -20,8 +20,8 @@ from controller.kinds.mpi.options import MPIOptions
 from controller.runtime import clock
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
+from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 from rallypoint.testing.mpi import container
-from rallypoint.testing.stage import NAMESPACE, QUIET, Stage, controlling, daytime, stage
 
 JOB = Flavor.V2BETA1.resource
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))

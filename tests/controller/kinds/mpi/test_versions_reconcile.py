@@ -14,8 +14,8 @@ from api.meta import EVENTS, PODS
 from api.mpijob import FLAVOR, RESOURCE, Flavor
 from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
 from rallypoint.testing.faults import Refuse, Rule
+from rallypoint.testing.harness import CRDS, QUIET, Stage, controlling, stage
 from rallypoint.testing.mpi import container
-from rallypoint.testing.stage import CRDS, QUIET, Stage, controlling, stage
 
 SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
 DEFINITION = "mpijobs.kubeflow.org"

@@ -13,7 +13,7 @@ from aiohttp import web
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watch
-from rallypoint.testing.wire import MERGE, Step, Wire
+from rallypoint.testing.http_trace import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -13,7 +13,7 @@ from controller.kube.errors import NotFound
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.storage.storage import VOLUMES
 from rallypoint.local.storage.using import CLAIMS
-from rallypoint.testing.bench import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -25,34 +25,34 @@ MOUNTED = {
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
-    async with opened(tmp_path, isolation) as bench:
-        yield bench
+async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[LocalHarness]:
+    async with start_local_harness(tmp_path, isolation) as harness:
+        yield harness
 
 
 def wanted(claim: str, **more: Any) -> dict[str, Any]:
     return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim, **more}}]}
 
 
-async def claim(bench: Bench, name: str = "c", **spec: Any) -> None:
+async def claim(harness: LocalHarness, name: str = "c", **spec: Any) -> None:
     claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
-    await bench.create(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec})
+    await harness.create(CLAIMS, {"metadata": {"name": name}, "spec": claim_spec})
 
 
-async def until(bench: Bench, resource: Resource, name: str, phase: str) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+async def until(harness: LocalHarness, resource: Resource, name: str, phase: str) -> dict[str, Any]:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            found: dict[str, Any] = orjson.loads(await bench.client.get(resource, "default", name))
+            found: dict[str, Any] = orjson.loads(await harness.client.get(resource, "default", name))
             if (found.get("status") or {}).get("phase") == phase:
                 return found
             await asyncio.sleep(0.02)
 
 
-async def gone(bench: Bench, resource: Resource, name: str) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+async def gone(harness: LocalHarness, resource: Resource, name: str) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
-                await bench.client.get(resource, "default", name)
+                await harness.client.get(resource, "default", name)
             except NotFound:
                 return
             await asyncio.sleep(0.02)
@@ -62,80 +62,80 @@ def is_gone(folder: str) -> bool:
     return not Path(folder).exists()
 
 
-async def test_a_claim_is_bound_outlives_its_pods_and_takes_its_folder_along(bench: Bench) -> None:
-    await claim(bench)
-    bound = await until(bench, CLAIMS, "c", "Bound")
-    volume = await until(bench, VOLUMES, bound["spec"]["volumeName"], "Bound")
+async def test_a_claim_is_bound_outlives_its_pods_and_takes_its_folder_along(harness: LocalHarness) -> None:
+    await claim(harness)
+    bound = await until(harness, CLAIMS, "c", "Bound")
+    volume = await until(harness, VOLUMES, bound["spec"]["volumeName"], "Bound")
     folder: str = volume["spec"]["hostPath"]["path"]
-    await bench.pod("writes", "sh", "-c", "echo kept > $V/file", spec=wanted("c"), **MOUNTED)
-    await bench.over("writes")
-    await bench.client.delete(PODS, "default", "writes")
-    await bench.gone("writes")
-    await bench.pod("reads", "sh", "-c", "cat $V/file", spec=wanted("c"), **MOUNTED)
-    await bench.over("reads")
+    await harness.pod("writes", "sh", "-c", "echo kept > $V/file", spec=wanted("c"), **MOUNTED)
+    await harness.wait_for_end("writes")
+    await harness.client.delete(PODS, "default", "writes")
+    await harness.wait_for_deletion("writes")
+    await harness.pod("reads", "sh", "-c", "cat $V/file", spec=wanted("c"), **MOUNTED)
+    await harness.wait_for_end("reads")
 
-    assert await bench.log("reads") == "kept\n"
+    assert await harness.log("reads") == "kept\n"
     assert not is_gone(f"{folder}/file")
     assert (bound["spec"]["storageClassName"], bound["status"]["capacity"]) == (
         "standard",
         {"storage": "1Gi"},
     )
     assert volume["spec"]["claimRef"]["name"] == "c"
-    await bench.client.delete(CLAIMS, "default", "c")
-    await gone(bench, CLAIMS, "c")
-    await gone(bench, VOLUMES, volume["metadata"]["name"])
+    await harness.client.delete(CLAIMS, "default", "c")
+    await gone(harness, CLAIMS, "c")
+    await gone(harness, VOLUMES, volume["metadata"]["name"])
     assert is_gone(folder)
 
 
-async def test_a_claim_that_is_used_stays_until_its_pod_has_ended(bench: Bench) -> None:
-    await claim(bench)
-    await bench.pod("a", "sh", "-c", "echo up; exec sleep 1000", spec=wanted("c"), **MOUNTED)
-    await bench.wrote("a", "up")
-    going = orjson.loads(await bench.client.delete(CLAIMS, "default", "c"))
-    await bench.pod("late", "true", spec=wanted("c"), **MOUNTED)
-    waits = await bench.until("late", lambda pod: pod["status"].get("conditions"))
+async def test_a_claim_that_is_used_stays_until_its_pod_has_ended(harness: LocalHarness) -> None:
+    await claim(harness)
+    await harness.pod("a", "sh", "-c", "echo up; exec sleep 1000", spec=wanted("c"), **MOUNTED)
+    await harness.wait_for_log("a", "up")
+    going = orjson.loads(await harness.client.delete(CLAIMS, "default", "c"))
+    await harness.pod("late", "true", spec=wanted("c"), **MOUNTED)
+    waits = await harness.wait_for("late", lambda pod: pod["status"].get("conditions"))
 
     assert going["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
     assert 'persistentvolumeclaim "c" is being deleted' in waits["status"]["conditions"][0]["message"]
-    await bench.client.delete(PODS, "default", "a", grace_period_seconds=0)
-    await gone(bench, CLAIMS, "c")
+    await harness.client.delete(PODS, "default", "a", grace_period_seconds=0)
+    await gone(harness, CLAIMS, "c")
 
 
-async def test_a_pod_waits_for_its_claim(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "echo here > $V/x && cat $V/x", spec=wanted("c"), **MOUNTED)
-    waits = await bench.until("a", lambda pod: pod["status"].get("conditions"))
+async def test_a_pod_waits_for_its_claim(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "echo here > $V/x && cat $V/x", spec=wanted("c"), **MOUNTED)
+    waits = await harness.wait_for("a", lambda pod: pod["status"].get("conditions"))
 
     assert 'persistentvolumeclaim "c" not found' in waits["status"]["conditions"][0]["message"]
-    await claim(bench)
-    assert phase(await bench.over("a")) == "Succeeded"
+    await claim(harness)
+    assert phase(await harness.wait_for_end("a")) == "Succeeded"
 
 
-async def test_a_claim_that_a_pod_only_reads(bench: Bench) -> None:
-    await claim(bench)
+async def test_a_claim_that_a_pod_only_reads(harness: LocalHarness) -> None:
+    await claim(harness)
     script = "touch $V/x 2>/dev/null && echo written || echo refused"
-    await bench.pod("a", "sh", "-c", script, spec=wanted("c", readOnly=True), **MOUNTED)
-    await bench.over("a")
+    await harness.pod("a", "sh", "-c", script, spec=wanted("c", readOnly=True), **MOUNTED)
+    await harness.wait_for_end("a")
 
     assert (
-        await bench.log("a")
-        == {"loopback": "written\n", "namespaces": "refused\n"}[bench.node.isolation.name]
+        await harness.log("a")
+        == {"loopback": "written\n", "namespaces": "refused\n"}[harness.node.isolation.name]
     )
 
 
-async def test_an_ephemeral_volume_goes_with_its_pod(bench: Bench) -> None:
+async def test_an_ephemeral_volume_goes_with_its_pod(harness: LocalHarness) -> None:
     claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": claim_spec}}}
-    await bench.pod("a", "sh", "-c", "echo own > $V/x && cat $V/x", spec={"volumes": [volume]}, **MOUNTED)
-    await bench.over("a")
-    bound = await until(bench, CLAIMS, "a-v", "Bound")
+    await harness.pod("a", "sh", "-c", "echo own > $V/x && cat $V/x", spec={"volumes": [volume]}, **MOUNTED)
+    await harness.wait_for_end("a")
+    bound = await until(harness, CLAIMS, "a-v", "Bound")
 
-    assert await bench.log("a") == "own\n"
-    await bench.client.delete(PODS, "default", "a")
-    await gone(bench, CLAIMS, "a-v")
-    await gone(bench, VOLUMES, bound["spec"]["volumeName"])
+    assert await harness.log("a") == "own\n"
+    await harness.client.delete(PODS, "default", "a")
+    await gone(harness, CLAIMS, "a-v")
+    await gone(harness, VOLUMES, bound["spec"]["volumeName"])
 
 
-async def test_a_volume_that_a_person_made(bench: Bench, tmp_path: Path) -> None:
+async def test_a_volume_that_a_person_made(harness: LocalHarness, tmp_path: Path) -> None:
     """The smallest that will do; it stays when its claim goes, for its person to look after."""
     for name, size in (("small", "1Gi"), ("right", "5Gi"), ("large", "9Gi")):
         (tmp_path / "mine" / name).mkdir(parents=True)
@@ -145,32 +145,32 @@ async def test_a_volume_that_a_person_made(bench: Bench, tmp_path: Path) -> None
             "storageClassName": "",
             "hostPath": {"path": str(tmp_path / "mine" / name)},
         }
-        await bench.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
-        await until(bench, VOLUMES, name, "Available")
-    await claim(bench, storageClassName="", resources={"requests": {"storage": "2Gi"}})
-    bound = await until(bench, CLAIMS, "c", "Bound")
-    await bench.pod("a", "sh", "-c", "echo x > $V/x", spec=wanted("c"), **MOUNTED)
-    await bench.over("a")
+        await harness.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
+        await until(harness, VOLUMES, name, "Available")
+    await claim(harness, storageClassName="", resources={"requests": {"storage": "2Gi"}})
+    bound = await until(harness, CLAIMS, "c", "Bound")
+    await harness.pod("a", "sh", "-c", "echo x > $V/x", spec=wanted("c"), **MOUNTED)
+    await harness.wait_for_end("a")
 
     assert bound["spec"]["volumeName"] == "right"
     assert (tmp_path / "mine" / "right" / "x").read_text() == "x\n"
-    await bench.client.delete(CLAIMS, "default", "c")
-    await until(bench, VOLUMES, "right", "Released")
+    await harness.client.delete(CLAIMS, "default", "c")
+    await until(harness, VOLUMES, "right", "Released")
     assert (tmp_path / "mine" / "right" / "x").exists()
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_a_volume_of_something_that_local_mode_does_not_have(bench: Bench) -> None:
+async def test_a_volume_of_something_that_local_mode_does_not_have(harness: LocalHarness) -> None:
     spec = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "",
         "nfs": {"server": "s", "path": "/"},
     }
-    await bench.create(VOLUMES, {"metadata": {"name": "far"}, "spec": spec})
-    await claim(bench, storageClassName="", volumeName="far")
-    await bench.pod("a", "true", spec=wanted("c"), **MOUNTED)
-    pod = await bench.until("a", lambda pod: "far" in str(pod["status"].get("containerStatuses")))
+    await harness.create(VOLUMES, {"metadata": {"name": "far"}, "spec": spec})
+    await claim(harness, storageClassName="", volumeName="far")
+    await harness.pod("a", "true", spec=wanted("c"), **MOUNTED)
+    pod = await harness.wait_for("a", lambda pod: "far" in str(pod["status"].get("containerStatuses")))
     message = pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"]
 
     assert (
@@ -180,10 +180,10 @@ async def test_a_volume_of_something_that_local_mode_does_not_have(bench: Bench)
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_without_a_class_a_claim_waits_for_a_volume(bench: Bench) -> None:
-    await claim(bench, storageClassName="")
-    await bench.pod("a", "true", spec=wanted("c"), **MOUNTED)
-    waits = await bench.until("a", lambda pod: "unbound" in str(pod["status"].get("conditions")))
+async def test_without_a_class_a_claim_waits_for_a_volume(harness: LocalHarness) -> None:
+    await claim(harness, storageClassName="")
+    await harness.pod("a", "true", spec=wanted("c"), **MOUNTED)
+    waits = await harness.wait_for("a", lambda pod: "unbound" in str(pod["status"].get("conditions")))
 
     assert "pod has unbound immediate PersistentVolumeClaims" in waits["status"]["conditions"][0]["message"]
 
@@ -192,13 +192,13 @@ async def test_without_a_class_a_claim_waits_for_a_volume(bench: Bench) -> None:
 async def test_with_data_a_claim_outlives_the_process(tmp_path: Path, isolation: IsolationMode) -> None:
     data = tmp_path / "data" / "objects.sqlite"
     data.parent.mkdir()
-    async with opened(tmp_path, isolation, data=data) as first:
+    async with start_local_harness(tmp_path, isolation, data=data) as first:
         await claim(first)
         await first.pod("a", "sh", "-c", "echo kept > $V/file", spec=wanted("c"), **MOUNTED)
-        await first.over("a")
-    async with opened(tmp_path, isolation, data=data) as second:
+        await first.wait_for_end("a")
+    async with start_local_harness(tmp_path, isolation, data=data) as second:
         await second.pod("b", "sh", "-c", "cat $V/file", spec=wanted("c"), **MOUNTED)
-        await second.over("b")
+        await second.wait_for_end("b")
         assert await second.log("b") == "kept\n"
         volume = (await until(second, CLAIMS, "c", "Bound"))["spec"]["volumeName"]
         for name in "ab":

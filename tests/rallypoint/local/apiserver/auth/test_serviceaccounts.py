@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.wire import Step, Wire
+from rallypoint.testing.http_trace import Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -20,7 +20,7 @@ import yaml
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.storage.journal import Journal, JournalError
 from rallypoint.local.apiserver.storage.store import Change, Entry
-from rallypoint.testing.wire import MERGE, Step, Wire
+from rallypoint.testing.http_trace import MERGE, Step, Wire
 
 pytestmark = pytest.mark.looptime(False)
 

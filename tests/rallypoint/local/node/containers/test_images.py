@@ -13,7 +13,7 @@ from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS
-from rallypoint.testing.bench import Bench, opened, phase
+from rallypoint.testing.local_harness import Bench, opened, phase
 from rallypoint.testing.rootfs import build
 
 PERSON = {"A": "person"}

@@ -8,7 +8,7 @@ import pytest
 from api.meta import Resource
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.service_account import PATH, ApiServerAccess, with_mount
-from rallypoint.testing.bench import Bench, opened
+from rallypoint.testing.local_harness import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -11,7 +11,7 @@ import pytest
 from api.meta import PODS
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
-from rallypoint.testing.bench import Bench, opened
+from rallypoint.testing.local_harness import Bench, opened
 
 pytestmark = pytest.mark.looptime(False)
 

@@ -24,8 +24,8 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.interceptor import Call
+from rallypoint.testing.actors import Cast
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.cast import Cast
 from rallypoint.testing.faults import Faults, Rule
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"

@@ -17,7 +17,7 @@ from controller import app
 from controller.settings import Settings
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.testing.faults import Faults, Rule
-from rallypoint.testing.stage import QUIET, TESTER, Stage
+from rallypoint.testing.harness import QUIET, TESTER, Stage
 
 BESIDE_SECONDS = 0.01
 """Time for the calls that are under way beside the one that is cut before."""

@@ -14,10 +14,10 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.testing.parity.audit import AuditLog
 from rallypoint.testing.parity.case import Case, Step
+from rallypoint.testing.parity.case_run import NotPlayed, Play
 from rallypoint.testing.parity.defaults import Object
 from rallypoint.testing.parity.observer import Scene
 from rallypoint.testing.parity.owners import Owners
-from rallypoint.testing.parity.play import NotPlayed, Play
 
 JOB: Object = {
     "apiVersion": "kubeflow.org/v1",

@@ -20,7 +20,7 @@ from yarl import URL
 
 from controller.kube.client import LONGEST_LINE_BYTES
 from controller.kube.connect import Connection
-from rallypoint.testing.killing import Cut, Moment
+from rallypoint.testing.crash_injection import Cut, Moment
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 

@@ -11,8 +11,8 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
+from rallypoint.testing.actors import Cast
 from rallypoint.testing.builders import template
-from rallypoint.testing.cast import Cast
 from rallypoint.testing.history import CHILDREN, History
 
 

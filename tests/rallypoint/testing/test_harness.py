@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.stage import controlling, stage
+from rallypoint.testing.harness import controlling, stage
 
 
 async def test_a_controller_that_never_came_to_work_is_gone_all_the_same() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.kube.errors import Conflict, NotFound
-from rallypoint.testing.islands import Island, Line, Server, World
+from rallypoint.testing.simulation import Island, Line, Server, World
 
 
 @pytest.fixture
