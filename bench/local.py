@@ -20,7 +20,7 @@ from bench import record
 from bench.controlplane.processes import cpu_ms, peak_rss_mib
 from bench.figures import spread
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.http_trace import Step, Wire
+from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, Up, up
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/default/pytorchjobs"
@@ -96,8 +96,8 @@ async def run(mode: str, jobs: int, pods: int, isolation: str) -> dict[str, floa
             measured |= {"controller": [controller.pid]} if controller else {}
             before = {name: sum(map(cpu_ms, pids)) for name, pids in measured.items()}
             since = time.perf_counter()
-            await _submit(cluster.wire, jobs, pods)
-            await _all_succeeded(cluster.wire, jobs)
+            await _submit(cluster.client, jobs, pods)
+            await _all_succeeded(cluster.client, jobs)
             seconds = time.perf_counter() - since
             cpu_ms_spent = {name: sum(map(cpu_ms, pids)) - before[name] for name, pids in measured.items()}
             peak = {name: sum(map(peak_rss_mib, pids)) for name, pids in measured.items()}
@@ -157,21 +157,21 @@ def table(title: str, results: dict[str, list[dict[str, float]]]) -> Table:
     return shown
 
 
-async def _submit(wire: Wire, jobs: int, pods: int) -> None:
+async def _submit(client: RawClient, jobs: int, pods: int) -> None:
     in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def create(number: int) -> None:
         async with in_flight:
-            await wire.send(Step("POST", JOBS, job(number, pods), 201))
+            await client.send(Step("POST", JOBS, job(number, pods), 201))
 
     await asyncio.gather(*map(create, range(jobs)))
 
 
-async def _all_succeeded(wire: Wire, jobs: int) -> None:
+async def _all_succeeded(client: RawClient, jobs: int) -> None:
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             # Not often: the measured process answers these requests.
-            succeeded, failed = job_outcomes((await wire.send(Step("GET", JOBS))).body)
+            succeeded, failed = job_outcomes((await client.send(Step("GET", JOBS))).body)
             if failed:
                 raise JobFailed(f"{', '.join(failed)} failed")
             if succeeded == jobs:

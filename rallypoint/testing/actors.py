@@ -14,7 +14,7 @@ from controller.kube.client import MERGE_PATCH, Client
 from rallypoint.testing.builders import template
 
 
-class Cast:
+class Actors:
     """Plays in one namespace."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -76,7 +76,7 @@ class Cast:
     async def delete(self, resource: Resource, name: str, **options: Any) -> None:
         await self.client.delete(resource, self.namespace, name, **options)
 
-    async def become(
+    async def set_phase(
         self, phase: str, *pods: str, code: int | None = None, container: str = "pytorch"
     ) -> None:
         """Play the kubelet: pods change their phase; all pods if none is named."""

@@ -1,6 +1,6 @@
 """A door between a controller's process and a real API server, at which single jobs are held, so that it is killed just there.
 
-    async with Door(connection, {"cut-7": Hold(Cut(12, Moment.AFTER))}) as door: ...  # the controller is told of ``door.url``
+    async with Door(connection, {"cut-7": Hold(Cut(12, Moment.AFTER))}) as door: ...  # the controller is told of ``proxy.url``
 
 A job's calls are those that name it; watches name none and always pass. Many jobs may be held at once and cut by one kill.
 """
@@ -20,38 +20,38 @@ from yarl import URL
 
 from controller.kube.client import LONGEST_LINE_BYTES
 from controller.kube.connect import Connection
-from rallypoint.testing.crash_injection import Cut, Moment
+from rallypoint.testing.crash_injection import CrashPoint, Moment
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Breakpoint:
     """Where a job is held: its events are counted apart from its other calls."""
 
-    cut: Cut
+    crash: CrashPoint
     is_event: bool = False
 
 
-class Door:
+class BreakpointProxy:
     """Serves plain HTTP on loopback while the block runs. Jobs that are counted and held are named ``cut-NUMBER``."""
 
     def __init__(
         self,
         connection: Connection,
-        holds: Mapping[str, Hold] | None = None,
+        points: Mapping[str, Breakpoint] | None = None,
         *,
-        unanswered: Iterable[tuple[str, str]] = (),
+        lost_responses: Iterable[tuple[str, str]] = (),
     ) -> None:
-        """``unanswered`` are methods and paths: such a call takes place once, and its answer is lost in a gateway, which asks for another try."""
+        """``lost_responses`` are methods and paths: such a call takes place once, and its answer is lost in a gateway, which asks for another try."""
         self.url = ""
         self.calls: Counter[tuple[str, bool]] = Counter()
         """How often each job was named: by events, by other calls."""
-        self.held: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.reached: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """Set when the job is held."""
         self._connection = connection
-        self._holds = holds or {}
-        self._unanswered = set(unanswered)
+        self._points = points or {}
+        self._lost_responses = set(lost_responses)
         self._over = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -79,16 +79,16 @@ class Door:
             return await self._stream(request)
         job, is_event = _job(request.path_qs.encode() + body), request.path.endswith("/events")
         self.calls[job, is_event] += 1
-        hold = self._holds.get(job)
-        if hold is None or (is_event, self.calls[job, is_event]) != (hold.is_event, hold.cut.number):
+        point = self._points.get(job)
+        if point is None or (is_event, self.calls[job, is_event]) != (point.is_event, point.crash.number):
             answer = await self._pass_on(request, body)
-            if (call := (request.method, request.path)) in self._unanswered:
-                self._unanswered.remove(call)
+            if (call := (request.method, request.path)) in self._lost_responses:
+                self._lost_responses.remove(call)
                 return web.Response(status=503, headers={"Retry-After": "1"})
             return answer
-        if hold.cut.moment is Moment.AFTER:
+        if point.crash.moment is Moment.AFTER:
             await self._pass_on(request, body)
-        self.held[job].set()
+        self.reached[job].set()
         await self._over.wait()
         if request.transport is not None:
             request.transport.abort()

@@ -1,4 +1,4 @@
-"""A controller that is killed at one of its calls, as by ``kill -9``: nothing of it reaches the server any more.
+"""A controller that is killed at one of its calls, as by ``crash -9``: nothing of it reaches the server any more.
 
 killer = Killer(Cut(12, Moment.BEFORE))
 async with stage(faults=killer) as on, undying(on, killer): ...
@@ -17,9 +17,9 @@ from controller import app
 from controller.settings import Settings
 from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.testing.faults import Faults, Rule
-from rallypoint.testing.harness import QUIET, TESTER, Stage
+from rallypoint.testing.harness import TEST_SETTINGS, TEST_USER_AGENT, Harness
 
-BESIDE_SECONDS = 0.01
+CONCURRENT_CALLS_SECONDS = 0.01
 """Time for the calls that are under way beside the one that is cut before."""
 
 
@@ -33,85 +33,85 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CrashPoint:
     """At the controller's ``number``-th call, counted from 1 over all its lives."""
 
     number: int
     moment: Moment
 
 
-class Killer(Faults):
+class CrashInjector(Faults):
     """Faults, and the greatest of them: the door shuts at the cut, and whoever runs the controller is told."""
 
-    def __init__(self, *cuts: Cut, rules: tuple[Rule, ...] = ()) -> None:
-        super().__init__(rules, spared=TESTER)
-        self.killed_at: list[Call] = []
+    def __init__(self, *points: CrashPoint, rules: tuple[Rule, ...] = ()) -> None:
+        super().__init__(rules, spared=TEST_USER_AGENT)
+        self.crashed_calls: list[Call] = []
         """The calls that were cut."""
-        self.dead = asyncio.Event()
-        self.reached = 0
+        self.crashed = asyncio.Event()
+        self.call_count = 0
         """The controller's calls so far."""
-        self._cuts = set(cuts)
+        self._points = set(points)
         self._numbers: dict[int, int] = {}
 
-    def cut(self, cut: Cut) -> None:
+    def add_point(self, point: CrashPoint) -> None:
         """One more."""
-        self._cuts.add(cut)
+        self._points.add(point)
 
-    def forgive(self) -> None:
+    def clear_points(self) -> None:
         """No more cuts."""
-        self._cuts.clear()
+        self._points.clear()
 
-    def kill(self) -> None:
+    def crash(self) -> None:
         """From now on nothing comes through."""
-        self.dead.set()
+        self.crashed.set()
 
-    def revive(self) -> None:
+    def reset(self) -> None:
         """The next life may begin."""
-        self.dead.clear()
+        self.crashed.clear()
 
     @override
     async def before(self, call: Call) -> web.Response | None:
         if call.user_agent == self.spared:
             return await super().before(call)
-        self._refuse_the_dead()
-        self.reached += 1
-        self._numbers[id(call)] = self.reached
-        if Cut(self.reached, Moment.BEFORE) in self._cuts:
-            await asyncio.sleep(BESIDE_SECONDS)
-            self._end(call)
+        self._refuse_after_crash()
+        self.call_count += 1
+        self._numbers[id(call)] = self.call_count
+        if CrashPoint(self.call_count, Moment.BEFORE) in self._points:
+            await asyncio.sleep(CONCURRENT_CALLS_SECONDS)
+            self._crash(call)
         answer = await super().before(call)
-        self._refuse_the_dead()
+        self._refuse_after_crash()
         return answer
 
     @override
     async def after(self, call: Call) -> None:
         if call.user_agent != self.spared:
-            if Cut(self._numbers[id(call)], Moment.AFTER) in self._cuts:
-                self._end(call)
-            self._refuse_the_dead()
+            if CrashPoint(self._numbers[id(call)], Moment.AFTER) in self._points:
+                self._crash(call)
+            self._refuse_after_crash()
         await super().after(call)
 
     @override
     def passes(self, call: Call, frame: bytes) -> bool:
         if call.user_agent != self.spared:
-            self._refuse_the_dead()
+            self._refuse_after_crash()
         return super().passes(call, frame)
 
-    def _refuse_the_dead(self) -> None:
-        if self.dead.is_set():
+    def _refuse_after_crash(self) -> None:
+        if self.crashed.is_set():
             raise Disconnect
 
-    def _end(self, call: Call) -> None:
-        self.killed_at.append(call)
-        self.kill()
+    def _crash(self, call: Call) -> None:
+        self.crashed_calls.append(call)
+        self.crash()
         raise Disconnect
 
 
 @asynccontextmanager
-async def undying(
-    on: Stage,
-    killer: Killer,
-    settings: Settings = QUIET,
+async def restarting_controller(
+    on: Harness,
+    injector: CrashInjector,
+    settings: Settings = TEST_SETTINGS,
     *,
     between: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[None]:
@@ -121,24 +121,24 @@ async def undying(
         ExceptionGroup: it has ended by itself.
     """
 
-    async def live() -> None:
+    async def run() -> None:
         while True:
-            life = asyncio.create_task(app.run(settings, on.connection))
-            dying = asyncio.create_task(killer.dead.wait())
+            controller = asyncio.create_task(app.run(settings, on.connection))
+            crash = asyncio.create_task(injector.crashed.wait())
             try:
-                await asyncio.wait([life, dying], return_when=asyncio.FIRST_COMPLETED)
-                if life.done():
-                    await life
+                await asyncio.wait([controller, crash], return_when=asyncio.FIRST_COMPLETED)
+                if controller.done():
+                    await controller
             finally:
                 # Whatever it still wants to write or to release, once it is dead, goes to a shut door.
-                for task in (life, dying):
+                for task in (controller, crash):
                     task.cancel()
-                await asyncio.gather(life, dying, return_exceptions=True)
+                await asyncio.gather(controller, crash, return_exceptions=True)
             if between:
                 await between()
-            killer.revive()
+            injector.reset()
 
     async with asyncio.TaskGroup() as group:
-        living = group.create_task(live())
+        running = group.create_task(run())
         yield
-        living.cancel()
+        running.cancel()

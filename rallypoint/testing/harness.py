@@ -24,7 +24,7 @@ from controller.runtime import clock
 from controller.settings import Settings
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.serving.interceptor import Call
-from rallypoint.testing.actors import Cast
+from rallypoint.testing.actors import Actors
 from rallypoint.testing.builders import NOON
 from rallypoint.testing.faults import Faults, Rule
 
@@ -33,12 +33,14 @@ NAMESPACE = "default"
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
-TESTER = "test"
+TEST_USER_AGENT = "test"
 """The user agent of the test's own client, which meets no faults."""
-QUIET = Settings(metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,))
-"""Settings of a controller of one kind, the one that ``stage`` defines, that serves nothing itself."""
+TEST_SETTINGS = Settings(
+    metrics_bind_address="0", health_probe_bind_address="0", enable_scheme=(RESOURCE.kind,)
+)
+"""Settings of a controller of one kind, the one that ``start_harness`` defines, that serves nothing itself."""
 
-UNWARMED = replace(QUIET, kube_api_qps=1e6, kube_api_burst=1_000_000)
+UNLIMITED_SETTINGS = replace(TEST_SETTINGS, kube_api_qps=1e6, kube_api_burst=1_000_000)
 """With a limit, which nothing meets, no connection is kept warm: in long lives that would be most of all calls."""
 
 
@@ -50,7 +52,7 @@ def definition(resource: Resource) -> dict[str, Any]:
     return found
 
 
-class Stage(Cast):
+class Harness(Actors):
     """The server and its faults, and everybody but the controller."""
 
     def __init__(self, server: ApiServer, faults: Faults, client: Client) -> None:
@@ -66,38 +68,40 @@ class Stage(Cast):
     @property
     def calls(self) -> list[Call]:
         """All calls but the test's own."""
-        return [one for one in self.faults.calls if one.user_agent != TESTER]
+        return [one for one in self.faults.calls if one.user_agent != TEST_USER_AGENT]
 
     async def define(self, definitions: Iterable[Mapping[str, Any]]) -> None:
         """Install definitions, as somebody would while the controller runs."""
         for one in definitions:
             await self.create(DEFINITIONS, one)
 
-    async def settled(self, seconds: float = 1.0) -> None:
+    async def settle(self, seconds: float = 1.0) -> None:
         """Let everything happen that is due within so much loop time."""
         await asyncio.sleep(seconds)
 
 
 @asynccontextmanager
-async def stage(
+async def start_harness(
     *rules: Rule, crds: Sequence[Resource] = (RESOURCE,), faults: Faults | None = None, **options: Any
-) -> AsyncGenerator[Stage]:
+) -> AsyncGenerator[Harness]:
     """A server with the definitions of these kinds, and with faults that start at once."""
     options.setdefault("clock", lambda: clock.now())
-    faults = faults or Faults(rules, spared=TESTER)
+    faults = faults or Faults(rules, spared=TEST_USER_AGENT)
     server = ApiServer(crds=[definition(one) for one in crds], interceptor=faults, **options)
     await server.start()
     try:
-        async with Client(Connection(server.url, token=lambda: server.token), user_agent=TESTER) as client:
-            yield Stage(server, faults, client)
+        async with Client(
+            Connection(server.url, token=lambda: server.token), user_agent=TEST_USER_AGENT
+        ) as client:
+            yield Harness(server, faults, client)
     finally:
         await server.stop()
 
 
 @asynccontextmanager
-async def controlling(
-    on: Stage,
-    settings: Settings = QUIET,
+async def running_controller(
+    on: Harness,
+    settings: Settings = TEST_SETTINGS,
     *,
     connection: Connection | None = None,
     stop: asyncio.Event | None = None,
@@ -119,7 +123,7 @@ async def controlling(
 
 
 @contextmanager
-def daytime(ahead_seconds: Callable[[], float] = lambda: 0.0) -> Generator[Callable[[], datetime]]:
+def fake_clock(ahead_seconds: Callable[[], float] = lambda: 0.0) -> Generator[Callable[[], datetime]]:
     """Let the time of day go by with the loop's time, from noon on; the clock, for the server to go by it as well.
 
     The controller's own clock is ahead of it by so much.
@@ -139,7 +143,7 @@ def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-def owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
+def is_owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
     """Whether an object's controller is that very job."""
 
     def is_owned(one: Mapping[str, Any]) -> bool:

@@ -25,19 +25,19 @@ class History:
     """What has happened in one namespace."""
 
     def __init__(self) -> None:
-        self.made: Counter[tuple[str, str]] = Counter()
+        self.created: Counter[tuple[str, str]] = Counter()
         """How often an object of that kind and name was created."""
         self.now: dict[tuple[str, str], dict[str, Any]] = {}
         """What is there, by kind and name."""
-        self.last: dict[tuple[str, str], dict[str, Any]] = {}
+        self.latest: dict[tuple[str, str], dict[str, Any]] = {}
         """How each object was last seen, those that are gone too."""
-        self.course: list[tuple[str, dict[str, Any]]] = []
+        self.changes: list[tuple[str, dict[str, Any]]] = []
         """All of it: ADDED, MODIFIED or DELETED, and the object as it was then. Each watch is in order; versions order them all."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def told(self) -> Counter[str]:
+    def event_counts(self) -> Counter[str]:
         """How often each reason has an event, those that were counted up once."""
-        return Counter(obj["reason"] for (kind, _), obj in self.last.items() if kind == EVENTS.kind)
+        return Counter(obj["reason"] for (kind, _), obj in self.latest.items() if kind == EVENTS.kind)
 
     async def until(self, what: str, question: Callable[[], object]) -> None:
         """Wait for a yes, asking anew whenever something has happened.
@@ -48,35 +48,33 @@ class History:
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
                 while not question():
-                    await self._news.wait()
+                    await self._changed.wait()
         except TimeoutError as error:
             raise TimeoutError(f"waited for {what}") from error
 
-    def take(self, type_: str, obj: dict[str, Any]) -> None:
+    def record(self, type_: str, obj: dict[str, Any]) -> None:
         # Whoever waits is woken once, and asks on the next turn of the loop, when this is done.
-        self._news.set()
-        self._news.clear()
-        self.course.append((type_, obj))
+        self._changed.set()
+        self._changed.clear()
+        self.changes.append((type_, obj))
         key = (obj["kind"], obj["metadata"]["name"])
-        self.last[key] = obj
+        self.latest[key] = obj
         if type_ == "DELETED":
             self.now.pop(key, None)
             return
-        self.made[key] += type_ == "ADDED"
+        self.created[key] += type_ == "ADDED"
         self.now[key] = obj
 
 
 @asynccontextmanager
-async def recorded(
+async def record_history(
     client: Client, namespace: str, resources: Sequence[Resource] = WATCHED
 ) -> AsyncGenerator[History]:
     """The history from now on."""
     history = History()
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(
-                _follow(client, namespace, one, await _version(client, namespace, one), history)
-            )
+            group.create_task(_watch(client, namespace, one, await _version(client, namespace, one), history))
             for one in resources
         ]
         yield history
@@ -88,7 +86,7 @@ async def _version(client: Client, namespace: str, resource: Resource) -> str:
     return str(orjson.loads(await client.list(resource, namespace))["metadata"]["resourceVersion"])
 
 
-async def _follow(client: Client, namespace: str, resource: Resource, version: str, history: History) -> None:
+async def _watch(client: Client, namespace: str, resource: Resource, version: str, history: History) -> None:
     while True:
         params = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         with contextlib.suppress(TimeoutError):  # of which nothing is heard is asked for again
@@ -97,4 +95,4 @@ async def _follow(client: Client, namespace: str, resource: Resource, version: s
                     event = orjson.loads(line)
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        history.take(event["type"], event["object"])
+                        history.record(event["type"], event["object"])

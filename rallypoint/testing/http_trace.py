@@ -1,6 +1,6 @@
 """Raw requests to an API server, and what of the answers two servers must have in common.
 
-An exchange is a list of steps. ``Wire.run`` sends them and returns the replies; ``comparable`` replaces in a reply
+An exchange is a list of steps. ``RawClient.run`` sends them and returns the replies; ``comparable`` replaces in a reply
 what differs between any two runs (times, identifiers, versions, addresses), so that the rest can be compared whole.
 """
 
@@ -58,7 +58,7 @@ class Reply:
     warnings: tuple[str, ...]
 
 
-class Wire:
+class RawClient:
     """A client that adds nothing to what it is told to send. Use as an async context manager."""
 
     def __init__(self, url: str, token: str, tls: ssl.SSLContext | None = None) -> None:
@@ -69,7 +69,7 @@ class Wire:
         self._session = aiohttp.ClientSession(connector=self._connector, trust_env=False)
 
     @classmethod
-    def from_kubeconfig(cls, config: Mapping[str, Any]) -> "Wire":
+    def from_kubeconfig(cls, config: Mapping[str, Any]) -> "RawClient":
         """Of the first cluster and the first user of a kubeconfig."""
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = cluster.get("certificate-authority-data")

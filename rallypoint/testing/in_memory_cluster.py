@@ -23,14 +23,14 @@ from controller.reconcile.status import differs
 from rallypoint.local.apiserver.patches.jsonpatch import merge
 from rallypoint.testing.builders import NOON, pytorch_job
 
-Step = Callable[["Life"], object]
+Step = Callable[["InMemoryCluster"], object]
 """Something that happens to a job."""
 
-MOST_PASSES = 12
+MAX_RECONCILES = 12
 """More than any change needs until nothing is left to do."""
 
 
-class Life:
+class InMemoryCluster:
     """One job with its children. With ``graceful``, deleted pods that have started stay until ``go`` takes them."""
 
     def __init__(
@@ -47,26 +47,26 @@ class Life:
         self.pods: dict[str, Pod] = {}
         self.services: dict[str, Service] = {}
         self.group: PodGroup | None = None
-        self.is_taken = False
+        self.is_group_name_taken = False
         """Whether a PodGroup of somebody else has the job's name."""
         self.extras: dict[str, dict[str, Any]] = {}
         """Children that are not watched, by name; of several of one name the later ones by ``Kind/name``."""
         self.batch_jobs: dict[str, dict[str, Any]] = {}
         self.batch_pods: list[Pod] = []
-        self.places: dict[str, str] = {}
+        self.node_topologies: dict[str, str] = {}
         """Where nodes are, by name."""
-        self.answered: set[str] = set()
+        self.probed_uids: set[str] = set()
         """UIDs of pods that have been asked whether they are up."""
         self.events: list[Event] = []
         self.counts: list[Count] = []
-        self.made: list[str] = []
+        self.created_pods: list[str] = []
         """Names of all pods ever made, in order."""
         self.is_deleted = False
         self.malformed: tuple[Problem, ...] = ()
         self.options = options or Options()
         self._graceful = graceful
         self._failures: Mapping[str, Failure] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._recorded_events: set[tuple[str, str]] = set()
         self._versions = 1
 
     @property
@@ -102,8 +102,8 @@ class Life:
             self.group,
             tuple(batch_job_from_json(msgspec.json.encode(one)) for one in self.batch_jobs.values()),
             tuple(self.batch_pods),
-            frozenset(self.answered),
-            self.places,
+            frozenset(self.probed_uids),
+            self.node_topologies,
             self._failures,
         )
         return decide(self.kind, self.job, children, self.now, self.options, self.malformed)
@@ -121,11 +121,11 @@ class Life:
             AssertionError: the passes do not come to an end.
         """
         done: list[Plan] = []
-        for _ in range(MOST_PASSES):
+        for _ in range(MAX_RECONCILES):
             if self.is_deleted or self.is_idle(self.decide()):
                 return done
             done.append(self.step())
-        raise AssertionError(f"after {MOST_PASSES} passes there is still something to do: {self.decide()}")
+        raise AssertionError(f"after {MAX_RECONCILES} passes there is still something to do: {self.decide()}")
 
     def is_idle(self, plan: Plan) -> bool:
         """Whether the plan writes and tells nothing."""
@@ -134,7 +134,7 @@ class Life:
             *self._new(self._taken_by_server(plan.create)),
             *(one for one in plan.delete if one.uid or self._key(one.resource, one.name) in self.extras),
         ]
-        return not (written or acts or plan.counts or plan.delete_job or self._news(plan.events))
+        return not (written or acts or plan.counts or plan.delete_job or self._new_events(plan.events))
 
     def apply(self, plan: Plan) -> None:
         """Let a plan come true."""
@@ -155,13 +155,13 @@ class Life:
         if plan.status is not None:
             self.job = self.job.model_copy(update={"status": plan.status})
         for event in plan.events:
-            self.events += self._news([event])
+            self.events += self._new_events([event])
             if event.once:
-                self._told.add((event.reason, event.once))
+                self._recorded_events.add((event.reason, event.once))
         self.counts += plan.counts
         self.is_deleted = plan.delete_job
 
-    def become(
+    def set_phase(
         self,
         phase: str,
         *names: str,
@@ -236,7 +236,7 @@ class Life:
     def wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def respecify(self, job: Job) -> None:
+    def update_spec(self, job: Job) -> None:
         """Play the user: another spec, the same job."""
         self.job = job.model_copy(update={"status": self.job.status})
 
@@ -254,7 +254,7 @@ class Life:
 
     def _taken_by_server(self, children: Sequence[Child]) -> Sequence[Child]:
         """None while one that goes first is refused."""
-        return () if self.is_taken and any(one.first for one in children) else children
+        return () if self.is_group_name_taken and any(one.first for one in children) else children
 
     def _new(self, children: Iterable[Child]) -> list[Child]:
         return [one for one in children if not self._is_as_wanted(one)]
@@ -274,8 +274,8 @@ class Life:
         is_first = name not in self.extras or self.extras[name]["kind"] == resource.kind
         return name if is_first else f"{resource.kind}/{name}"
 
-    def _news(self, events: Iterable[Event]) -> list[Event]:
-        return [one for one in events if not one.once or (one.reason, one.once) not in self._told]
+    def _new_events(self, events: Iterable[Event]) -> list[Event]:
+        return [one for one in events if not one.once or (one.reason, one.once) not in self._recorded_events]
 
     def _create(self, child: Child) -> None:
         self._versions += 1
@@ -298,7 +298,7 @@ class Life:
         if child.resource == PODS:
             assert child.name not in self.pods, f"{child.name} exists"
             self.pods[child.name] = pod_from_json(raw)
-            self.made.append(child.name)
+            self.created_pods.append(child.name)
         elif child.resource.kind == "PodGroup":
             assert self.group is None
             self.group = pod_group_from_json(raw)
@@ -326,33 +326,33 @@ class Life:
             del self.pods[name]
 
 
-def life_of(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+def pending_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> InMemoryCluster:
     """The life of a PyTorchJob, a master and two workers of that restart policy, once all its pods are made."""
     role = {"restartPolicy": policy}
     given: dict[str, Any] = {"master": role, "worker": role, **fields}
-    life = Life(pytorch_job(**given), graceful=graceful)
-    life.settle()
-    return life
+    cluster = InMemoryCluster(pytorch_job(**given), graceful=graceful)
+    cluster.settle()
+    return cluster
 
 
-def running(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> Life:
+def running_cluster(policy: str = "OnFailure", *, graceful: bool = False, **fields: Any) -> InMemoryCluster:
     """The same once all its pods run."""
-    life = life_of(policy, graceful=graceful, **fields)
-    life.become("Running")
-    life.settle()
-    return life
+    cluster = pending_cluster(policy, graceful=graceful, **fields)
+    cluster.set_phase("Running")
+    cluster.settle()
+    return cluster
 
 
 def phase(phase: str, *names: str, **fields: Any) -> Step:
     """Pods get to that phase."""
-    return lambda life: life.become(phase, *names, **fields)
+    return lambda cluster: cluster.set_phase(phase, *names, **fields)
 
 
 def run_policy(**fields: Any) -> Step:
     """The job gets that run policy."""
-    return lambda life: life.respecify(pytorch_job(run_policy=fields))
+    return lambda cluster: cluster.update_spec(pytorch_job(run_policy=fields))
 
 
 def workers(count: int, **fields: Any) -> Step:
     """The job is scaled."""
-    return lambda life: life.respecify(pytorch_job(workers=count, **fields))
+    return lambda cluster: cluster.update_spec(pytorch_job(workers=count, **fields))

@@ -24,34 +24,34 @@ INEXACT_SECONDS = 4.0
 """By so much times may differ from the server's: they are of whole seconds, and so are those that its answers bear."""
 
 
-class Laws(History):
+class Invariants(History):
     """A history of jobs of one kind that notes each breach."""
 
-    def __init__(self, workload: Workload, excused: set[str] | None = None) -> None:
-        """``excused`` are UIDs of what others delete, which laws of several kinds share."""
+    def __init__(self, workload: Workload, deleted_by_others: set[str] | None = None) -> None:
+        """``deleted_by_others`` are UIDs of what others delete, which laws of several kinds share."""
         super().__init__()
         self.workload = workload
-        self.broken: list[str] = []
+        self.violations: list[str] = []
         self.failed: Counter[tuple[str, str]] = Counter()
         """By job UID and role: pods that have failed."""
         self.replaced: Counter[tuple[str, str]] = Counter()
         """By job UID and role: pods that were deleted because they had failed, and for nothing else."""
-        self.excused = set[str]() if excused is None else excused
-        self.ends_told: Counter[str] = Counter()
+        self.deleted_by_others = set[str]() if deleted_by_others is None else deleted_by_others
+        self.end_event_counts: Counter[str] = Counter()
         """By job UID: how often its end was told."""
-        self._may_end: defaultdict[str, set[str]] = defaultdict(set)
+        self._allowed_ends: defaultdict[str, set[str]] = defaultdict(set)
         """By job UID: the ends for which there has been a reason."""
         self._specs: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
         """By job UID: its specs, with the version that each came with."""
-        self._made_at: dict[str, int] = {}
+        self._created_at: dict[str, int] = {}
         """By UID: the version that a pod was made at."""
-        self.set_back: set[str] = set()
+        self.restored_jobs: set[str] = set()
         """UIDs of jobs that a restored backup has put back to an earlier state: what was counted since is unknown to the server."""
         self.time = NOON
         """The server's time of the change that is taken."""
 
     @override
-    def take(self, type_: str, obj: dict[str, Any]) -> None:
+    def record(self, type_: str, obj: dict[str, Any]) -> None:
         before = self.now.get((obj["kind"], obj["metadata"]["name"]))
         match obj["kind"]:
             case self.workload.resource.kind if type_ != "DELETED":
@@ -62,55 +62,55 @@ class Laws(History):
             case BATCH_JOBS.kind:
                 self._launcher_changed(obj)
             case PODS.kind | SERVICES.kind if FOREIGN in (obj["metadata"].get("labels") or {}):
-                if type_ == "DELETED" and not self._may_go(obj):
-                    self.broken.append(f"{_named(obj)} belongs to somebody else and is gone")
+                if type_ == "DELETED" and not self._can_be_deleted(obj):
+                    self.violations.append(f"{_named(obj)} belongs to somebody else and is gone")
             case EVENTS.kind if type_ != "DELETED" and obj["reason"] in self._ends:
-                self._end_told(before, obj)
+                self._end_recorded(before, obj)
             case PODS.kind if before is None:
-                self._pod_made(obj)
+                self._pod_created(obj)
             case PODS.kind:
                 self._pod_changed(type_, before or obj, obj)
             case _:
                 pass
-        super().take(type_, obj)
+        super().record(type_, obj)
         if obj["kind"] == PODS.kind:
             self._launchers_counted(obj)
 
-    def remember(self) -> "Laws":
-        """What ``go_back`` needs of the state of now."""
+    def copy_state(self) -> "Invariants":
+        """What ``restore`` needs of the state of now."""
         then = copy.copy(self)
-        then.now, then.made = self.now.copy(), self.made.copy()
+        then.now, then.created = self.now.copy(), self.created.copy()
         then.failed, then.replaced = self.failed.copy(), self.replaced.copy()
-        then.ends_told = self.ends_told.copy()
+        then.end_event_counts = self.end_event_counts.copy()
         return then
 
-    def go_back(self, then: "Laws") -> None:
+    def restore(self, then: "Invariants") -> None:
         """The server has been put back to how it was then; nobody has deleted what is gone by that, nor made what is back.
 
         Whoever knows what has been since may go by it once more: pods that are back may be lost again, and what ended may end.
         """
-        self.now, self.made = then.now.copy(), then.made.copy()
+        self.now, self.created = then.now.copy(), then.created.copy()
         self.failed, self.replaced = then.failed.copy(), then.replaced.copy()
-        self.ends_told = then.ends_told.copy()
+        self.end_event_counts = then.end_event_counts.copy()
         for (kind, _), obj in self.now.items():
             uid = obj["metadata"]["uid"]
             if kind == PODS.kind:
-                self.excused.add(uid)
+                self.deleted_by_others.add(uid)
             elif kind == self.workload.resource.kind:
-                self.set_back.add(uid)
+                self.restored_jobs.add(uid)
                 known = [(0, spec) for _, spec in self._specs[uid]]
                 self._specs[uid] = [*known, (0, obj["spec"])]
 
     def _job_gone(self, job: dict[str, Any]) -> None:
         """By its user, or by its TTL when that is over."""
-        if job["metadata"]["uid"] in self.excused:
+        if job["metadata"]["uid"] in self.deleted_by_others:
             return
         ttl = job["spec"].get("runPolicy", {}).get("ttlSecondsAfterFinished")
         ended = (job.get("status") or {}).get("completionTime")
         if ttl is None or ended is None or not is_finished(job):
-            self.broken.append(f"{_named(job)} is deleted without a reason")
+            self.violations.append(f"{_named(job)} is deleted without a reason")
         elif self._seconds_since(ended) < ttl - INEXACT_SECONDS:
-            self.broken.append(f"{_named(job)} is deleted {self._seconds_since(ended)} s after its end")
+            self.violations.append(f"{_named(job)} is deleted {self._seconds_since(ended)} s after its end")
 
     def _times_are_right(self, before: Mapping[str, Any], job: Mapping[str, Any]) -> None:
         """By the server's clock, whatever the controller's says.
@@ -124,15 +124,15 @@ class Laws(History):
                 continue
             created = -self._seconds_since(job["metadata"]["creationTimestamp"])
             if not created - INEXACT_SECONDS <= -self._seconds_since(told) <= INEXACT_SECONDS:
-                self.broken.append(f"{_named(job)} has the {field} {told} at {self.time}")
+                self.violations.append(f"{_named(job)} has the {field} {told} at {self.time}")
         limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
         late = next((one for one in status.get("conditions") or () if "deadline" in one["message"]), None)
         is_news = has(job, "Failed") and not has(before, "Failed")
-        by_launcher = self.workload.has_launcher_job and job["metadata"]["uid"] in self.set_back
+        by_launcher = self.workload.has_launcher_job and job["metadata"]["uid"] in self.restored_jobs
         created_at = job["metadata"]["creationTimestamp"]
         began = created_at if by_launcher else status.get("startTime", created_at)
         if is_news and late and limit and self._seconds_since(began) < limit - INEXACT_SECONDS:
-            self.broken.append(f"{_named(job)} is late after {self._seconds_since(began)} s")
+            self.violations.append(f"{_named(job)} is late after {self._seconds_since(began)} s")
 
     def _seconds_since(self, told: str) -> float:
         return (self.time - datetime.fromisoformat(told)).total_seconds()
@@ -157,14 +157,14 @@ class Laws(History):
             and _phase(one) not in TERMINAL
         ]
         if len(there) > 1:
-            self.broken.append(f"{_named(pod)} is one of {len(there)} launchers")
+            self.violations.append(f"{_named(pod)} is one of {len(there)} launchers")
 
     def _launcher_changed(self, launcher: Mapping[str, Any]) -> None:
         owner = self._job_of(launcher)
         if owner is not None:
             for condition, end in _ENDED.items():
                 if has(launcher, condition):
-                    self._may_end[owner["metadata"]["uid"]].add(end)
+                    self._allowed_ends[owner["metadata"]["uid"]].add(end)
 
     def _job_changed(self, before: Mapping[str, Any], after: dict[str, Any]) -> None:
         specs = self._specs[after["metadata"]["uid"]]
@@ -172,46 +172,46 @@ class Laws(History):
             specs.append((_version(after), after["spec"]))
         for type_ in TERMINAL:
             if has(before, type_) and not has(after, type_):
-                self.broken.append(f"{_named(after)} is no longer {type_}")
+                self.violations.append(f"{_named(after)} is no longer {type_}")
             if has(after, type_) and not has(before, type_) and not self._has_reason(type_, after):
-                self.broken.append(f"{_named(after)} is {type_} without a reason")
+                self.violations.append(f"{_named(after)} is {type_} without a reason")
         if has(after, "Succeeded") and has(after, "Failed"):
-            self.broken.append(f"{_named(after)} has both succeeded and failed")
+            self.violations.append(f"{_named(after)} has both succeeded and failed")
         for role, told in replica_statuses(before).items():
             now = replica_statuses(after).get(role)
             if now is not None and (now.get("restarts") or 0) < (told.get("restarts") or 0):
-                self.broken.append(f"{_named(after)} forgets restarts of {role}")
+                self.violations.append(f"{_named(after)} forgets restarts of {role}")
 
-    def _may_go(self, foreign: dict[str, Any]) -> bool:
+    def _can_be_deleted(self, foreign: dict[str, Any]) -> bool:
         """Whether somebody deletes it, or the job that it refers to is gone."""
-        return foreign["metadata"]["uid"] in self.excused or (
+        return foreign["metadata"]["uid"] in self.deleted_by_others or (
             "ownerReferences" in foreign["metadata"] and self._job_of(foreign) is None
         )
 
     def _has_reason(self, type_: str, job: dict[str, Any]) -> bool:
         limited = "activeDeadlineSeconds" in job["spec"].get("runPolicy", {})
-        return type_ in self._may_end[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
+        return type_ in self._allowed_ends[job["metadata"]["uid"]] or (type_ == "Failed" and limited)
 
-    def _end_told(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
+    def _end_recorded(self, before: Mapping[str, Any] | None, event: dict[str, Any]) -> None:
         """A restored server has forgotten events that are counted up: one that is new to it has been recorded once since."""
         uid = event["involvedObject"]["uid"]
-        if before is None and uid in self.set_back:
-            self.ends_told[uid] += 1
+        if before is None and uid in self.restored_jobs:
+            self.end_event_counts[uid] += 1
         else:
-            self.ends_told[uid] += event["count"] - (before["count"] if before else 0)
-        if self.ends_told[uid] > 1:
-            self.broken.append(f"the end of {event['involvedObject']['name']} is told again")
+            self.end_event_counts[uid] += event["count"] - (before["count"] if before else 0)
+        if self.end_event_counts[uid] > 1:
+            self.violations.append(f"the end of {event['involvedObject']['name']} is told again")
 
-    def _pod_made(self, pod: dict[str, Any]) -> None:
-        self._made_at[pod["metadata"]["uid"]] = _version(pod)
+    def _pod_created(self, pod: dict[str, Any]) -> None:
+        self._created_at[pod["metadata"]["uid"]] = _version(pod)
         job = self._job_of(pod)
         if job is None:
             return  # made for a job that went meanwhile; it goes, too
         if is_finished(job):
-            self.broken.append(f"{_named(pod)} is made for a job that has ended")
+            self.violations.append(f"{_named(pod)} is made for a job that has ended")
         # Any spec so far: the latest may be news to the controller.
-        if not any(self._wants(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
-            self.broken.append(f"{_named(pod)} is none that its job asks for")
+        if not any(self._is_expected(job, spec, pod) for _, spec in self._specs[job["metadata"]["uid"]]):
+            self.violations.append(f"{_named(pod)} is none that its job asks for")
 
     def _pod_changed(self, type_: str, before: dict[str, Any], pod: dict[str, Any]) -> None:
         job = self._job_of(pod)
@@ -220,27 +220,29 @@ class Laws(History):
         role = job["metadata"]["uid"], self.workload.role_of(pod)
         self.failed[role] += _phase(pod) == "Failed" != _phase(before)
         if _phase(pod) in TERMINAL:
-            self._may_end[role[0]].add(_phase(pod))
-        if pod["metadata"]["uid"] in self.excused:
-            self._may_end[role[0]].add("Failed")  # a running pod that somebody removes counts as failed
+            self._allowed_ends[role[0]].add(_phase(pod))
+        if pod["metadata"]["uid"] in self.deleted_by_others:
+            self._allowed_ends[role[0]].add("Failed")  # a running pod that somebody removes counts as failed
         is_going = type_ == "DELETED" or "deletionTimestamp" in pod["metadata"]
         if not is_going or "deletionTimestamp" in before["metadata"] or is_finished(job):
             return
-        if pod["metadata"]["uid"] in self.excused or not all(self._wanted_since_made(job, pod)):
+        if pod["metadata"]["uid"] in self.deleted_by_others or not all(
+            self._expected_since_creation(job, pod)
+        ):
             return
         self.replaced[role] += 1
         if _phase(before) != "Failed":
-            self.broken.append(f"{_named(pod)} is deleted without a reason")
+            self.violations.append(f"{_named(pod)} is deleted without a reason")
 
-    def _wanted_since_made(self, job: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[bool]:
+    def _expected_since_creation(self, job: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[bool]:
         """Whether each spec that was valid in the pod's life asks for it."""
         specs = self._specs[job["metadata"]["uid"]]
-        made = self._made_at[pod["metadata"]["uid"]]
+        created = self._created_at[pod["metadata"]["uid"]]
         for (_, spec), (until, _) in zip(specs, [*specs[1:], (sys.maxsize, {})], strict=True):
-            if until > made:
-                yield self._wants(job, spec, pod)
+            if until > created:
+                yield self._is_expected(job, spec, pod)
 
-    def _wants(self, job: Mapping[str, Any], spec: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    def _is_expected(self, job: Mapping[str, Any], spec: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
         is_suspended = spec.get("runPolicy", {}).get("suspend", False)
         names = self.workload.pod_names(job["metadata"]["name"], spec)
         return not is_suspended and pod["metadata"]["name"] in names

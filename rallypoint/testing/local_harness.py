@@ -14,11 +14,11 @@ from rallypoint.local.cluster import LocalCluster, local_cluster
 from rallypoint.local.manifest import Manifest, Row, decode
 from rallypoint.local.node.sandbox.selection import IsolationMode
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """Far beyond what anything here takes; a hang ends as a failure."""
 
 
-class Bench:
+class LocalHarness:
     """A site, and pods that a test can wait for."""
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -45,20 +45,20 @@ class Bench:
             {"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [main], **(spec or {})}},
         )
 
-    async def until(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
+    async def wait_for(self, name: str, holds: Callable[[Manifest], Any]) -> Manifest:
         """The pod, once ``holds`` says yes."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 change, row = self._change, self.pods.store.get("default", name)
                 if row is not None and holds(row.manifest):
                     return row.manifest
                 await change.wait()
 
-    async def over(self, name: str) -> Manifest:
-        return await self.until(name, lambda pod: phase(pod) in ("Succeeded", "Failed"))
+    async def wait_for_end(self, name: str) -> Manifest:
+        return await self.wait_for(name, lambda pod: phase(pod) in ("Succeeded", "Failed"))
 
-    async def gone(self, name: str) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+    async def wait_for_deletion(self, name: str) -> None:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 change = self._change
                 if self.pods.store.get("default", name) is None:
@@ -69,10 +69,10 @@ class Bench:
         async with self.client.stream(PODS.path("default", name, "log"), params) as stream:
             return (await stream.read()).decode()
 
-    async def wrote(self, name: str, text: str) -> None:
+    async def wait_for_log(self, name: str, text: str) -> None:
         """Wait until the container that runs has written ``text``."""
-        await self.until(name, lambda pod: phase(pod) == "Running")
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        await self.wait_for(name, lambda pod: phase(pod) == "Running")
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             async with self.client.stream(PODS.path("default", name, "log"), {"follow": "true"}) as stream:
                 while text not in (line := (await stream.readline()).decode()):
                     assert line, f"{name} has ended and did not write {text!r}"
@@ -83,11 +83,13 @@ def phase(pod: Manifest) -> str:
 
 
 @asynccontextmanager
-async def opened(folder: Path, isolation: IsolationMode, **how: Any) -> AsyncGenerator[Bench]:
+async def start_local_harness(
+    folder: Path, isolation: IsolationMode, **how: Any
+) -> AsyncGenerator[LocalHarness]:
     """A site; ``how`` is what ``site`` can be told besides."""
     async with local_cluster([], folder, isolation=isolation, **how) as cluster:
-        bench = Bench(cluster)
-        watching = asyncio.create_task(bench.pods.run())
-        yield bench
+        harness = LocalHarness(cluster)
+        watching = asyncio.create_task(harness.pods.run())
+        yield harness
         watching.cancel()
         await asyncio.wait([watching])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from api.mpijob import MPIJob
-from rallypoint.testing.http_trace import APPLY, JSON, MERGE, Reply, Step, Wire
+from rallypoint.testing.http_trace import APPLY, JSON, MERGE, RawClient, Reply, Step
 
 Object = dict[str, Any]
 
@@ -108,8 +108,8 @@ def missing(wanted: Any, there: Any, path: str = "") -> Iterator[str]:
 class Site:
     """The MPIJobs of one namespace, by raw requests in any version."""
 
-    def __init__(self, wire: Wire, namespace: str, group: str = "kubeflow.org") -> None:
-        self.wire = wire
+    def __init__(self, client: RawClient, namespace: str, group: str = "kubeflow.org") -> None:
+        self.client = client
         self.namespace = namespace
         self.group = group
 
@@ -123,13 +123,13 @@ class Site:
         """An object's group is that of the site, whatever the body says."""
         if isinstance(body, dict) and "apiVersion" in body:
             body = {**body, "apiVersion": f"{self.group}/{body['apiVersion'].rpartition('/')[2]}"}
-        return await self.wire.send(Step(method, path, body, type=media, query=query))
+        return await self.client.send(Step(method, path, body, type=media, query=query))
 
     async def create(self, version: str, body: Object, **query: str) -> Reply:
         return await self.send("POST", self.path(version), body, **query)
 
     async def read(self, version: str, name: str) -> Object:
-        reply = await self.wire.send(Step("GET", self.path(version, name)))
+        reply = await self.client.send(Step("GET", self.path(version, name)))
         assert reply.code == 200, reply.text
         return dict(reply.body)
 

@@ -28,7 +28,7 @@ OF_MPI_JOBS: frozenset[Right] = frozenset(
 """Rights that no other kind needs."""
 
 
-def granted(kind: str, folder: Path = RBAC) -> set[Right]:
+def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
     """By the role of that kind in ``folder``."""
     (document,) = [document for document in build(folder) if document["kind"] == kind]
     return {
@@ -40,11 +40,11 @@ def granted(kind: str, folder: Path = RBAC) -> set[Right]:
     }
 
 
-def asked(plane: ControlPlane) -> set[Right]:
+def requested_rights(plane: ControlPlane) -> set[Right]:
     return {_of_any_kind(right(call)) for call in calls(plane)}
 
 
-def refused(plane: ControlPlane) -> list[Right]:
+def denied_rights(plane: ControlPlane) -> list[Right]:
     return [right(call) for call in calls(plane) if call["responseStatus"]["code"] in {401, 403}]
 
 

@@ -11,28 +11,30 @@ from api.labels import JOB_NAME
 from api.meta import EVENTS, HORIZONTAL_POD_AUTOSCALERS, PODS, SERVICES, Resource
 from api.v1.pytorchjob import RESOURCE
 from controller.kube.errors import NotFound
-from rallypoint.testing.actors import Cast
+from rallypoint.testing.actors import Actors
 from rallypoint.testing.builders import template
 from rallypoint.testing.history import CHILDREN, History
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Outcome:
     """What can be told of a job's life after it. Children are named without their job."""
 
     conditions: str
     restarts: Mapping[str, int]
     """Of each role that has replaced pods, what the status has counted."""
-    made: Mapping[str, int]
+    created: Mapping[str, int]
     """How often each child was created."""
     left: frozenset[str]
     """The children that are there at the end."""
 
     @classmethod
-    def of(cls, name: str, history: History) -> "Ending":
-        job = history.last[RESOURCE.kind, name]
+    def of(cls, name: str, history: History) -> "Outcome":
+        job = history.latest[RESOURCE.kind, name]
         kinds = {resource.kind for resource in CHILDREN}
-        made = {key: times for key, times in history.made.items() if key[0] in kinds and _is_of(name, key[1])}
+        created = {
+            key: times for key, times in history.created.items() if key[0] in kinds and _is_of(name, key[1])
+        }
         return cls(
             conditions=_conditions(job),
             restarts={
@@ -40,45 +42,45 @@ class Ending:
                 for role, one in (job.get("status", {}).get("replicaStatuses") or {}).items()
                 if "restarts" in one
             },
-            made={_told(name, key): times for key, times in made.items()},
-            left=frozenset(_told(name, key) for key in made if key in history.now),
+            created={_told(name, key): times for key, times in created.items()},
+            left=frozenset(_told(name, key) for key in created if key in history.now),
         )
 
 
-Script = Callable[["Actors", str], Awaitable[None]]
+Script = Callable[["ScenarioRunner", str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class Scenario:
     """One life: the job's spec, what happens to it, and its ending."""
 
     script: Script
     spec: Mapping[str, Any]
-    ending: Ending
-    told: frozenset[str]
+    outcome: Outcome
+    event_reasons: frozenset[str]
     """Reasons of the events of its state."""
 
 
-class Actors:
+class ScenarioRunner:
     """What the scripts ask of the cast, and of the history of its namespace."""
 
-    def __init__(self, cast: Cast, history: History) -> None:
-        self.cast = cast
+    def __init__(self, actors: Actors, history: History) -> None:
+        self.actors = actors
         self._history = history
 
-    async def perform(self, play: Play, name: str) -> None:
+    async def run_scenario(self, scenario: Scenario, name: str) -> None:
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": name}}
-        await self.cast.create(RESOURCE, {**body, "spec": play.spec})
-        await play.script(self, name)
+        await self.actors.create(RESOURCE, {**body, "spec": scenario.spec})
+        await scenario.script(self, name)
 
-    async def owed(self, job: str) -> set[str]:
+    async def unrecorded_reasons(self, job: str) -> set[str]:
         """Reasons of conditions of which no event tells."""
-        told = {one["reason"] for one in await self.cast.items(EVENTS)}
+        recorded = {one["reason"] for one in await self.actors.items(EVENTS)}
         try:
-            status = (await self.cast.job(job)).get("status") or {}
+            status = (await self.actors.job(job)).get("status") or {}
         except NotFound:
             return set()
-        return {one["reason"] for one in status.get("conditions") or ()} - told
+        return {one["reason"] for one in status.get("conditions") or ()} - recorded
 
     async def run(self, job: str, *names: str) -> None:
         """Let pods run once they and their Services are there, and see the job run."""
@@ -89,10 +91,10 @@ class Actors:
             return set(names) <= there & self._children(SERVICES, job).keys()
 
         await self._history.until(f"{job}: {names}", are_there)
-        await self.cast.become("Running", *(f"{job}-{name}" for name in names))
-        await self.see(job, "Running T")
+        await self.actors.set_phase("Running", *(f"{job}-{name}" for name in names))
+        await self.wait_for_condition(job, "Running T")
 
-    async def see(self, job: str, condition: str) -> None:
+    async def wait_for_condition(self, job: str, condition: str) -> None:
         def is_told() -> bool:
             return condition in _conditions(self._history.now.get((RESOURCE.kind, job), {}))
 
@@ -106,21 +108,21 @@ class Actors:
             pod = self._children(PODS, job).get(name)
             return pod is not None and pod["metadata"]["uid"] != before
 
-        await self.cast.become("Failed", f"{job}-{name}", code=137)
-        await self.see(job, "Restarting T")
+        await self.actors.set_phase("Failed", f"{job}-{name}", code=137)
+        await self.wait_for_condition(job, "Restarting T")
         await self._history.until(f"{job}: another {name}", is_replaced)
 
     async def succeed(self, job: str, name: str) -> None:
-        await self.cast.become("Succeeded", f"{job}-{name}", code=0)
+        await self.actors.set_phase("Succeeded", f"{job}-{name}", code=0)
 
     async def scale(self, job: str, workers: int) -> None:
         roles = {"Worker": {"replicas": workers}}
-        await self.cast.change(RESOURCE, job, {"spec": {"pytorchReplicaSpecs": roles}})
+        await self.actors.change(RESOURCE, job, {"spec": {"pytorchReplicaSpecs": roles}})
 
     async def suspend(self, job: str, *, is_suspended: bool) -> None:
-        await self.cast.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": is_suspended}}})
+        await self.actors.change(RESOURCE, job, {"spec": {"runPolicy": {"suspend": is_suspended}}})
 
-    async def see_going(self, job: str) -> None:
+    async def wait_for_terminating_pods(self, job: str) -> None:
         """All pods on their way out, all Services gone."""
 
         def are_going() -> bool:
@@ -129,13 +131,13 @@ class Actors:
 
         await self._history.until(f"{job}: all pods going", are_going)
 
-    async def see_gone(self, job: str, *names: str) -> None:
+    async def wait_for_deletion(self, job: str, *names: str) -> None:
         def are_gone() -> bool:
             return not set(names) & {*self._children(PODS, job), *self._children(SERVICES, job)}
 
         await self._history.until(f"{job}: {names} gone", are_gone)
 
-    async def see_no_job(self, job: str) -> None:
+    async def wait_for_job_deletion(self, job: str) -> None:
         """Neither the job nor its children."""
 
         def is_gone() -> bool:
@@ -144,7 +146,7 @@ class Actors:
 
         await self._history.until(f"{job} gone", is_gone)
 
-    async def see_autoscaler(self, job: str, most: int) -> None:
+    async def wait_for_autoscaler(self, job: str, most: int) -> None:
         def follows() -> bool:
             found = self._history.now.get((HORIZONTAL_POD_AUTOSCALERS.kind, job))
             return found is not None and found["spec"]["maxReplicas"] == most
@@ -198,57 +200,57 @@ def _children(**pods: int) -> dict[str, int]:
     }
 
 
-async def _whole(actors: Actors, job: str) -> None:
-    await actors.run(job, "master-0", "worker-0", "worker-1")
-    await actors.fail(job, "worker-1")
-    await actors.run(job, "worker-1")
-    await actors.succeed(job, "master-0")
-    await actors.see_no_job(job)
+async def _whole(runner: ScenarioRunner, job: str) -> None:
+    await runner.run(job, "master-0", "worker-0", "worker-1")
+    await runner.fail(job, "worker-1")
+    await runner.run(job, "worker-1")
+    await runner.succeed(job, "master-0")
+    await runner.wait_for_job_deletion(job)
 
 
-async def _paused(actors: Actors, job: str) -> None:
+async def _paused(runner: ScenarioRunner, job: str) -> None:
     names = ("master-0", "worker-0")
-    await actors.run(job, *names)
-    await actors.suspend(job, is_suspended=True)
-    await actors.see_going(job)
-    await actors.see(job, "Suspended T")
-    await actors.suspend(job, is_suspended=False)
+    await runner.run(job, *names)
+    await runner.suspend(job, is_suspended=True)
+    await runner.wait_for_terminating_pods(job)
+    await runner.wait_for_condition(job, "Suspended T")
+    await runner.suspend(job, is_suspended=False)
     for name in names:
-        await actors.cast.delete(PODS, f"{job}-{name}", grace_period_seconds=0)
-    await actors.run(job, *names)
-    await actors.succeed(job, "master-0")
-    await actors.see(job, "Succeeded T")
+        await runner.actors.delete(PODS, f"{job}-{name}", grace_period_seconds=0)
+    await runner.run(job, *names)
+    await runner.succeed(job, "master-0")
+    await runner.wait_for_condition(job, "Succeeded T")
 
 
-async def _elastic(actors: Actors, job: str) -> None:
-    await actors.run(job, "worker-0", "worker-1")
-    await actors.see_autoscaler(job, 3)
-    await actors.cast.change(RESOURCE, job, {"spec": {"elasticPolicy": {"maxReplicas": 4}}})
-    await actors.see_autoscaler(job, 4)
-    await actors.scale(job, 3)
-    await actors.run(job, "worker-2")
-    await actors.scale(job, 1)
-    await actors.see_gone(job, "worker-1", "worker-2")
-    await actors.succeed(job, "worker-0")
-    await actors.see(job, "Succeeded T")
+async def _elastic(runner: ScenarioRunner, job: str) -> None:
+    await runner.run(job, "worker-0", "worker-1")
+    await runner.wait_for_autoscaler(job, 3)
+    await runner.actors.change(RESOURCE, job, {"spec": {"elasticPolicy": {"maxReplicas": 4}}})
+    await runner.wait_for_autoscaler(job, 4)
+    await runner.scale(job, 3)
+    await runner.run(job, "worker-2")
+    await runner.scale(job, 1)
+    await runner.wait_for_deletion(job, "worker-1", "worker-2")
+    await runner.succeed(job, "worker-0")
+    await runner.wait_for_condition(job, "Succeeded T")
 
 
-async def _exhausted(actors: Actors, job: str) -> None:
-    await actors.run(job, "master-0", "worker-0")
-    await actors.fail(job, "worker-0")
-    await actors.run(job, "worker-0")
-    await actors.cast.become("Failed", f"{job}-worker-0", code=137)
-    await actors.see(job, "Failed T")
-    await actors.see_gone(job, "master-0", "worker-0")
+async def _exhausted(runner: ScenarioRunner, job: str) -> None:
+    await runner.run(job, "master-0", "worker-0")
+    await runner.fail(job, "worker-0")
+    await runner.run(job, "worker-0")
+    await runner.actors.set_phase("Failed", f"{job}-worker-0", code=137)
+    await runner.wait_for_condition(job, "Failed T")
+    await runner.wait_for_deletion(job, "master-0", "worker-0")
 
 
-WHOLE = Play(
+WHOLE = Scenario(
     _whole,
     {
         "pytorchReplicaSpecs": _roles(1, 2),
         "runPolicy": {"cleanPodPolicy": "All", "backoffLimit": 50, "ttlSecondsAfterFinished": 1},
     },
-    Ending(
+    Outcome(
         "Created T, Running F, Succeeded T",
         {"Worker": 1},
         _children(master_0=1, worker_0=1, worker_1=2),
@@ -258,10 +260,10 @@ WHOLE = Play(
 )
 """Created, run, a failed worker replaced, succeeded, cleaned up, deleted."""
 
-PAUSED = Play(
+PAUSED = Scenario(
     _paused,
     {"pytorchReplicaSpecs": _roles(1, 1, on_node=True)},
-    Ending(
+    Outcome(
         "Created T, Suspended F, Running F, Succeeded T",
         {},
         {"Pod master-0": 2, "Pod worker-0": 2, "Service master-0": 2, "Service worker-0": 2},
@@ -271,7 +273,7 @@ PAUSED = Play(
 )
 """Suspended with pods that take their time to go, resumed while they do, succeeded; everything stays."""
 
-ELASTIC = Play(
+ELASTIC = Scenario(
     _elastic,
     {
         "pytorchReplicaSpecs": _roles(0, 2),
@@ -286,7 +288,7 @@ ELASTIC = Play(
             ],
         },
     },
-    Ending(
+    Outcome(
         "Created T, Running F, Succeeded T",
         {},
         {"HorizontalPodAutoscaler": 1, **_children(worker_0=1, worker_1=1, worker_2=1)},
@@ -296,10 +298,10 @@ ELASTIC = Play(
 )
 """With an autoscaler that is amended, scaled up and down, succeeded."""
 
-EXHAUSTED = Play(
+EXHAUSTED = Scenario(
     _exhausted,
     {"pytorchReplicaSpecs": _roles(1, 1), "runPolicy": {"backoffLimit": 2}},
-    Ending(
+    Outcome(
         "Created T, Running F, Failed T",
         {"Worker": 1},
         _children(master_0=1, worker_0=2),

@@ -1,6 +1,6 @@
 """Processes that are stopped, clocks that go at their own rates, and a network that loses things: in one thread, on made-up time.
 
-Each process is an island: an event loop with a clock of its own, which ``World`` turns when something is due there. Between islands and
+Each process is an island: an event loop with a clock of its own, which ``Simulation`` turns when something is due there. Between islands and
 the one server only messages travel, and the world decides when they arrive, if at all. Nothing is real, so nothing depends on chance.
 """
 
@@ -24,15 +24,15 @@ SILENCE_SECONDS = 90.0
 """After so long without a word a watch counts as broken."""
 
 
-class World:
+class Simulation:
     """True time, and what happens when."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.latency = 0.001
         """Seconds that a message takes."""
-        self.islands: list[Island] = []
-        self.on_turn: Callable[[], None] = lambda: None
+        self.loops: list[SimulatedLoop] = []
+        self.on_step: Callable[[], None] = lambda: None
         """Called whenever something may have happened."""
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
@@ -45,27 +45,27 @@ class World:
         """Let everything happen that happens within so many seconds."""
         end = self.now + seconds
         while True:
-            due = min([self._due[0][0] if self._due else NEVER, *(one.wakes_at() for one in self.islands)])
+            due = min([self._due[0][0] if self._due else NEVER, *(one.wakes_at() for one in self.loops)])
             if due > end:
                 break
             self.now = max(self.now, due)
             while self._due and self._due[0][0] <= self.now:
                 heapq.heappop(self._due)[2]()
-            for island in self.islands:
-                if island.wakes_at() <= self.now:
-                    island.turn()
-            self.on_turn()
+            for loop in self.loops:
+                if loop.wakes_at() <= self.now:
+                    loop.run_once()
+            self.on_step()
         self.now = end
 
     def close(self) -> None:
         """End everything that runs on any island."""
-        for island in self.islands:
-            while tasks := asyncio.all_tasks(island):
+        for loop in self.loops:
+            while tasks := asyncio.all_tasks(loop):
                 for task in tasks:
                     task.cancel()
-                island.turn()
-            island.close()
-        self.islands.clear()
+                loop.run_once()
+            loop.close()
+        self.loops.clear()
 
 
 class _Selector:
@@ -77,7 +77,7 @@ class _Selector:
     def close(self) -> None: ...
 
 
-class Island(asyncio.BaseEventLoop):
+class SimulatedLoop(asyncio.BaseEventLoop):
     """One process. Its clock goes ``rate`` times as fast as true time, and goes on while it is stalled, as a stopped process's does."""
 
     # What BaseEventLoop has and its stubs do not tell of.
@@ -85,27 +85,27 @@ class Island(asyncio.BaseEventLoop):
     _scheduled: list[asyncio.TimerHandle]
     _run_once: Callable[[], None]
 
-    def __init__(self, world: World, rate: float) -> None:
+    def __init__(self, simulation: Simulation, rate: float) -> None:
         super().__init__()
-        self._world = world
+        self._simulation = simulation
         self._rate = rate
         self._selector = _Selector()
         self._clock_resolution = (
             1e-6  # clocks that are converted into each other do not agree to the last bit
         )
-        self.stalled_until = 0.0
-        world.islands.append(self)
+        self.paused_until = 0.0
+        simulation.loops.append(self)
 
     @override
     def time(self) -> float:
-        return self._world.now * self._rate
+        return self._simulation.now * self._rate
 
     def wakes_at(self) -> float:
         """True time when there is something to do."""
         due = 0.0 if self._ready else self._scheduled[0].when() / self._rate if self._scheduled else NEVER
-        return max(due, self.stalled_until) if due < NEVER else NEVER
+        return max(due, self.paused_until) if due < NEVER else NEVER
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Do what is due."""
         asyncio.events._set_running_loop(self)  # noqa: SLF001 - asyncio documents it for whoever writes loops
         try:
@@ -118,14 +118,14 @@ class Island(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None: ...
 
 
-class Server:
+class SimulatedServer:
     """Objects of one resource, with versions; whatever watches is told of each change."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.watches: list[Watch] = []
+        self.watches: list[SimulatedWatch] = []
         self._version = itertools.count(1)
-        self._told: list[tuple[int, bytes]] = []
+        self._events: list[tuple[int, bytes]] = []
 
     def get(self, namespace: str, name: str) -> bytes:
         try:
@@ -146,50 +146,50 @@ class Server:
         version = next(self._version)
         new["metadata"] |= {"uid": "uid", "resourceVersion": str(version)}
         self.objects[namespace, name] = new
-        self._tell("MODIFIED" if old else "ADDED", new, version)
+        self._send_event("MODIFIED" if old else "ADDED", new, version)
         return orjson.dumps(new)
 
-    def begin(self, watch: "Watch", params: Mapping[str, str]) -> None:
+    def begin(self, watch: "SimulatedWatch", params: Mapping[str, str]) -> None:
         """Tell all there is, or all since a version, and go on."""
         if "sendInitialEvents" in params:
             for one in self.objects.values():
-                watch.tell(_line("ADDED", one))
-            version = self._told[-1][0] if self._told else 1
+                watch.send(_line("ADDED", one))
+            version = self._events[-1][0] if self._events else 1
             metadata = {
                 "resourceVersion": str(version),
                 "annotations": {"k8s.io/initial-events-end": "true"},
             }
-            watch.tell(_line("BOOKMARK", {"metadata": metadata}))
+            watch.send(_line("BOOKMARK", {"metadata": metadata}))
         else:
-            for version, line in self._told:
+            for version, line in self._events:
                 if version > int(params["resourceVersion"]):
-                    watch.tell(line)
+                    watch.send(line)
         self.watches.append(watch)
 
-    def _tell(self, type_: str, one: dict[str, Any], version: int) -> None:
-        self._told.append((version, _line(type_, one)))
+    def _send_event(self, type_: str, one: dict[str, Any], version: int) -> None:
+        self._events.append((version, _line(type_, one)))
         for watch in self.watches:
-            watch.tell(self._told[-1][1])
+            watch.send(self._events[-1][1])
 
 
-class Watch:
+class SimulatedWatch:
     """One watch of one island. Once a line of it is lost, no later one arrives: it is silent, and nobody is told why."""
 
-    def __init__(self, world: World, line: "Line") -> None:
-        self._world = world
-        self._line = line
+    def __init__(self, simulation: Simulation, client: "SimulatedClient") -> None:
+        self._simulation = simulation
+        self._client = client
         self._lines: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._is_lost = False
 
-    def tell(self, line: bytes) -> None:
-        self._world.at(self._world.latency, lambda: self._arrive(line))
+    def send(self, line: bytes) -> None:
+        self._simulation.at(self._simulation.latency, lambda: self._arrive(line))
 
     def _arrive(self, line: bytes) -> None:
-        self._is_lost = self._is_lost or not self._line.hears
+        self._is_lost = self._is_lost or not self._client.receives
         if not self._is_lost:
             self._lines.append(line)
-            self._line.island.call_soon(self._wake.set)
+            self._client.loop.call_soon(self._wake.set)
 
     async def readline(self, *, max_line_length: int) -> bytes:
         async with asyncio.timeout(SILENCE_SECONDS):
@@ -199,16 +199,16 @@ class Watch:
         return self._lines.popleft()
 
 
-class Line:
+class SimulatedClient:
     """What an island has for a client: the same verbs, and a server somewhere at the other end."""
 
-    def __init__(self, world: World, island: Island, server: Server) -> None:
-        self.island = island
-        self.hears = True
+    def __init__(self, simulation: Simulation, loop: SimulatedLoop, server: SimulatedServer) -> None:
+        self.loop = loop
+        self.receives = True
         """Whether messages to the island arrive."""
-        self.is_heard = True
+        self.sends = True
         """Whether messages from it arrive."""
-        self._world = world
+        self._simulation = simulation
         self._server = server
 
     def as_client(self) -> Client:
@@ -224,8 +224,8 @@ class Line:
         return await self.call(lambda: self._server.write(namespace, name, body, is_new=False))
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str], **_: str) -> AsyncGenerator[Watch]:
-        watch = Watch(self._world, self)
+    async def stream(self, path: str, params: Mapping[str, str], **_: str) -> AsyncGenerator[SimulatedWatch]:
+        watch = SimulatedWatch(self._simulation, self)
 
         def begin() -> bytes:
             self._server.begin(watch, params)
@@ -241,22 +241,22 @@ class Line:
 
     async def call(self, do: Callable[[], bytes]) -> bytes:
         """Have something done at the server; what it answers, if that arrives."""
-        answer: asyncio.Future[bytes] = self.island.create_future()
+        answer: asyncio.Future[bytes] = self.loop.create_future()
 
         def arrive() -> None:
             try:
                 value: bytes | ApiError = do()
             except ApiError as error:
                 value = error
-            self._world.at(self._world.latency, lambda: self._answer(answer, value))
+            self._simulation.at(self._simulation.latency, lambda: self._answer(answer, value))
 
-        if self.is_heard:
-            self._world.at(self._world.latency, arrive)
+        if self.sends:
+            self._simulation.at(self._simulation.latency, arrive)
         return await answer
 
     def _answer(self, answer: "asyncio.Future[bytes]", value: bytes | ApiError) -> None:
-        if self.hears:
-            self.island.call_soon(_settle, answer, value)
+        if self.receives:
+            self.loop.call_soon(_settle, answer, value)
 
 
 def _settle(answer: "asyncio.Future[bytes]", value: bytes | ApiError) -> None:

@@ -12,19 +12,19 @@ from typing import Any
 
 import yaml
 
-from rallypoint.testing.http_trace import Step, Wire
+from rallypoint.testing.http_trace import RawClient, Step
 
 RALLYPOINT = [sys.executable, "-P", "-c", "import sys; from rallypoint.cli import main; sys.exit(main())"]
 COMMAND = [*RALLYPOINT, "up"]
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 class Up:
     """One ``rallypoint up``."""
 
-    def __init__(self, process: Process, wire: Wire, kubeconfig: Path) -> None:
+    def __init__(self, process: Process, client: RawClient, kubeconfig: Path) -> None:
         self.process = process
-        self.wire = wire
+        self.client = client
         self.kubeconfig = kubeconfig
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
@@ -38,11 +38,11 @@ class Up:
         Raises:
             TimeoutError: it is not within a minute.
         """
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            reply = await self.wire.send(Step("GET", path))
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            reply = await self.client.send(Step("GET", path))
             while reply.code != 200 or not wanted(reply.body or reply.text):
                 await asyncio.sleep(0.05)
-                reply = await self.wire.send(Step("GET", path))
+                reply = await self.client.send(Step("GET", path))
         return reply.body
 
 
@@ -55,13 +55,13 @@ async def up(*arguments: str, folder: Path, command: Sequence[str] = COMMAND) ->
     process = await asyncio.create_subprocess_exec(*command, *arguments, cwd=folder, stdout=PIPE)
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not (line := (await process.stdout.readline()).decode()).startswith("export KUBECONFIG="):
                 assert line, "it has ended before it was up"
         kubeconfig = Path(*shlex.split(line.partition("=")[2]))
         config = yaml.safe_load(await asyncio.to_thread(kubeconfig.read_text))
-        async with Wire.from_kubeconfig(config) as wire:
-            yield Up(process, wire, kubeconfig)
+        async with RawClient.from_kubeconfig(config) as client:
+            yield Up(process, client, kubeconfig)
     finally:
         if process.returncode is None:
             process.kill()

@@ -10,7 +10,7 @@ import yaml
 
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.http_trace import Step, Wire, comparable, differences
+from rallypoint.testing.http_trace import RawClient, Step, comparable, differences
 
 DEFINITIONS = [
     yaml.safe_load(Path(__file__).with_name(name).read_text()) for name in ("trains.yaml", "wagons.yaml")
@@ -30,27 +30,27 @@ async def embedded_server(namespace: str) -> AsyncIterator[ApiServer]:
     """The embedded server with trains and wagons, and with the namespace of the test."""
     server = ApiServer(crds=DEFINITIONS)
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        made = await wire.send(Step("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}))
+    async with RawClient(server.url, server.token) as client:
+        made = await client.send(Step("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}))
         assert made.code == 201
     yield server
     await server.stop()
 
 
 @pytest.fixture
-async def embedded(embedded_server: ApiServer) -> AsyncIterator[Wire]:
-    async with Wire(embedded_server.url, embedded_server.token) as wire:
-        yield wire
+async def embedded(embedded_server: ApiServer) -> AsyncIterator[RawClient]:
+    async with RawClient(embedded_server.url, embedded_server.token) as client:
+        yield client
 
 
 @pytest.fixture
-async def real(real_server: dict[str, Any]) -> AsyncIterator[Wire]:
-    async with Wire.from_kubeconfig(real_server) as wire:
-        yield wire
+async def real(real_server: dict[str, Any]) -> AsyncIterator[RawClient]:
+    async with RawClient.from_kubeconfig(real_server) as client:
+        yield client
 
 
 @pytest.fixture(params=["embedded", "real"])
-def wire(request: pytest.FixtureRequest, embedded: Wire, real: Wire) -> Wire:
+def client(request: pytest.FixtureRequest, embedded: RawClient, real: RawClient) -> RawClient:
     """One server after the other, for tests that say themselves what they expect."""
     return embedded if request.param == "embedded" else real
 
@@ -58,13 +58,13 @@ def wire(request: pytest.FixtureRequest, embedded: Wire, real: Wire) -> Wire:
 class Both:
     """Runs an exchange on both servers and compares all that they say."""
 
-    def __init__(self, embedded: Wire, real: Wire, namespace: str) -> None:
+    def __init__(self, embedded: RawClient, real: RawClient, namespace: str) -> None:
         self._wires = (embedded, real)
         self._namespace = namespace
 
     async def agree(self, steps: Sequence[Step]) -> None:
         here = [self._placed(step) for step in steps]
-        ours, theirs = await asyncio.gather(*(wire.run(here) for wire in self._wires))
+        ours, theirs = await asyncio.gather(*(client.run(here) for client in self._wires))
         for i, (step, our, their) in enumerate(zip(here, ours, theirs, strict=True), 1):
             about = f"step {i}: {step.method} {step.path}"
             assert (their.code, about) == (step.code, about), their.text
@@ -93,5 +93,5 @@ def _named(value: Any, namespace: str) -> Any:
 
 
 @pytest.fixture
-def both(embedded: Wire, real: Wire, namespace: str) -> Both:
+def both(embedded: RawClient, real: RawClient, namespace: str) -> Both:
     return Both(embedded, real, namespace)

@@ -13,7 +13,7 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.batch.jobs import Jobs
-from rallypoint.testing.http_trace import MERGE, Step, Wire, comparable, differences
+from rallypoint.testing.http_trace import MERGE, RawClient, Step, comparable, differences
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -35,8 +35,8 @@ async def controller(embedded_server: ApiServer) -> AsyncIterator[None]:
 class Hand:
     """Does on one server what people and kubelets do."""
 
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self._wire = wire
+    def __init__(self, client: RawClient, namespace: str) -> None:
+        self._client = client
         self._jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -47,24 +47,24 @@ class Hand:
             "spec": {"containers": [container], "restartPolicy": restart},
         }
         job = {"metadata": {"name": "j"}, "spec": {"template": template, **spec}}
-        reply = await self._wire.send(Step("POST", self._jobs, job, 201))
+        reply = await self._client.send(Step("POST", self._jobs, job, 201))
         assert reply.code == 201, reply.text
 
     async def change(self, **spec: Any) -> None:
-        reply = await self._wire.send(Step("PATCH", f"{self._jobs}/j", {"spec": spec}, type=MERGE))
+        reply = await self._client.send(Step("PATCH", f"{self._jobs}/j", {"spec": spec}, type=MERGE))
         assert reply.code == 200, reply.text
 
     async def delete(self) -> None:
         options = {"propagationPolicy": "Background"}
-        await self._wire.send(Step("DELETE", f"{self._jobs}/j", options))
+        await self._client.send(Step("DELETE", f"{self._jobs}/j", options))
 
     async def pods(self) -> list[Json]:
-        reply = await self._wire.send(Step("GET", self._pods))
+        reply = await self._client.send(Step("GET", self._pods))
         return sorted(reply.body["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     async def report(self, pod: Json, **status: Any) -> None:
         path = f"{self._pods}/{pod['metadata']['name']}/status"
-        reply = await self._wire.send(Step("PATCH", path, {"status": status}, type=MERGE))
+        reply = await self._client.send(Step("PATCH", path, {"status": status}, type=MERGE))
         assert reply.code == 200, reply.text
 
     async def until_pods(self, count: int) -> list[Json]:
@@ -80,7 +80,7 @@ class Hand:
         """The job, once that holds of it."""
 
         async def found() -> Json | None:
-            reply = await self._wire.send(Step("GET", f"{self._jobs}/j"))
+            reply = await self._client.send(Step("GET", f"{self._jobs}/j"))
             return reply.body if reply.code == 200 and holds(reply.body.get("status") or {}) else None
 
         return await _until(found)
@@ -89,7 +89,7 @@ class Hand:
         """Once there is neither the job nor a pod of it."""
 
         async def gone() -> list[Json] | None:
-            reply = await self._wire.send(Step("GET", f"{self._jobs}/j"))
+            reply = await self._client.send(Step("GET", f"{self._jobs}/j"))
             pods = await self.pods()
             return [{}] if reply.code == 404 and not pods else None
 
@@ -267,9 +267,9 @@ async def replaces_the_failed_only(hand: Hand) -> Json:
     ],
 )  # fmt: skip
 async def test_a_job_that(
-    story: Callable[[Hand], Awaitable[Json]], embedded: Wire, real: Wire, namespace: str
+    story: Callable[[Hand], Awaitable[Json]], embedded: RawClient, real: RawClient, namespace: str
 ) -> None:
-    ours, theirs = await asyncio.gather(*(story(Hand(wire, namespace)) for wire in (embedded, real)))
+    ours, theirs = await asyncio.gather(*(story(Hand(client, namespace)) for client in (embedded, real)))
 
     assert not differences(_sorted(comparable(ours)), _sorted(comparable(theirs)))
 
@@ -280,9 +280,9 @@ def _sorted(job: Json) -> Json:
     return {**job, "status": {**job["status"], "conditions": conditions}}
 
 
-async def test_what_its_pods_are(embedded: Wire, real: Wire, namespace: str) -> None:
-    async def pod(wire: Wire) -> Json:
-        hand = Hand(wire, namespace)
+async def test_what_its_pods_are(embedded: RawClient, real: RawClient, namespace: str) -> None:
+    async def pod(client: RawClient) -> Json:
+        hand = Hand(client, namespace)
         await hand.submit()
         (made,) = await hand.until_pods(1)
         return made
@@ -294,11 +294,11 @@ async def test_what_its_pods_are(embedded: Wire, real: Wire, namespace: str) -> 
 
 
 @pytest.mark.parametrize("how", ["when it is deleted", "when it has been kept long enough"])
-async def test_a_job_that_goes(embedded: Wire, real: Wire, namespace: str, how: str) -> None:
+async def test_a_job_that_goes(embedded: RawClient, real: RawClient, namespace: str, how: str) -> None:
     """Its pods go with it, on both."""
 
-    async def goes(wire: Wire) -> list[Json]:
-        hand = Hand(wire, namespace)
+    async def goes(client: RawClient) -> list[Json]:
+        hand = Hand(client, namespace)
         spec: Json = {"ttlSecondsAfterFinished": 0} if "kept" in how else {}
         await hand.submit("Never", **spec)
         (pod,) = await hand.until_pods(1)

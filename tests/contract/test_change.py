@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, Reply, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, RawClient, Reply, Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 SERVICES = "/api/v1/namespaces/{ns}/services"
@@ -183,9 +183,9 @@ def here(path: str, namespace: str) -> str:
     return path.replace("{ns}", namespace)
 
 
-async def replies(wire: Wire, namespace: str, *steps: Step) -> list[Reply]:
+async def replies(client: RawClient, namespace: str, *steps: Step) -> list[Reply]:
     placed = [Step(s.method, here(s.path, namespace), s.body, s.code, s.type) for s in steps]
-    made = await wire.run(placed)
+    made = await client.run(placed)
     assert [reply.code for reply in made] == [step.code for step in steps]
     return made
 
@@ -202,15 +202,17 @@ async def replies(wire: Wire, namespace: str, *steps: Step) -> list[Reply]:
         pytest.param(merge(C, {"data": {"a": "2"}}), True, id="another value"),
     ],
 )
-async def test_only_a_change_makes_a_version(wire: Wire, namespace: str, step: Step, writes: bool) -> None:
-    before, after = await replies(wire, namespace, CONFIGMAP, step)
+async def test_only_a_change_makes_a_version(
+    client: RawClient, namespace: str, step: Step, writes: bool
+) -> None:
+    before, after = await replies(client, namespace, CONFIGMAP, step)
 
     changed = int(after.body["metadata"]["resourceVersion"]) > int(before.body["metadata"]["resourceVersion"])
     assert changed == writes
 
 
-async def test_versions_count_up_across_resources(wire: Wire, namespace: str) -> None:
-    made = await replies(wire, namespace, CONFIGMAP, SERVICE, POD, merge(C, {"data": {"a": "5"}}))
+async def test_versions_count_up_across_resources(client: RawClient, namespace: str) -> None:
+    made = await replies(client, namespace, CONFIGMAP, SERVICE, POD, merge(C, {"data": {"a": "5"}}))
 
     versions = [int(reply.body["metadata"]["resourceVersion"]) for reply in made]
     assert versions == sorted(set(versions))

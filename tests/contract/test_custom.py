@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, MERGE, STRATEGIC, RawClient, Step
 
 TRAINS = "/apis/contract.example.com/v1/namespaces/{ns}/trains"
 T = f"{TRAINS}/t"
@@ -156,29 +156,29 @@ def definition(plural: str, kind: str) -> dict[str, Any]:
     }
 
 
-async def answers(wire: Wire, path: str, code: int) -> None:
+async def answers(client: RawClient, path: str, code: int) -> None:
     """Returns when a path is answered with a code; a cluster takes its time to serve what is defined."""
     async with asyncio.timeout(60):
-        while (await wire.send(Step("GET", path))).code != code:  # noqa: ASYNC110 - it happens in another process
+        while (await client.send(Step("GET", path))).code != code:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
 
 
-async def test_a_definition_comes_and_goes(wire: Wire, namespace: str) -> None:
+async def test_a_definition_comes_and_goes(client: RawClient, namespace: str) -> None:
     """Served in both of its versions once created, and gone with its objects when deleted."""
     plural = f"t{namespace.replace('-', '')}s"
-    made = await wire.send(Step("POST", DEFINITIONS, definition(plural, plural.title())))
+    made = await client.send(Step("POST", DEFINITIONS, definition(plural, plural.title())))
     assert made.code == 201, made.text
     first, second = (f"/apis/contract.example.com/{version}/{plural}" for version in ("v1", "v2"))
-    await answers(wire, second, 200)
+    await answers(client, second, 200)
 
     body = {"apiVersion": "contract.example.com/v2", "kind": plural.title(), "metadata": {"name": "x"}}
-    created = await wire.send(Step("POST", second, body))
-    read = await wire.send(Step("GET", f"{first}/x"))
-    listed = await wire.send(Step("GET", second))
-    await wire.send(Step("DELETE", f"{DEFINITIONS}/{plural}.contract.example.com"))
+    created = await client.send(Step("POST", second, body))
+    read = await client.send(Step("GET", f"{first}/x"))
+    listed = await client.send(Step("GET", second))
+    await client.send(Step("DELETE", f"{DEFINITIONS}/{plural}.contract.example.com"))
 
     assert (created.code, created.body["apiVersion"]) == (201, "contract.example.com/v2"), created.text
     assert read.body["apiVersion"] == "contract.example.com/v1"
     assert read.body["spec"] == {"fuel": "coal"}
     assert [item["apiVersion"] for item in listed.body["items"]] == ["contract.example.com/v2"]
-    await answers(wire, first, 404)
+    await answers(client, first, 404)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.http_trace import MERGE, Reply, Step, Wire
+from rallypoint.testing.http_trace import MERGE, RawClient, Reply, Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
@@ -117,8 +117,8 @@ async def test_delete(both: Both, steps: list[Step]) -> None:
     await both.agree(steps)
 
 
-async def sent(wire: Wire, namespace: str, step: Step) -> Reply:
-    reply = await wire.send(
+async def sent(client: RawClient, namespace: str, step: Step) -> Reply:
+    reply = await client.send(
         Step(
             step.method,
             step.path.replace("{ns}", namespace),
@@ -132,17 +132,17 @@ async def sent(wire: Wire, namespace: str, step: Step) -> Reply:
     return reply
 
 
-async def until(wire: Wire, namespace: str, path: str, holds: Callable[[Reply], bool]) -> Reply:
+async def until(client: RawClient, namespace: str, path: str, holds: Callable[[Reply], bool]) -> Reply:
     """The first answer that holds; asked for at once and then often, as the collector works in its own time."""
     step = Step("GET", path.replace("{ns}", namespace))
     async with asyncio.timeout(PATIENCE):
-        while not holds(reply := await wire.send(step)):  # noqa: ASYNC110 - it happens in another process
+        while not holds(reply := await client.send(step)):  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
     return reply
 
 
-async def until_gone(wire: Wire, namespace: str, path: str) -> None:
-    await until(wire, namespace, path, lambda reply: reply.code == 404)
+async def until_gone(client: RawClient, namespace: str, path: str) -> None:
+    await until(client, namespace, path, lambda reply: reply.code == 404)
 
 
 def is_going(reply: Reply) -> bool:
@@ -160,99 +160,101 @@ def owned_by(reply: Reply, *, blocking: bool = True) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_dependents_go_with_their_owner(wire: Wire, namespace: str, policy: str) -> None:
-    owner = await sent(wire, namespace, configmap("owner"))
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(owner)))
+async def test_dependents_go_with_their_owner(client: RawClient, namespace: str, policy: str) -> None:
+    owner = await sent(client, namespace, configmap("owner"))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
-    await sent(wire, namespace, delete(OWNER, {"propagationPolicy": policy}))
+    await sent(client, namespace, delete(OWNER, {"propagationPolicy": policy}))
 
-    await until_gone(wire, namespace, C)
-    await until_gone(wire, namespace, OWNER)
-
-
-async def test_dependents_of_dependents_go(wire: Wire, namespace: str) -> None:
-    owner = await sent(wire, namespace, configmap("owner"))
-    child = await sent(wire, namespace, configmap("child", ownerReferences=owned_by(owner)))
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(child)))
-
-    await sent(wire, namespace, delete(OWNER))
-
-    await until_gone(wire, namespace, C)
+    await until_gone(client, namespace, C)
+    await until_gone(client, namespace, OWNER)
 
 
-async def test_foreground_waits_for_a_blocking_dependent(wire: Wire, namespace: str) -> None:
-    owner = await sent(wire, namespace, configmap("owner"))
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(owner), finalizers=["a.b/c"]))
+async def test_dependents_of_dependents_go(client: RawClient, namespace: str) -> None:
+    owner = await sent(client, namespace, configmap("owner"))
+    child = await sent(client, namespace, configmap("child", ownerReferences=owned_by(owner)))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(child)))
 
-    deleted = await sent(wire, namespace, delete(OWNER, {"propagationPolicy": "Foreground"}))
-    held = await until(wire, namespace, C, is_going)
-    waiting = await sent(wire, namespace, Step("GET", OWNER))
-    await sent(wire, namespace, merge(C, {"metadata": {"finalizers": None}}))
+    await sent(client, namespace, delete(OWNER))
+
+    await until_gone(client, namespace, C)
+
+
+async def test_foreground_waits_for_a_blocking_dependent(client: RawClient, namespace: str) -> None:
+    owner = await sent(client, namespace, configmap("owner"))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(owner), finalizers=["a.b/c"]))
+
+    deleted = await sent(client, namespace, delete(OWNER, {"propagationPolicy": "Foreground"}))
+    held = await until(client, namespace, C, is_going)
+    waiting = await sent(client, namespace, Step("GET", OWNER))
+    await sent(client, namespace, merge(C, {"metadata": {"finalizers": None}}))
 
     assert deleted.body["metadata"]["finalizers"] == ["foregroundDeletion"]
     assert held.body["metadata"]["finalizers"] == ["a.b/c"]
     assert waiting.body["metadata"]["finalizers"] == ["foregroundDeletion"]
-    await until_gone(wire, namespace, OWNER)
+    await until_gone(client, namespace, OWNER)
 
 
-async def test_orphans_stay(wire: Wire, namespace: str) -> None:
-    owner = await sent(wire, namespace, configmap("owner"))
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(owner)))
+async def test_orphans_stay(client: RawClient, namespace: str) -> None:
+    owner = await sent(client, namespace, configmap("owner"))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
-    await sent(wire, namespace, delete(OWNER, {"propagationPolicy": "Orphan"}))
-    await until_gone(wire, namespace, OWNER)
+    await sent(client, namespace, delete(OWNER, {"propagationPolicy": "Orphan"}))
+    await until_gone(client, namespace, OWNER)
 
-    kept = await sent(wire, namespace, Step("GET", C))
+    kept = await sent(client, namespace, Step("GET", C))
     assert "ownerReferences" not in kept.body["metadata"]
 
 
-async def test_an_owner_that_was_never_there(wire: Wire, namespace: str) -> None:
+async def test_an_owner_that_was_never_there(client: RawClient, namespace: str) -> None:
     """A late child of a deleted owner goes as if it had been there in time."""
-    owner = await sent(wire, namespace, configmap("owner"))
-    await sent(wire, namespace, delete(OWNER))
+    owner = await sent(client, namespace, configmap("owner"))
+    await sent(client, namespace, delete(OWNER))
 
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(owner)))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
-    await until_gone(wire, namespace, C)
+    await until_gone(client, namespace, C)
 
 
-async def test_one_owner_left(wire: Wire, namespace: str) -> None:
-    first = await sent(wire, namespace, configmap("owner"))
-    second = await sent(wire, namespace, configmap("second"))
+async def test_one_owner_left(client: RawClient, namespace: str) -> None:
+    first = await sent(client, namespace, configmap("owner"))
+    second = await sent(client, namespace, configmap("second"))
     two = [{**owned_by(owner)[0], "controller": False} for owner in (first, second)]
-    await sent(wire, namespace, configmap(ownerReferences=two))
+    await sent(client, namespace, configmap(ownerReferences=two))
 
-    await sent(wire, namespace, delete(OWNER))
-    kept = await until(wire, namespace, C, lambda reply: len(reply.body["metadata"]["ownerReferences"]) == 1)
+    await sent(client, namespace, delete(OWNER))
+    kept = await until(
+        client, namespace, C, lambda reply: len(reply.body["metadata"]["ownerReferences"]) == 1
+    )
 
     assert kept.body["metadata"]["ownerReferences"][0]["name"] == "second"
 
 
-async def test_jobs_keep_their_pods_unless_asked(wire: Wire, namespace: str) -> None:
+async def test_jobs_keep_their_pods_unless_asked(client: RawClient, namespace: str) -> None:
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     body = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
-    owner = await sent(wire, namespace, Step("POST", JOBS, body, 201))
-    await sent(wire, namespace, configmap(ownerReferences=owned_by(owner)))
+    owner = await sent(client, namespace, Step("POST", JOBS, body, 201))
+    await sent(client, namespace, configmap(ownerReferences=owned_by(owner)))
 
-    await sent(wire, namespace, delete(f"{JOBS}/j"))
-    await until_gone(wire, namespace, f"{JOBS}/j")
+    await sent(client, namespace, delete(f"{JOBS}/j"))
+    await until_gone(client, namespace, f"{JOBS}/j")
 
-    assert (await sent(wire, namespace, Step("GET", C))).code == 200
+    assert (await sent(client, namespace, Step("GET", C))).code == 200
 
 
-async def test_a_namespace_goes_with_all_in_it(wire: Wire, namespace: str) -> None:
+async def test_a_namespace_goes_with_all_in_it(client: RawClient, namespace: str) -> None:
     name = f"{namespace}-inner"
     inside = f"/api/v1/namespaces/{name}/configmaps"
-    await sent(wire, namespace, Step("POST", "/api/v1/namespaces", {"metadata": {"name": name}}, 201))
+    await sent(client, namespace, Step("POST", "/api/v1/namespaces", {"metadata": {"name": name}}, 201))
     await sent(
-        wire, namespace, Step("POST", inside, {"metadata": {"name": "c", "finalizers": ["a.b/c"]}}, 201)
+        client, namespace, Step("POST", inside, {"metadata": {"name": "c", "finalizers": ["a.b/c"]}}, 201)
     )
 
-    terminating = await sent(wire, namespace, delete(f"/api/v1/namespaces/{name}"))
-    refused = await sent(wire, namespace, Step("POST", inside, {"metadata": {"name": "d"}}, 403))
-    await until(wire, namespace, f"{inside}/c", is_going)
-    await sent(wire, namespace, merge(f"{inside}/c", {"metadata": {"finalizers": None}}))
+    terminating = await sent(client, namespace, delete(f"/api/v1/namespaces/{name}"))
+    refused = await sent(client, namespace, Step("POST", inside, {"metadata": {"name": "d"}}, 403))
+    await until(client, namespace, f"{inside}/c", is_going)
+    await sent(client, namespace, merge(f"{inside}/c", {"metadata": {"finalizers": None}}))
 
     assert terminating.body["status"]["phase"] == "Terminating"
     assert refused.body["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-    await until_gone(wire, namespace, f"/api/v1/namespaces/{name}")
+    await until_gone(client, namespace, f"/api/v1/namespaces/{name}")

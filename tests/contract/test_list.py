@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from rallypoint.testing.http_trace import PARTIAL, PARTIAL_LIST, TABLE, Step, Wire
+from rallypoint.testing.http_trace import PARTIAL, PARTIAL_LIST, TABLE, RawClient, Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
@@ -160,8 +160,8 @@ async def test_read(both: Both, steps: list[Step]) -> None:
     await both.agree(steps)
 
 
-async def table(wire: Wire, path: str) -> dict[str, Any]:
-    reply = await wire.send(Step("GET", path, accept=TABLE))
+async def table(client: RawClient, path: str) -> dict[str, Any]:
+    reply = await client.send(Step("GET", path, accept=TABLE))
     assert reply.code == 200, reply.text
     body: dict[str, Any] = reply.body
     for column in body["columnDefinitions"]:
@@ -218,14 +218,14 @@ def ageless(rows: list[dict[str, Any]]) -> list[list[Any]]:
 
 @pytest.mark.parametrize(("path", "made"), TABLES.values(), ids=TABLES.keys())
 async def test_table(
-    both: Both, embedded: Wire, real: Wire, namespace: str, path: str, made: list[Step]
+    both: Both, embedded: RawClient, real: RawClient, namespace: str, path: str, made: list[Step]
 ) -> None:
     """The columns that tools show, and what stands in them."""
     await both.agree(
         [Step(s.method, s.path, s.body, s.code, ignore=("metadata.finalizers", "status")) for s in made]
     )
 
-    ours, theirs = [await table(wire, path.replace("{ns}", namespace)) for wire in (embedded, real)]
+    ours, theirs = [await table(client, path.replace("{ns}", namespace)) for client in (embedded, real)]
 
     assert ours["columnDefinitions"] == theirs["columnDefinitions"]
     assert [cells[:-1] if "pods" in path else cells for cells in ageless(ours["rows"])] == [
@@ -264,7 +264,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("status", STATES.values(), ids=STATES.keys())
 async def test_pod_states_in_a_table(
-    embedded: Wire, real: Wire, namespace: str, status: dict[str, Any]
+    embedded: RawClient, real: RawClient, namespace: str, status: dict[str, Any]
 ) -> None:
     pods = PODS.replace("{ns}", namespace)
     spec = {
@@ -277,15 +277,15 @@ async def test_pod_states_in_a_table(
         "readinessGates": [{"conditionType": "g"}],
     }
     rows = []
-    for wire in (embedded, real):
-        made = await wire.run(
+    for client in (embedded, real):
+        made = await client.run(
             [
                 Step("POST", pods, {"metadata": {"name": "p"}, "spec": spec}),
                 Step("PATCH", f"{pods}/p/status", {"status": status}, type="application/merge-patch+json"),
             ]
         )
         assert [reply.code for reply in made] == [201, 200]
-        (cells,) = ageless((await table(wire, pods))["rows"])
+        (cells,) = ageless((await table(client, pods))["rows"])
         rows.append([*cells[:4], cells[GATES_COLUMN]])
 
     assert rows[0] == rows[1]
@@ -303,10 +303,12 @@ async def test_pod_states_in_a_table(
         ("/apis/contract.example.com/v1", ["trains", "trains/status", "trains/scale"]),
     ],
 )  # fmt: skip
-async def test_resources_are_described_alike(embedded: Wire, real: Wire, path: str, names: list[str]) -> None:
+async def test_resources_are_described_alike(
+    embedded: RawClient, real: RawClient, path: str, names: list[str]
+) -> None:
     described = []
-    for wire in (embedded, real):
-        body = (await wire.send(Step("GET", path))).body
+    for client in (embedded, real):
+        body = (await client.send(Step("GET", path))).body
         found = {entry["name"]: {**entry, "storageVersionHash": ""} for entry in body["resources"]}
         for entry in found.values():
             entry["verbs"] = sorted(entry["verbs"])
@@ -316,12 +318,12 @@ async def test_resources_are_described_alike(embedded: Wire, real: Wire, path: s
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis"])
-async def test_everything_in_one_document(embedded: Wire, real: Wire, path: str) -> None:
+async def test_everything_in_one_document(embedded: RawClient, real: RawClient, path: str) -> None:
     """What the embedded server says of its resources in aggregated discovery is what a real one says of them."""
     accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     described = []
-    for wire in (embedded, real):
-        reply = await wire.send(Step("GET", path, accept=accept))
+    for client in (embedded, real):
+        reply = await client.send(Step("GET", path, accept=accept))
         described.append(
             {
                 (group["metadata"].get("name", ""), version["version"], found["resource"]): found["scope"]

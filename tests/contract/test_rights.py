@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.http_trace import APPLY, MERGE, Step, Wire, comparable
+from rallypoint.testing.http_trace import APPLY, MERGE, RawClient, Step, comparable
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLES = f"{RBAC}/namespaces/{{ns}}/roles"
@@ -26,7 +26,7 @@ def rule(verbs: str, resources: str, group: str = "", **more: Any) -> dict[str, 
 class AsPod:
     """Both servers as a pod of the test's namespace meets them, and as whoever rules them does."""
 
-    def __init__(self, rulers: Sequence[Wire], pods: Sequence[Wire], namespace: str) -> None:
+    def __init__(self, rulers: Sequence[RawClient], pods: Sequence[RawClient], namespace: str) -> None:
         self._rulers = rulers
         self._pods = pods
         self._namespace = namespace
@@ -43,13 +43,13 @@ class AsPod:
 
     async def rule(self, *steps: Step) -> None:
         """Have something done by who may do everything."""
-        for wire in self._rulers:
+        for client in self._rulers:
             for step in steps:
-                reply = await wire.send(self._placed(step))
+                reply = await client.send(self._placed(step))
                 assert reply.code == step.code, reply.text
 
     async def agree(self, step: Step) -> None:
-        ours, theirs = [await wire.send(self._placed(step)) for wire in self._pods]
+        ours, theirs = [await client.send(self._placed(step)) for client in self._pods]
         assert (theirs.code, ours.code) == (step.code, step.code), (theirs.text, ours.text)
         if step.code == 403:
             assert comparable(ours.body) == comparable(theirs.body)
@@ -61,17 +61,17 @@ class AsPod:
 
 @pytest.fixture
 async def as_pod(
-    embedded: Wire, real: Wire, embedded_server: ApiServer, namespace: str
+    embedded: RawClient, real: RawClient, embedded_server: ApiServer, namespace: str
 ) -> AsyncIterator[AsPod]:
     path = PODS.replace("{ns}", namespace)
-    ours, _ = [await wire.send(Step("POST", path, POD)) for wire in (embedded, real)]
+    ours, _ = [await client.send(Step("POST", path, POD)) for client in (embedded, real)]
     asked = Step(
         "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
     )  # fmt: skip
     issued = (await real.send(asked)).body["status"]["token"]
-    real_pod = Wire(real.url, issued, real.tls)
-    async with Wire(embedded.url, embedded_server.pod_token(ours.body)) as our_pod, real_pod:
+    real_pod = RawClient(real.url, issued, real.tls)
+    async with RawClient(embedded.url, embedded_server.pod_token(ours.body)) as our_pod, real_pod:
         yield AsPod((embedded, real), (our_pod, real_pod), namespace)
 
 

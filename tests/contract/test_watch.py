@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rallypoint.testing.http_trace import JSON, MERGE, PARTIAL, TABLE, Step, Wire
+from rallypoint.testing.http_trace import JSON, MERGE, PARTIAL, TABLE, RawClient, Step
 
 PODS = "/api/v1/namespaces/{ns}/pods"
 CONFIGMAPS = "/api/v1/namespaces/{ns}/configmaps"
@@ -27,15 +27,15 @@ Event = dict[str, Any]
 class Site:
     """One server and the namespace of the test."""
 
-    def __init__(self, wire: Wire, namespace: str) -> None:
-        self.wire = wire
+    def __init__(self, client: RawClient, namespace: str) -> None:
+        self.client = client
         self._namespace = namespace
 
     def at(self, path: str) -> str:
         return path.replace("{ns}", self._namespace)
 
     async def do(self, method: str, path: str, body: Any = None, kind: str = JSON, **query: str) -> Any:
-        reply = await self.wire.send(Step(method, self.at(path), body, type=kind, query=query))
+        reply = await self.client.send(Step(method, self.at(path), body, type=kind, query=query))
         assert reply.code < 300, reply.text
         return reply.body
 
@@ -49,7 +49,7 @@ class Site:
 
     @asynccontextmanager
     async def watch(self, path: str, accept: str = JSON, **query: str) -> AsyncGenerator["Stream"]:
-        async with self.wire.stream(self.at(path), {"watch": "true", **query}, accept) as lines:
+        async with self.client.stream(self.at(path), {"watch": "true", **query}, accept) as lines:
             yield Stream(lines)
 
 
@@ -79,8 +79,8 @@ def version(event: Event) -> int:
 
 
 @pytest.fixture
-def site(wire: Wire, namespace: str) -> Site:
-    return Site(wire, namespace)
+def site(client: RawClient, namespace: str) -> Site:
+    return Site(client, namespace)
 
 
 async def test_changes_in_order(site: Site) -> None:
@@ -349,7 +349,9 @@ async def test_all_namespaces(site: Site) -> None:
         pytest.param({"timeoutSeconds": "x"}, 400, id="no time"),
     ],
 )
-async def test_refused(embedded: Wire, real: Wire, namespace: str, query: dict[str, str], code: int) -> None:
+async def test_refused(
+    embedded: RawClient, real: RawClient, namespace: str, query: dict[str, str], code: int
+) -> None:
     step = Step("GET", CONFIGMAPS.replace("{ns}", namespace), query={"watch": "true", **query})
     ours, theirs = await embedded.send(step), await real.send(step)
 

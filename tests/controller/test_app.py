@@ -36,12 +36,12 @@ from rallypoint.testing.faults import Delay, Drop, Refuse, Reset, Rule
 from rallypoint.testing.harness import (
     DEFINITIONS,
     NAMESPACE,
-    QUIET,
-    Stage,
-    controlling,
-    daytime,
+    TEST_SETTINGS,
+    Harness,
     definition,
-    stage,
+    fake_clock,
+    running_controller,
+    start_harness,
 )
 from rallypoint.testing.mpi import container
 
@@ -57,7 +57,7 @@ Answer = Callable[[str], Awaitable[tuple[int, str]]]
 
 
 @asynccontextmanager
-async def starting(on: Stage, settings: Settings = QUIET) -> AsyncIterator[Answer]:
+async def starting(on: Harness, settings: Settings = TEST_SETTINGS) -> AsyncIterator[Answer]:
     """The controller from its first moment on; how to ask it for a path that it serves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -79,20 +79,20 @@ async def starting(on: Stage, settings: Settings = QUIET) -> AsyncIterator[Answe
 @pytest.mark.parametrize("plural", ["pods", "services", RESOURCE.plural])
 async def test_it_is_ready_when_all_caches_are_filled_and_works_only_then(plural: str) -> None:
     """A cache that is half filled would make children look lost."""
-    async with stage(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
+    async with start_harness(Rule(Delay(20), verb="watch", plural=plural, times=1)) as on:
         await on.submit()
         async with starting(on) as answer:
-            await on.settled(10)
+            await on.settle(10)
             assert await answer("/readyz") == (500, f"caches are being filled: {plural}\n")
             assert (await answer("/healthz"))[0] == 200
             assert on.faults.count("create", "pods") == 0
 
-            await on.settled(15)
+            await on.settle(15)
             assert await answer("/readyz") == (200, "ok\n")
             assert len(await on.names(PODS)) == 2
 
 
-BOTH = replace(QUIET, enable_scheme=(RESOURCE.kind, TF_JOBS.kind))
+BOTH = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind, TF_JOBS.kind))
 CRD_NAME = f"{RESOURCE.plural}.{RESOURCE.group}"
 TF_JOB: dict[str, Any] = {
     "apiVersion": TF_JOBS.api_version,
@@ -111,9 +111,9 @@ async def served(answer: Answer) -> dict[str, float]:
 
 async def test_a_kind_is_served_while_the_definition_of_another_is_missing() -> None:
     with capture_logs() as logs:
-        async with stage() as on, starting(on, BOTH) as answer:
+        async with start_harness() as on, starting(on, BOTH) as answer:
             await on.submit()
-            await on.settled(600)
+            await on.settle(600)
 
             assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
             assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
@@ -122,13 +122,13 @@ async def test_a_kind_is_served_while_the_definition_of_another_is_missing() -> 
 
 
 async def test_a_kind_starts_when_its_definition_is_installed() -> None:
-    async with stage() as on, starting(on, BOTH) as answer:
-        await on.settled(30)
+    async with start_harness() as on, starting(on, BOTH) as answer:
+        await on.settle(30)
         await on.define([definition(TF_JOBS)])
         await on.create(TF_JOBS, TF_JOB)
-        await on.settled(60)
+        await on.settle(60)
         await on.create(TF_JOBS, {**TF_JOB, "metadata": {"name": "later"}})
-        await on.settled()
+        await on.settle()
 
         assert await on.names(PODS) == ["later-worker-0", "tf-worker-0"]
         assert await answer("/readyz") == (200, "ok\n")
@@ -136,11 +136,11 @@ async def test_a_kind_starts_when_its_definition_is_installed() -> None:
 
 
 async def test_it_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
-    async with stage(crds=()) as on, starting(on) as answer:
-        await on.settled(30)
+    async with start_harness(crds=()) as on, starting(on) as answer:
+        await on.settle(30)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
         await on.define([definition(RESOURCE)])
-        await on.settled(60)
+        await on.settle(60)
 
         assert await answer("/readyz") == (200, "ok\n")
 
@@ -157,22 +157,22 @@ async def test_it_is_not_ready_until_one_of_its_kinds_is_defined() -> None:
     ],
 )
 async def test_a_kind_that_cannot_be_read_does_not_stop_the_others(rule: Rule) -> None:
-    async with stage(rule, crds=(RESOURCE, TF_JOBS)) as on:
+    async with start_harness(rule, crds=(RESOURCE, TF_JOBS)) as on:
         await on.create(TF_JOBS, TF_JOB)
         async with starting(on, BOTH) as answer:
             await on.submit()
-            await on.settled(300)
+            await on.settle(300)
             assert await answer("/readyz") == (200, "ok\nnot served: tfjobs\n")
             assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
             on.faults.rules.remove(rule)
-            await on.settled(300)
+            await on.settle(300)
 
             assert await answer("/readyz") == (200, "ok\n")
             assert await on.names(PODS) == ["tf-worker-0", "train-master-0", "train-worker-0"]
 
 
 WITH_MPI = replace(
-    QUIET, enable_scheme=(RESOURCE.kind, MPI_JOBS.kind), of_kinds=(MPIOptions(topology_label="rack"),)
+    TEST_SETTINGS, enable_scheme=(RESOURCE.kind, MPI_JOBS.kind), of_kinds=(MPIOptions(topology_label="rack"),)
 )
 PI: dict[str, Any] = {
     "apiVersion": MPI_JOBS.api_version,
@@ -192,16 +192,16 @@ PI: dict[str, Any] = {
 async def test_what_one_kind_alone_needs_does_not_stop_the_others(plural: str, elects: bool) -> None:
     settings = replace(WITH_MPI, leader_elect=elects, leader_election_namespace=NAMESPACE)
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
-    async with stage(rule, crds=(RESOURCE, MPI_JOBS)) as on:
+    async with start_harness(rule, crds=(RESOURCE, MPI_JOBS)) as on:
         await on.create(MPI_JOBS, PI)
         async with starting(on, settings) as answer:
             await on.submit()
-            await on.settled(600)
+            await on.settle(600)
             assert await answer("/readyz") == (200, f"ok\nnot served: {plural}\n")
             assert (await served(answer))[plural] == 0
             assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
             on.faults.rules.remove(rule)
-            await on.settled(300)
+            await on.settle(300)
 
             assert await answer("/readyz") == (200, "ok\n")
             assert "pi-worker-0" in await on.names(PODS)
@@ -211,92 +211,95 @@ async def test_what_one_kind_alone_needs_does_not_stop_the_others(plural: str, e
 async def test_a_kind_alone_is_not_ready_without_what_it_needs(plural: str) -> None:
     settings = replace(LEADING, enable_scheme=(MPI_JOBS.kind,))
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural=plural)
-    async with stage(rule, crds=(MPI_JOBS,)) as on, starting(on, settings) as answer:
-        await on.settled(120)
+    async with start_harness(rule, crds=(MPI_JOBS,)) as on, starting(on, settings) as answer:
+        await on.settle(120)
         assert await answer("/readyz") == (500, f"not served: {plural}\n")
         assert await on.items(LEASES) == []
         on.faults.rules.remove(rule)
-        await on.settled(120)
+        await on.settle(120)
 
         assert await answer("/readyz") == (200, "ok\n")
         assert len(await on.items(LEASES)) == 2
 
 
 async def test_nodes_are_read_only_for_a_kind_that_asks_where_they_are() -> None:
-    async with stage() as on, controlling(on, replace(QUIET, of_kinds=(MPIOptions(topology_label="rack"),))):
-        await on.settled()
+    async with (
+        start_harness() as on,
+        running_controller(on, replace(TEST_SETTINGS, of_kinds=(MPIOptions(topology_label="rack"),))),
+    ):
+        await on.settle()
 
         assert on.faults.count("watch", "nodes") == 0
 
 
 async def test_a_kind_whose_definition_is_deleted_stops_and_starts_again_with_it() -> None:
     """Its jobs are gone with the definition, and nothing is made for them any more; the other kind goes on."""
-    async with stage(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
+    async with start_harness(crds=(RESOURCE, TF_JOBS)) as on, starting(on, BOTH) as answer:
         await on.submit()
-        await on.settled()
+        await on.settle()
         await on.delete(DEFINITIONS, CRD_NAME)
         for name in await on.names(PODS):
             await on.delete(PODS, name, grace_period_seconds=0)
-        await on.settled(120)
+        await on.settle(120)
         assert await answer("/readyz") == (200, "ok\nnot served: pytorchjobs\n")
         assert await on.names(PODS) == []
         await on.create(TF_JOBS, TF_JOB)
-        await on.settled()
+        await on.settle()
         assert await on.names(PODS) == ["tf-worker-0"]
 
         await on.define([definition(RESOURCE)])
         await on.submit("other")
-        await on.settled(60)
+        await on.settle(60)
         assert await answer("/readyz") == (200, "ok\n")
         assert await on.names(PODS) == ["other-master-0", "other-worker-0", "tf-worker-0"]
 
 
 async def test_without_pod_groups_jobs_of_before_are_looked_after_and_new_ones_wait() -> None:
-    settings = replace(QUIET, gang_scheduler_name="volcano")
-    async with stage() as on:
-        async with controlling(on):
+    settings = replace(TEST_SETTINGS, gang_scheduler_name="volcano")
+    async with start_harness() as on:
+        async with running_controller(on):
             await on.submit("before")
-            await on.settled()
-            await on.become("Running")
-            await on.settled(2)
+            await on.settle()
+            await on.set_phase("Running")
+            await on.settle(2)
         async with starting(on, settings) as answer:
             await on.submit()
-            await on.settled(30)
+            await on.settle(30)
             assert await answer("/readyz") == (200, "ok\nnot served: podgroups\n")
             assert await on.names(PODS) == ["before-master-0", "before-worker-0"]
             assert await on.events("FailedCreatePodGroup")
-            await on.become("Succeeded", code=0)
-            await on.settled(10)
+            await on.set_phase("Succeeded", code=0)
+            await on.settle(10)
             assert (await on.conditions("before")).endswith("Succeeded T")
 
             await on.define(POD_GROUPS)
-            await on.settled(180)
+            await on.settle(180)
             assert await answer("/readyz") == (200, "ok\n")
             assert await on.names(VOLCANO_POD_GROUPS) == ["train"]
 
 
 async def test_jobs_of_before_are_taken_up() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         for number in range(20):
             await on.submit(f"train-{number}")
-        async with controlling(on):
-            await on.settled()
+        async with running_controller(on):
+            await on.settle()
 
             assert len(await on.names(PODS)) == 40
 
 
 async def test_the_server_goes_and_comes_back() -> None:
     """What is there is asked for anew, as the server may be another by then: nothing is lost, nothing is made twice."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
         port = int(on.server.url.rsplit(":", 1)[1])
         on.faults.calls.clear()
         await on.server.stop()
         await asyncio.sleep(100)
         await on.server.start(port=port)
-        await on.become("Running")
-        await on.settled(120)
+        await on.set_phase("Running")
+        await on.settle(120)
 
         assert await on.conditions() == RUNNING
         assert [
@@ -307,23 +310,23 @@ async def test_the_server_goes_and_comes_back() -> None:
 @pytest.mark.parametrize("plural", ["pods", RESOURCE.plural])
 async def test_a_job_goes_on_whose_event_was_lost(plural: str) -> None:
     """Of a pod that its master has succeeded, or of a job that it was resumed: within 10 minutes it is noticed."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"suspend": plural == RESOURCE.plural})
-        await on.settled()
+        await on.settle()
         if plural == "pods":
-            await on.become("Running")
-            await on.settled()
+            await on.set_phase("Running")
+            await on.settle()
             lost = Rule(Drop(), verb="watch", plural=plural, containing=b'"phase":"Succeeded"', times=1)
             on.faults.rules.append(lost)
-            await on.become("Succeeded", "train-master-0", code=0)
+            await on.set_phase("Succeeded", "train-master-0", code=0)
         else:
             lost = Rule(Drop(), verb="watch", plural=plural, times=1)
             on.faults.rules.append(lost)
             await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settled(5)
+        await on.settle(5)
         assert lost.met == 1
         before = await on.conditions()
-        await on.settled(600)
+        await on.settle(600)
 
         assert not before.endswith("Succeeded T")
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
@@ -334,36 +337,36 @@ async def test_a_job_goes_on_whose_event_was_lost(plural: str) -> None:
 @pytest.mark.parametrize("label", [JOB_NAME, REPLICA_TYPE, REPLICA_INDEX])
 async def test_a_pod_whose_label_somebody_removes_is_still_the_jobs(label: str) -> None:
     """It belongs to the job by the UID of its owner and by its name; nothing is made twice, and nobody asks without end."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
-        await on.become("Running")
-        await on.settled(5)
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle(5)
         on.faults.calls.clear()
         await on.change(PODS, "train-master-0", {"metadata": {"labels": {label: None}}})
-        await on.settled(60)
+        await on.settle(60)
         assert on.faults.count("create", "pods") <= 1
-        await on.settled(3600)
+        await on.settle(3600)
         assert on.faults.count("create", "pods") <= 1
         assert (await on.conditions()).endswith("Running T")
-        await on.become("Succeeded", "train-master-0", code=0)
-        await on.settled(60)
+        await on.set_phase("Succeeded", "train-master-0", code=0)
+        await on.settle(60)
 
         assert (await on.conditions()).endswith("Succeeded T")
         assert (await on.job())["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
 
 
 async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
-    async with stage() as on:
-        async with controlling(on):
+    async with start_harness() as on:
+        async with running_controller(on):
             await on.submit()
-            await on.settled()
-            await on.become("Running")
-            await on.settled(5)
+            await on.settle()
+            await on.set_phase("Running")
+            await on.settle(5)
         await on.change(PODS, "train-master-0", {"metadata": {"labels": {JOB_NAME: None}}})
-        await on.become("Succeeded", "train-master-0", code=0)
-        async with controlling(on):
-            await on.settled(10)
+        await on.set_phase("Succeeded", "train-master-0", code=0)
+        async with running_controller(on):
+            await on.settle(10)
 
             assert (await on.conditions()).endswith("Succeeded T")
 
@@ -371,47 +374,47 @@ async def test_a_pod_without_its_label_is_found_by_who_starts_later() -> None:
 async def test_a_replica_whose_clock_is_wrong_ends_no_job_early() -> None:
     """Neither from the start nor after a step of its clock while it runs."""
     ahead = timedelta(hours=1)
-    with daytime() as now:
-        async with stage(clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(clock=now) as on:
             with patch.object(clock, "now", lambda: now() + ahead):
-                async with controlling(on):
+                async with running_controller(on):
                     policy = {"activeDeadlineSeconds": 600, "ttlSecondsAfterFinished": 600}
                     await on.submit(runPolicy=policy)
-                    await on.settled(5)
-                    await on.become("Running")
-                    await on.settled(100)
+                    await on.settle(5)
+                    await on.set_phase("Running")
+                    await on.settle(100)
                     ahead = timedelta(hours=-3)
-                    await on.settled(100)
+                    await on.settle(100)
                     ahead = timedelta(hours=5)
-                    await on.settled(100)
+                    await on.settle(100)
                     assert await on.conditions() == RUNNING
-                    await on.become("Succeeded", code=0)
-                    await on.settled(300)
+                    await on.set_phase("Succeeded", code=0)
+                    await on.settle(300)
                     job = await on.job()
                     assert await on.conditions() == "Created T, Running F, Succeeded T"
                     ended = datetime.fromisoformat(job["status"]["completionTime"])
                     assert abs(ended - (now() - timedelta(seconds=300))) < timedelta(seconds=5)
-                    await on.settled(310)
+                    await on.settle(310)
                     assert await on.items(RESOURCE) == []
 
 
 async def test_a_deadline_is_not_missed_by_a_clock_that_is_slow() -> None:
-    with daytime() as now:
-        async with stage(clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(clock=now) as on:
             with patch.object(clock, "now", lambda: now() - timedelta(hours=1)):
-                async with controlling(on):
+                async with running_controller(on):
                     await on.submit(runPolicy={"activeDeadlineSeconds": 60})
-                    await on.settled(5)
-                    await on.become("Running")
-                    await on.settled(70)
+                    await on.settle(5)
+                    await on.set_phase("Running")
+                    await on.settle(70)
 
                     assert (await on.conditions()).endswith("Failed T")
 
 
 async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence() -> None:
     """A restart would not help, and whoever scrapes through the Service wants the metrics just then."""
-    async with stage() as on, starting(on) as answer:
-        await on.settled(10)
+    async with start_harness() as on, starting(on) as answer:
+        await on.settle(10)
         await on.server.stop()
         await asyncio.sleep(600)
 
@@ -430,62 +433,65 @@ async def test_while_the_server_is_gone_it_stays_ready_and_tells_of_the_silence(
 
 async def test_while_the_server_is_gone_it_is_not_asked_without_end() -> None:
     """Three watches, each with ever longer pauses; the transport itself tries each call twice."""
-    async with stage(Rule(Reset(), verb="watch")) as on, starting(on):
-        await on.settled(60)
+    async with start_harness(Rule(Reset(), verb="watch")) as on, starting(on):
+        await on.settle(60)
         first = on.faults.count("watch")
-        await on.settled(600)
+        await on.settle(600)
 
         assert first <= 3 * 16
         assert on.faults.count("watch") - first <= 3 * 50
 
 
 async def test_a_token_that_is_not_valid_any_more_is_renewed() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         tokens = ["stale", on.server.token]
 
         async def renew() -> None:
             del tokens[0]
 
         connection = Connection(on.server.url, token=lambda: tokens[0], renew=renew)
-        async with controlling(on, connection=connection):
+        async with running_controller(on, connection=connection):
             await on.submit()
-            await on.settled()
+            await on.settle()
 
             assert len(await on.names(PODS)) == 2
 
 
 async def test_a_limit_per_second_is_kept() -> None:
-    settings = replace(QUIET, kube_api_qps=2.0, kube_api_burst=1, events="off")
-    async with stage() as on, controlling(on, settings):
+    settings = replace(TEST_SETTINGS, kube_api_qps=2.0, kube_api_burst=1, events="off")
+    async with start_harness() as on, running_controller(on, settings):
         await on.submit(workers=9)
-        await on.settled(5)
+        await on.settle(5)
         assert 8 <= on.faults.count("create", "pods") + on.faults.count("create", "services") <= 11
 
-        await on.settled(10)
+        await on.settle(10)
         assert len(await on.names(PODS)) == 10
 
 
 async def test_a_cap_on_requests_in_flight_is_kept() -> None:
-    settings = replace(QUIET, kube_api_in_flight=3, events="off")
-    async with stage(Rule(Delay(1), verb="create")) as on, controlling(on, settings):
+    settings = replace(TEST_SETTINGS, kube_api_in_flight=3, events="off")
+    async with start_harness(Rule(Delay(1), verb="create")) as on, running_controller(on, settings):
         await on.submit(workers=5)
-        await on.settled(1.5)
+        await on.settle(1.5)
         assert len([one for one in on.calls if one.verb == "create"]) == 6
 
-        await on.settled(10)
+        await on.settle(10)
         assert len(await on.names(PODS)) == 6
 
 
 async def test_one_worker_takes_one_job_after_the_other() -> None:
-    settings = replace(QUIET, controller_threads=1)
-    async with stage(Rule(Delay(5), verb="create", plural="pods")) as on, controlling(on, settings):
+    settings = replace(TEST_SETTINGS, controller_threads=1)
+    async with (
+        start_harness(Rule(Delay(5), verb="create", plural="pods")) as on,
+        running_controller(on, settings),
+    ):
         await on.submit("first")
-        await on.settled(0.1)
+        await on.settle(0.1)
         await on.submit("second")
-        await on.settled(7)
+        await on.settle(7)
         assert await on.names(PODS) == ["first-master-0", "first-worker-0"]
 
-        await on.settled(10)
+        await on.settle(10)
         assert len(await on.names(PODS)) == 4
 
 
@@ -499,11 +505,11 @@ async def stopped(task: "asyncio.Task[None]", stop: asyncio.Event) -> float:
 
 
 async def test_a_stop_lets_passes_and_events_come_to_their_end() -> None:
-    async with stage(Rule(Delay(2), verb="create")) as on:
-        async with controlling(on, stop=(stop := asyncio.Event())) as task:
+    async with start_harness(Rule(Delay(2), verb="create")) as on:
+        async with running_controller(on, stop=(stop := asyncio.Event())) as task:
             await on.submit()
             await on.submit("other")
-            await on.settled(0.1)
+            await on.settle(0.1)
             # the pods and Services, then eight events, all at once
             assert await stopped(task, stop) == pytest.approx(4, abs=0.2)
 
@@ -513,15 +519,15 @@ async def test_a_stop_lets_passes_and_events_come_to_their_end() -> None:
 
 async def test_a_stop_in_the_middle_of_a_large_job_leaves_no_child_untold() -> None:
     """It takes several passes to make; what of it is to be summed up is summed up by whoever stops."""
-    settings = replace(QUIET, kube_api_in_flight=4, events="compact")
-    async with stage(Rule(Delay(0.2), verb="create")) as on:
-        async with controlling(on, settings, stop=(stop := asyncio.Event())) as task:
+    settings = replace(TEST_SETTINGS, kube_api_in_flight=4, events="compact")
+    async with start_harness(Rule(Delay(0.2), verb="create")) as on:
+        async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
             await on.submit(workers=40)
-            await on.settled(2)
+            await on.settle(2)
             await stopped(task, stop)
         before = await on.names(PODS)
-        async with controlling(on, settings):
-            await on.settled(30)
+        async with running_controller(on, settings):
+            await on.settle(30)
         told = " ".join([one["message"] for one in await on.items(EVENTS)])
 
         assert 0 < len(before) < len(await on.names(PODS)) == 41
@@ -529,13 +535,13 @@ async def test_a_stop_in_the_middle_of_a_large_job_leaves_no_child_untold() -> N
 
 
 async def test_a_stop_begins_no_passes() -> None:
-    async with stage(Rule(Delay(2), verb="create")) as on:
-        settings = replace(QUIET, controller_threads=1)
-        async with controlling(on, settings, stop=(stop := asyncio.Event())) as task:
+    async with start_harness(Rule(Delay(2), verb="create")) as on:
+        settings = replace(TEST_SETTINGS, controller_threads=1)
+        async with running_controller(on, settings, stop=(stop := asyncio.Event())) as task:
             await on.submit()
-            await on.settled(0.1)
+            await on.settle(0.1)
             await on.submit("other")
-            await on.settled(0.1)
+            await on.settle(0.1)
             await stopped(task, stop)
 
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
@@ -543,37 +549,37 @@ async def test_a_stop_begins_no_passes() -> None:
 
 async def test_a_stop_waits_only_so_long_for_passes() -> None:
     rule, stop = Rule(Delay(25), verb="create", plural="pods"), asyncio.Event()
-    async with stage(rule) as on, controlling(on, stop=stop) as task:
+    async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
         await on.submit()
-        await on.settled(0.1)
+        await on.settle(0.1)
 
         assert await stopped(task, stop) == pytest.approx(DRAIN_SECONDS, abs=0.2)
 
 
 async def test_a_stop_waits_only_so_long_for_events() -> None:
     rule, stop = Rule(Refuse(500), verb="create", plural="events"), asyncio.Event()
-    async with stage(rule) as on, controlling(on, stop=stop) as task:
+    async with start_harness(rule) as on, running_controller(on, stop=stop) as task:
         await on.submit()
-        await on.settled(0.1)
+        await on.settle(0.1)
 
         assert await stopped(task, stop) == pytest.approx(FLUSH_SECONDS, abs=0.2)
 
 
 async def test_a_stop_before_it_works() -> None:
-    async with stage(Rule(Delay(20), verb="watch", plural="pods")) as on:
-        task = asyncio.create_task(app.run(QUIET, on.connection, stop=(stop := asyncio.Event())))
-        await on.settled(1)
+    async with start_harness(Rule(Delay(20), verb="watch", plural="pods")) as on:
+        task = asyncio.create_task(app.run(TEST_SETTINGS, on.connection, stop=(stop := asyncio.Event())))
+        await on.settle(1)
 
         assert await stopped(task, stop) < 0.1
 
 
-LEADING = replace(QUIET, leader_elect=True, leader_election_namespace=NAMESPACE)
+LEADING = replace(TEST_SETTINGS, leader_elect=True, leader_election_namespace=NAMESPACE)
 ID = LEADING.leader_election_id
 
 
 @asynccontextmanager
 async def waiting(
-    on: Stage, settings: Settings = LEADING, **options: Any
+    on: Harness, settings: Settings = LEADING, **options: Any
 ) -> AsyncIterator["tuple[asyncio.Task[None], list[float]]"]:
     """A second replica from when its caches are filled; its task, and the loop time when it begins to work, once it does."""
     loop = asyncio.get_running_loop()
@@ -597,17 +603,17 @@ async def waiting(
 
 
 async def test_whoever_waits_is_ready_and_does_nothing() -> None:
-    async with stage() as on, controlling(on, LEADING), waiting(on) as (_, worked):
+    async with start_harness() as on, running_controller(on, LEADING), waiting(on) as (_, worked):
         await on.submit()
-        await on.settled(100)
+        await on.settle(100)
 
         assert worked == []
         assert on.faults.count("create", "pods") == 2
 
 
 async def test_the_lease_tells_whose_it_is() -> None:
-    async with stage() as on, controlling(on, LEADING):
-        await on.settled()
+    async with start_harness() as on, running_controller(on, LEADING):
+        await on.settle()
 
         [told] = [one for one in await on.items(EVENTS) if one["reason"] == "LeaderElection"]
         lease = await on.get(LEASES, ID)
@@ -620,23 +626,27 @@ async def test_the_lease_tells_whose_it_is() -> None:
 
 async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    async with stage() as on, controlling(on, LEADING, stop=stop) as task, waiting(on) as (_, worked):
+    async with (
+        start_harness() as on,
+        running_controller(on, LEADING, stop=stop) as task,
+        waiting(on) as (_, worked),
+    ):
         await on.submit("one")
-        await on.settled()
-        await on.become("Running")
-        await on.settled(2)
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle(2)
         await on.submit("two")
-        await on.settled(0.001)  # a pass is under way
+        await on.settle(0.001)  # a pass is under way
         before = loop.time()
         await stopped(task, stop)
-        await on.settled()
+        await on.settle()
 
         assert worked[0] - before < 0.5
         await on.submit("three")
-        await on.settled()
+        await on.settle()
         assert len(await on.names(PODS)) == 6
-        await on.become("Succeeded", code=0)
-        await on.settled(5)
+        await on.set_phase("Succeeded", code=0)
+        await on.settle(5)
         for name in ("one", "two", "three"):
             assert (await on.conditions(name)).endswith("Succeeded T")
         assert on.faults.count("create", "pods") == 6, "nothing was tried twice"
@@ -644,20 +654,20 @@ async def test_a_stop_hands_over_at_once_and_everything_goes_on() -> None:
 
 async def test_a_lead_that_is_lost_ends_it_and_another_goes_on() -> None:
     loop = asyncio.get_running_loop()
-    async with stage() as on, controlling(on, LEADING) as task, waiting(on) as (_, worked):
+    async with start_harness() as on, running_controller(on, LEADING) as task, waiting(on) as (_, worked):
         await on.submit()
-        await on.settled(9)
+        await on.settle(9)
         holder = (await on.get(LEASES, ID))["spec"]["holderIdentity"]
         on.faults.rules.append(Rule(Reset(), verb="update", containing=holder.encode()))
         await asyncio.wait([task])
         ended = loop.time()
         with pytest.raises(NotLeading, match=ID):
             await task
-        await on.settled(10)
+        await on.settle(10)
 
         assert worked[0] > ended
         await on.submit("other")
-        await on.settled()
+        await on.settle()
         assert len(await on.names(PODS)) == 4
 
 
@@ -666,11 +676,11 @@ async def test_no_write_of_whoever_does_not_lead_is_sent() -> None:
     loop = asyncio.get_running_loop()
     asleep = 0.0
     rule = Rule(Delay(1), verb="create", plural="pods")
-    async with stage(rule) as on:
+    async with start_harness(rule) as on:
         task = asyncio.create_task(app.run(LEADING, on.connection, time=lambda: loop.time() + asleep))
-        await on.settled(1)
+        await on.settle(1)
         await on.submit(workers=99)
-        await on.settled(0.5)
+        await on.settle(0.5)
         asleep = 12.0
         on.faults.calls.clear()
         await asyncio.wait([task])
@@ -682,13 +692,17 @@ async def test_no_write_of_whoever_does_not_lead_is_sent() -> None:
 async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None:
     """A cache that lags behind the last writes of another would show failures that were counted and cleared away already."""
     rule, stop = Rule(Delay(1), verb="create"), asyncio.Event()
-    async with stage(rule) as on, controlling(on, LEADING, stop=stop), waiting(on) as (_, worked):
+    async with (
+        start_harness(rule) as on,
+        running_controller(on, LEADING, stop=stop),
+        waiting(on) as (_, worked),
+    ):
         await on.submit()
-        await on.settled(0.1)
+        await on.settle(0.1)
         on.faults.calls.clear()
         stop.set()
         await on.submit("other")
-        await on.settled(10)
+        await on.settle(10)
         assert worked
 
         calls = [(one.verb, one.plural) for one in on.calls]
@@ -704,12 +718,12 @@ async def test_whoever_takes_over_asks_for_everything_before_it_writes() -> None
 async def test_an_mpi_operator_that_was_left_running_and_this_one_do_not_work_at_once() -> None:
     """As long as it holds its Lease, this one waits; then it is held here, until it is given back."""
     theirs = {"holderIdentity": "mpi-operator-0", "leaseDurationSeconds": 15}
-    async with stage(crds=(MPI_JOBS,)) as on:
+    async with start_harness(crds=(MPI_JOBS,)) as on:
         await on.create(LEASES, {"metadata": {"name": "mpi-operator"}, "spec": theirs})
         async with waiting(on, replace(LEADING, enable_scheme=("MPIJob",))) as (_, worked):
-            await on.settled(14)
+            await on.settle(14)
             assert worked == []
-            await on.settled(10)
+            await on.settle(10)
 
             assert len(worked) == 1
             ours, held = [
@@ -719,20 +733,20 @@ async def test_an_mpi_operator_that_was_left_running_and_this_one_do_not_work_at
 
 
 async def test_the_first_of_all_does_not_ask_twice() -> None:
-    async with stage() as on, controlling(on, LEADING):
-        await on.settled()
+    async with start_harness() as on, running_controller(on, LEADING):
+        await on.settle()
 
         assert on.faults.count("watch", "pods") == 1
 
 
 async def test_whoever_could_work_on_nothing_does_not_take_the_lease() -> None:
-    async with stage(crds=()) as on, starting(on, LEADING) as answer:
-        await on.settled(120)
+    async with start_harness(crds=()) as on, starting(on, LEADING) as answer:
+        await on.settle(120)
         assert await answer("/readyz") == (500, "not served: pytorchjobs\n")
         assert await on.items(LEASES) == []
         await on.define([definition(RESOURCE)])
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert len(await on.names(PODS)) == 2
         assert await answer("/readyz") == (200, "ok\n")
@@ -740,8 +754,8 @@ async def test_whoever_could_work_on_nothing_does_not_take_the_lease() -> None:
 
 async def test_the_lease_is_not_taken_while_what_all_kinds_need_cannot_be_read() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="services")
-    async with stage(rule) as on, starting(on, LEADING) as answer:
-        await on.settled(120)
+    async with start_harness(rule) as on, starting(on, LEADING) as answer:
+        await on.settle(120)
 
         assert await answer("/readyz") == (500, "not served: services\n")
         assert await on.items(LEASES) == []
@@ -749,9 +763,9 @@ async def test_the_lease_is_not_taken_while_what_all_kinds_need_cannot_be_read()
 
 async def test_a_replica_that_has_nothing_left_to_work_on_gives_the_lease_back() -> None:
     loop = asyncio.get_running_loop()
-    async with stage() as on, controlling(on, LEADING) as task:
+    async with start_harness() as on, running_controller(on, LEADING) as task:
         await on.submit()
-        await on.settled()
+        await on.settle()
         await on.delete(DEFINITIONS, CRD_NAME)
         before = loop.time()
         with pytest.raises(NothingServed, match="pytorchjobs: not served"):
@@ -762,13 +776,13 @@ async def test_a_replica_that_has_nothing_left_to_work_on_gives_the_lease_back()
 
 
 async def test_a_definition_that_is_replaced_ends_nobody() -> None:
-    async with stage() as on, controlling(on, LEADING) as task:
-        await on.settled()
+    async with start_harness() as on, running_controller(on, LEADING) as task:
+        await on.settle()
         await on.delete(DEFINITIONS, CRD_NAME)
-        await on.settled(3)
+        await on.settle(3)
         await on.define([definition(RESOURCE)])
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert not task.done()
         assert len(await on.names(PODS)) == 2
@@ -777,23 +791,23 @@ async def test_a_definition_that_is_replaced_ends_nobody() -> None:
 @pytest.mark.parametrize(
     ("settings", "namespace", "leases"),
     [
-        pytest.param(QUIET, "pods-own", [], id="without election"),
+        pytest.param(TEST_SETTINGS, "pods-own", [], id="without election"),
         pytest.param(LEADING, "pods-own", [(NAMESPACE, ID)], id="the namespace that is named"),
         pytest.param(
-            replace(QUIET, leader_elect=True, leader_election_id="x"),
+            replace(TEST_SETTINGS, leader_elect=True, leader_election_id="x"),
             "own",
             [("own", "x")],
             id="the pod's own",
         ),
         pytest.param(
-            replace(QUIET, leader_elect=True, leader_election_id="x", enable_scheme=()),
+            replace(TEST_SETTINGS, leader_elect=True, leader_election_id="x", enable_scheme=()),
             "own",
             [("own", "x"), ("own", "mpi-operator")],
             id="mpi-operator's, too",
         ),
         pytest.param(
             replace(
-                QUIET,
+                TEST_SETTINGS,
                 leader_elect=True,
                 leader_election_id="x",
                 enable_scheme=("mpijob",),
@@ -811,14 +825,14 @@ def test_leases(settings: Settings, namespace: str, leases: list[tuple[str, str]
 
 def test_a_lease_that_would_be_nowhere() -> None:
     with pytest.raises(NoNamespace, match="--leader-election-namespace"):
-        leases_from(replace(QUIET, leader_elect=True), Connection("http://server"))
+        leases_from(replace(TEST_SETTINGS, leader_elect=True), Connection("http://server"))
 
 
 async def test_a_job_that_ends_badly_is_counted() -> None:
-    async with stage() as on, starting(on) as answer:
-        await on.settled()
+    async with start_harness() as on, starting(on) as answer:
+        await on.settle()
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
-        await on.settled()
+        await on.settle()
 
         lines = (await answer("/metrics"))[1].splitlines()
         counts = [line for line in lines if line.startswith("training_operator_jobs_")]
@@ -849,7 +863,7 @@ def test_a_kind_that_is_not_served() -> None:
 def test_what_decisions_know_of_the_settings(tmp_path: Path) -> None:
     (path := tmp_path / "init.yaml").write_text("- name: wait\n")
     settings = replace(
-        QUIET,
+        TEST_SETTINGS,
         of_kinds=(
             PyTorchOptions(
                 init_container=False,
@@ -898,7 +912,9 @@ def test_a_template_that_cannot_be_used_is_told_at_the_start(
         path.write_bytes(content)
 
     with pytest.raises(InvalidOption, match=complaint) as caught:
-        options_from(replace(QUIET, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),)))
+        options_from(
+            replace(TEST_SETTINGS, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),))
+        )
     assert str(caught.value).startswith(f"--pytorch-init-container-template-file {path}: ")
 
 
@@ -906,6 +922,8 @@ def test_a_template_is_judged_with_its_fields_filled_in(tmp_path: Path) -> None:
     text = "- {name: wait, command: [nslookup, {{.MasterAddr}}], image: {{.InitContainerImage}}}"
     (path := tmp_path / "init.yaml").write_text(text)
 
-    options = options_from(replace(QUIET, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),)))
+    options = options_from(
+        replace(TEST_SETTINGS, of_kinds=(PyTorchOptions(init_container_template_file=str(path)),))
+    )
 
     assert options.of(PyTorchOptions).init_container_template == text

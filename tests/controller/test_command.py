@@ -27,7 +27,7 @@ from controller.settings import Settings
 from controller.telemetry.metrics.families import GROUPS
 from rallypoint.cli import main
 from rallypoint.testing.faults import Delay, Refuse, Rule
-from rallypoint.testing.harness import Stage, stage
+from rallypoint.testing.harness import Harness, start_harness
 
 
 def parsed(*flags: str) -> Settings:
@@ -187,7 +187,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    on: Stage, folder: Path, *flags: str, kubeconfig: dict[str, Any] | None = None
+    on: Harness, folder: Path, *flags: str, kubeconfig: dict[str, Any] | None = None
 ) -> AsyncIterator[Running]:
     path, address = folder / "kubeconfig", free_address()
     path.write_text(yaml.safe_dump(kubeconfig or on.server.kubeconfig()))
@@ -215,14 +215,14 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
     raise TimeoutError
 
 
-async def until_conditions(on: Stage, wanted: str, name: str = "train") -> None:
+async def until_conditions(on: Harness, wanted: str, name: str = "train") -> None:
     async def are_so() -> bool:
         return await on.conditions(name) == wanted
 
     await until(are_so)
 
 
-async def until_pods(on: Stage, count: int) -> None:
+async def until_pods(on: Harness, count: int) -> None:
     async def are_there() -> bool:
         return len(await on.names(PODS)) == count
 
@@ -239,15 +239,15 @@ async def until_met(rule: Rule) -> None:
 @real_time
 async def test_from_start_to_stop(tmp_path: Path) -> None:
     """Ready, a job from its creation to its success, the metrics of that, and an end when it is asked for."""
-    async with stage() as on, running(on, tmp_path, "--leader-elect=false") as it:
+    async with start_harness() as on, running(on, tmp_path, "--leader-elect=false") as it:
         await it.told("working")
         assert await it.get("/healthz") == (200, "ok\n")
         assert await it.get("/readyz") == (200, "ok\n")
         await on.submit()
         await until_pods(on, 2)
-        await on.become("Running")
+        await on.set_phase("Running")
         await until_conditions(on, "Created T, Running T")
-        await on.become("Succeeded", code=0)
+        await on.set_phase("Succeeded", code=0)
         await until_conditions(on, "Created T, Running F, Succeeded T")
 
         families = {one.name: one for one in text_string_to_metric_families((await it.get("/metrics"))[1])}
@@ -275,7 +275,7 @@ async def test_from_start_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Signals) -> None:
     rule = Rule(Delay(1), verb="create", plural="events")
-    async with stage(rule) as on, running(on, tmp_path) as it:
+    async with start_harness(rule) as on, running(on, tmp_path) as it:
         await it.told("working")
         await on.submit()
         await until_met(rule)
@@ -288,7 +288,7 @@ async def test_a_stop_lets_the_last_events_out(tmp_path: Path, number: signal.Si
 async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """Whatever is under way: here a pass that waits for a server which does not answer."""
     rule = Rule(Delay(1000))
-    async with stage() as on, running(on, tmp_path) as it:
+    async with start_harness() as on, running(on, tmp_path) as it:
         await it.told("working")
         on.faults.rules.append(rule)
         await on.submit()
@@ -302,7 +302,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 @real_time
 async def test_a_lead_that_is_lost_ends_with_1_and_says_so(tmp_path: Path) -> None:
-    async with stage() as on, running(on, tmp_path, "--leader-elect") as it:
+    async with start_harness() as on, running(on, tmp_path, "--leader-elect") as it:
         await it.told("working")
         name = Settings().leader_election_id
         assert (await on.get(LEASES, name))["spec"]["holderIdentity"].startswith(f"{socket.gethostname()}_")
@@ -314,7 +314,10 @@ async def test_a_lead_that_is_lost_ends_with_1_and_says_so(tmp_path: Path) -> No
 
 @real_time
 async def test_a_stop_gives_the_lease_back(tmp_path: Path) -> None:
-    async with stage() as on, running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it:
+    async with (
+        start_harness() as on,
+        running(on, tmp_path, "--leader-elect", "--leader-election-id=mine") as it,
+    ):
         await it.told("working")
 
         assert await it.stop() == 0
@@ -323,7 +326,7 @@ async def test_a_stop_gives_the_lease_back(tmp_path: Path) -> None:
 
 @real_time
 async def test_no_namespace_for_the_lease_ends_with_1_and_says_so(tmp_path: Path) -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         config = on.server.kubeconfig()
         del config["contexts"][0]["context"]["namespace"]
         async with running(on, tmp_path, "--leader-elect", kubeconfig=config) as it:
@@ -334,7 +337,7 @@ async def test_no_namespace_for_the_lease_ends_with_1_and_says_so(tmp_path: Path
 @real_time
 async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), plural="pods")
-    async with stage(rule) as on, running(on, tmp_path) as it:
+    async with start_harness(rule) as on, running(on, tmp_path) as it:
         assert (await it.told("watch refused"))["error"] == "not you"
         assert (await it.get("/readyz"))[0] == 500
         assert (await it.get("/healthz"))[0] == 200
@@ -346,7 +349,10 @@ async def test_a_stop_before_it_is_ready(tmp_path: Path) -> None:
 async def test_a_taken_port_ends_with_1_and_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        async with stage() as on, running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it:
+        async with (
+            start_harness() as on,
+            running(on, tmp_path, f"--metrics-bind-address=127.0.0.1:{port}") as it,
+        ):
             told = await it.told("cannot run")
 
             assert str(port) in told["error"]
@@ -355,7 +361,7 @@ async def test_a_taken_port_ends_with_1_and_says_so(tmp_path: Path) -> None:
 
 @real_time
 async def test_no_way_to_a_cluster_ends_with_1_and_says_so(tmp_path: Path) -> None:
-    async with stage() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
+    async with start_harness() as on, running(on, tmp_path, f"--kubeconfig={tmp_path / 'nowhere'}") as it:
         assert "no such file" in (await it.told("cannot run"))["error"]
         assert await it.process.wait() == 1
 
@@ -363,7 +369,7 @@ async def test_no_way_to_a_cluster_ends_with_1_and_says_so(tmp_path: Path) -> No
 @real_time
 async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path) -> None:
     flag = f"--pytorch-init-container-template-file={tmp_path / 'nowhere'}"
-    async with stage() as on, running(on, tmp_path, flag) as it:
+    async with start_harness() as on, running(on, tmp_path, flag) as it:
         told = await it.told("cannot run")
 
         assert told["error"] == f"{flag.replace('=', ' ')}: No such file or directory"
@@ -373,7 +379,7 @@ async def test_a_template_that_is_missing_ends_with_1_and_says_so(tmp_path: Path
 @real_time
 async def test_flags_that_do_nothing_are_named(tmp_path: Path) -> None:
     flags = [f"--{name}=7" for name in command.INERT]
-    async with stage() as on, running(on, tmp_path, *flags) as it:
+    async with start_harness() as on, running(on, tmp_path, *flags) as it:
         await it.told("working")
 
     named = [one["flag"] for one in it.log if one["msg"] == "flag does nothing"]
@@ -400,7 +406,7 @@ async def test_no_secret_gets_into_log_metrics_or_events(tmp_path: Path) -> None
             times=5,
         ),
     ]
-    async with stage(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
+    async with start_harness(*rules, token=CANARY) as on, running(on, tmp_path, "--log-level=debug") as it:
         await it.told("working")
         await on.submit(pytorchReplicaSpecs={"Master": {"template": template}})
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": refused}})

@@ -12,13 +12,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.meta import EVENTS
-from rallypoint.testing.crash_injection import Cut, Killer, Moment, undying
-from rallypoint.testing.harness import UNWARMED, daytime, stage
-from rallypoint.testing.history import History, recorded
-from rallypoint.testing.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Actors, Ending, Play
+from rallypoint.testing.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
+from rallypoint.testing.harness import UNLIMITED_SETTINGS, fake_clock, start_harness
+from rallypoint.testing.history import History, record_history
+from rallypoint.testing.scenarios import ELASTIC, EXHAUSTED, PAUSED, WHOLE, Outcome, Scenario, ScenarioRunner
 
 JOB = "train"
-PLAYS = [
+SCENARIOS = [
     pytest.param(WHOLE, id="whole"),
     pytest.param(PAUSED, id="paused"),
     pytest.param(ELASTIC, id="elastic"),
@@ -26,57 +26,60 @@ PLAYS = [
 ]
 
 
-async def live(play: Play, killer: Killer) -> tuple[History, set[str]]:
+async def live(scenario: Scenario, injector: CrashInjector) -> tuple[History, set[str]]:
     """One whole life of a job; what was owed to its readers when the controller was killed."""
     owed: set[str] = set()
-    with daytime() as clock:
-        async with stage(faults=killer, clock=clock) as on, recorded(on.client, on.namespace) as history:
-            actors = Actors(on, history)
+    with fake_clock() as clock:
+        async with (
+            start_harness(faults=injector, clock=clock) as on,
+            record_history(on.client, on.namespace) as history,
+        ):
+            runner = ScenarioRunner(on, history)
 
             async def look() -> None:
                 unsent = {
                     orjson.loads(call.body)["reason"]
-                    for call in killer.killed_at
+                    for call in injector.crashed_calls
                     if (call.verb, call.plural) == ("create", EVENTS.plural)
                 }
-                owed.update(unsent, await actors.owed(JOB))
+                owed.update(unsent, await runner.unrecorded_reasons(JOB))
 
-            async with undying(on, killer, UNWARMED, between=look):
-                await actors.perform(play, JOB)
-                await on.settled(20)
+            async with restarting_controller(on, injector, UNLIMITED_SETTINGS, between=look):
+                await runner.run_scenario(scenario, JOB)
+                await on.settle(20)
     return history, owed
 
 
-def ended(play: Play, killer: Killer) -> tuple[History, set[str]]:
+def ended(scenario: Scenario, injector: CrashInjector) -> tuple[History, set[str]]:
     loop = looptime.new_event_loop(start=0)
     try:
-        return loop.run_until_complete(live(play, killer))
+        return loop.run_until_complete(live(scenario, injector))
     finally:
         loop.close()
 
 
-@pytest.mark.parametrize("play", PLAYS)
-def test_undisturbed(play: Play) -> None:
-    history, _ = ended(play, Killer())
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_undisturbed(scenario: Scenario) -> None:
+    history, _ = ended(scenario, CrashInjector())
 
-    assert Ending.of(JOB, history) == play.ending
-    assert play.told <= history.told().keys()
+    assert Outcome.of(JOB, history) == scenario.outcome
+    assert scenario.event_reasons <= history.event_counts().keys()
 
 
 @pytest.mark.parametrize("moment", Moment)
-@pytest.mark.parametrize("play", PLAYS)
-def test_killed_at_any_call(play: Play, moment: Moment) -> None:
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_killed_at_any_call(scenario: Scenario, moment: Moment) -> None:
     """What a condition says is told, too, unless the controller dies between the status and its event."""
     for number in itertools.count(1):
-        killer = Killer(Cut(number, moment))
+        injector = CrashInjector(CrashPoint(number, moment))
         try:
             with capture_logs() as logs:
-                history, owed = ended(play, killer)
-            if killer.reached < number:
+                history, owed = ended(scenario, injector)
+            if injector.call_count < number:
                 break
-            assert Ending.of(JOB, history) == play.ending
-            assert play.told - history.told().keys() <= owed
+            assert Outcome.of(JOB, history) == scenario.outcome
+            assert scenario.event_reasons - history.event_counts().keys() <= owed
             assert not [line for line in logs if "exc_info" in line]
         except BaseException as error:
-            error.add_note(f"killed {moment} call {number}: {killer.killed_at}")
+            error.add_note(f"killed {moment} call {number}: {injector.crashed_calls}")
             raise

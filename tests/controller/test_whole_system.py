@@ -1,6 +1,6 @@
 """The whole system under anything: users, nodes, a failing API server, and a controller that is killed at any moment.
 
-The laws are asked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
+The invariants are checked at each change. When all faults are over and time has passed, each job must be where its pods and its spec put it,
 and nothing must move any more. See rallypoint/testing/invariants.py.
 """
 
@@ -30,11 +30,19 @@ from rallypoint.local.apiserver.serving.interceptor import Call, Disconnect
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.backups import Backup
 from rallypoint.testing.builders import NOON, template
-from rallypoint.testing.crash_injection import Cut, Killer, Moment, undying
+from rallypoint.testing.crash_injection import CrashInjector, CrashPoint, Moment, restarting_controller
 from rallypoint.testing.faults import Cut as CutWatch
 from rallypoint.testing.faults import Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import DEFINITIONS, TESTER, UNWARMED, Stage, daytime, definition, stage
-from rallypoint.testing.invariants import FOREIGN, TERMINAL, Laws, has, is_finished, replica_statuses
+from rallypoint.testing.harness import (
+    DEFINITIONS,
+    TEST_USER_AGENT,
+    UNLIMITED_SETTINGS,
+    Harness,
+    definition,
+    fake_clock,
+    start_harness,
+)
+from rallypoint.testing.invariants import FOREIGN, TERMINAL, Invariants, has, is_finished, replica_statuses
 from rallypoint.testing.workloads import ALL, JAX, PYTORCH, Workload
 
 T = TypeVar("T")
@@ -131,12 +139,12 @@ BATCH = "batch"
 """The user agent of the controller of batch Jobs, which meets no faults."""
 
 
-class Guarded(Killer):
+class Guarded(CrashInjector):
     """Notes a controller that calls without end, and shuts the door on it: loop time would never go on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.broken: list[str] = []
+        self.violations: list[str] = []
         self.killed = 0
         self.is_away = False
         """Whether nobody but the test reaches the server."""
@@ -144,22 +152,22 @@ class Guarded(Killer):
 
     @override
     async def before(self, call: Call) -> web.Response | None:
-        if self.is_away and call.user_agent != TESTER:
+        if self.is_away and call.user_agent != TEST_USER_AGENT:
             raise Disconnect
         if call.user_agent == BATCH:
             return None
         now = asyncio.get_running_loop().time()
-        if call.user_agent != TESTER:
+        if call.user_agent != TEST_USER_AGENT:
             self._times = [time for time in self._times if time > now - 60] + [now]
-            if len(self._times) > CALLS_A_MINUTE and not self.broken:
-                self.broken.append(f"{CALLS_A_MINUTE} calls in a minute, at last {call}")
-            if self.broken:
+            if len(self._times) > CALLS_A_MINUTE and not self.violations:
+                self.violations.append(f"{CALLS_A_MINUTE} calls in a minute, at last {call}")
+            if self.violations:
                 await asyncio.sleep(60)
         return await super().before(call)
 
     @override
     async def after(self, call: Call) -> None:
-        if self.is_away and call.user_agent != TESTER:
+        if self.is_away and call.user_agent != TEST_USER_AGENT:
             raise Disconnect
         if call.user_agent != BATCH:
             await super().after(call)
@@ -180,11 +188,11 @@ class Timed(asyncio.Queue[Any]):
 class World(RuleBasedStateMachine):
     """One embedded API server for one example; each rule runs the loop for as long as its own requests take."""
 
-    on: Stage
-    front: Guarded
-    laws: Laws
+    on: Harness
+    injector: Guarded
+    job_invariants: Invariants
     workload: Workload
-    kinds: dict[Workload, Laws]
+    kinds: dict[Workload, Invariants]
     """The kinds that the controller serves: that of the jobs, and in some examples that of their neighbor."""
 
     def __init__(self) -> None:
@@ -203,7 +211,7 @@ class World(RuleBasedStateMachine):
         """The kinds whose definitions have been deleted, and with them all their jobs."""
         self.is_restored = False
         """Whether the server has been set back to a backup."""
-        self.backup: tuple[Backup, list[Laws]] | None = None
+        self.backup: tuple[Backup, list[Invariants]] | None = None
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -216,12 +224,12 @@ class World(RuleBasedStateMachine):
             self.changes.get_nowait()
 
     def look(self) -> None:
-        """Hold against the laws what has happened."""
+        """Check the invariants against the changes so far."""
         while not self.changes.empty():
             time, (_, change) = self.changes.get_nowait()
-            for laws in self.kinds.values():
-                laws.time = NOON + timedelta(seconds=time)
-                laws.take(change.type, change.entry.object)
+            for invariants in self.kinds.values():
+                invariants.time = NOON + timedelta(seconds=time)
+                invariants.record(change.type, change.entry.object)
 
     @initialize(
         workload=WORKLOADS,
@@ -245,18 +253,18 @@ class World(RuleBasedStateMachine):
         """With ``prompt`` nodes, pods run as soon as they are made and end as soon as they are deleted."""
         self.disasters = disasters
         self.logs = self.closing.enter_context(capture_logs())
-        clock = self.closing.enter_context(daytime(lambda: self.ahead_seconds))
-        self.workload, self.laws, self.front = workload, Laws(workload), Guarded()
-        self.kinds = {workload: self.laws}
+        clock = self.closing.enter_context(fake_clock(lambda: self.ahead_seconds))
+        self.workload, self.job_invariants, self.injector = workload, Invariants(workload), Guarded()
+        self.kinds = {workload: self.job_invariants}
         if has_neighbor:
             other = PYTORCH if workload is JAX else JAX
-            self.kinds[other] = Laws(other, self.laws.excused)
+            self.kinds[other] = Invariants(other, self.job_invariants.deleted_by_others)
         resources = [one.resource for one in self.kinds]
-        served = replace(UNWARMED, enable_scheme=tuple(one.kind for one in resources))
+        served = replace(UNLIMITED_SETTINGS, enable_scheme=tuple(one.kind for one in resources))
 
         async def enter() -> None:
             self.on = await self.closing.enter_async_context(
-                stage(crds=resources, faults=self.front, clock=clock, seed=0, history=64)
+                start_harness(crds=resources, faults=self.injector, clock=clock, seed=0, history=64)
             )
             self.on.server.store.listeners.append(self.changes)
             if prompt:
@@ -265,7 +273,9 @@ class World(RuleBasedStateMachine):
                 client = Client(self.on.connection, user_agent=BATCH)
                 self.beside(Jobs(await self.closing.enter_async_context(client), now=clock).run())
             await self.closing.enter_async_context(
-                undying(self.on, self.front, served, between=lambda: asyncio.sleep(self.away_seconds))
+                restarting_controller(
+                    self.on, self.injector, served, between=lambda: asyncio.sleep(self.away_seconds)
+                )
             )
 
         self.do(enter())
@@ -321,7 +331,7 @@ class World(RuleBasedStateMachine):
         """Scaled, suspended, resumed or deleted."""
         match change:
             case None:
-                self.laws.excused |= {
+                self.job_invariants.deleted_by_others |= {
                     job["metadata"]["uid"] for one, job in self.jobs().items() if one == name
                 }
                 self.try_to(self.on.delete(self.workload.resource, name))
@@ -334,7 +344,7 @@ class World(RuleBasedStateMachine):
     @rule(at=ANY, resource=st.sampled_from([PODS, SERVICES]), grace=st.sampled_from([None, 0]))
     def a_child_is_deleted(self, at: int, resource: Resource, grace: int | None) -> None:
         for name in self.one_of(self.own(resource), at):
-            self.laws.excused.add(self.own(resource)[name]["metadata"]["uid"])
+            self.job_invariants.deleted_by_others.add(self.own(resource)[name]["metadata"]["uid"])
             self.try_to(self.on.delete(resource, name, grace_period_seconds=grace))
 
     @precondition(lambda self: self.interference < MOST_INTERFERENCE)
@@ -383,12 +393,12 @@ class World(RuleBasedStateMachine):
                 if "deletionTimestamp" in obj["metadata"]:
                     await self.take_away(obj)
                 elif obj["status"]["phase"] == "Pending":
-                    await self.on.become("Running", name, container=obj["spec"]["containers"][0]["name"])
+                    await self.on.set_phase("Running", name, container=obj["spec"]["containers"][0]["name"])
 
     @rule()
     def all_pods_run(self) -> None:
         for pod in self.pods_in("Pending"):
-            self.try_to(self.on.become("Running", pod, container=self.workload.container))
+            self.try_to(self.on.set_phase("Running", pod, container=self.workload.container))
 
     @rule(at=ANY, code=st.sampled_from([0, 1, 137, 137]))
     def a_pod_ends(self, at: int, code: int) -> None:
@@ -403,7 +413,7 @@ class World(RuleBasedStateMachine):
 
     def end(self, pod: str, code: int) -> None:
         phase = "Failed" if code else "Succeeded"
-        self.try_to(self.on.become(phase, pod, code=code, container=self.workload.container))
+        self.try_to(self.on.set_phase(phase, pod, code=code, container=self.workload.container))
 
     @rule()
     def all_deleted_pods_go(self) -> None:
@@ -416,7 +426,9 @@ class World(RuleBasedStateMachine):
         metadata = pod["metadata"]
         if metadata.get("finalizers"):
             if pod["status"]["phase"] not in TERMINAL:
-                await self.on.become("Failed", metadata["name"], code=137, container=self.workload.container)
+                await self.on.set_phase(
+                    "Failed", metadata["name"], code=137, container=self.workload.container
+                )
         else:
             await self.on.delete(PODS, metadata["name"], uid=metadata["uid"], grace_period_seconds=0)
 
@@ -424,16 +436,16 @@ class World(RuleBasedStateMachine):
 
     @rule(failure=FAULTS)
     def something_fails(self, failure: tuple[Rule, ...]) -> None:
-        if sum(rule.met < (rule.times or 0) for rule in self.front.rules) < MOST_FAULTS:
-            self.front.rules += failure
+        if sum(rule.met < (rule.times or 0) for rule in self.injector.rules) < MOST_FAULTS:
+            self.injector.rules += failure
 
     @rule(at=ANY, refusal=BREAKS, times=st.integers(1, 4))
     def a_watch_breaks(self, at: int, refusal: Refuse, times: int) -> None:
         """At its next event. It comes back after 1 s to 20 s, or has lost its place."""
-        if any(isinstance(rule.fault, CutWatch) and not rule.met for rule in self.front.rules):
+        if any(isinstance(rule.fault, CutWatch) and not rule.met for rule in self.injector.rules):
             return
         plural = self.watched(at)
-        self.front.rules += [
+        self.injector.rules += [
             Rule(CutWatch(), "watch", plural, times=1),
             Rule(refusal, "watch", plural, times=times),
         ]
@@ -455,15 +467,15 @@ class World(RuleBasedStateMachine):
             if pod in running:
                 self.end(pod, code)
             else:
-                self.try_to(self.on.become("Running", pod, container=self.workload.container))
+                self.try_to(self.on.set_phase("Running", pod, container=self.workload.container))
 
     def lose(self, plural: str, type_: str) -> None:
         self.loses_events = True
         begin = f'{{"type":"{type_}"'.encode()
-        self.front.rules.append(Rule(Drop(), "watch", plural, containing=begin, times=1))
+        self.injector.rules.append(Rule(Drop(), "watch", plural, containing=begin, times=1))
 
     def is_losing(self) -> bool:
-        return any(isinstance(one.fault, Drop) and not one.met for one in self.front.rules)
+        return any(isinstance(one.fault, Drop) and not one.met for one in self.injector.rules)
 
     @rule(seconds=st.sampled_from([3600.0, -3600.0, 300.0, -300.0, 0.0]))
     def the_clock_is_set(self, seconds: float) -> None:
@@ -474,7 +486,10 @@ class World(RuleBasedStateMachine):
     @rule()
     def a_backup_is_made(self) -> None:
         self.look()
-        self.backup = Backup.of(self.on.server.store), [laws.remember() for laws in self.kinds.values()]
+        self.backup = (
+            Backup.of(self.on.server.store),
+            [invariants.copy_state() for invariants in self.kinds.values()],
+        )
 
     @precondition(lambda self: self.backup is not None)
     @rule(ahead=st.sampled_from([1, 5, 200]))
@@ -485,22 +500,22 @@ class World(RuleBasedStateMachine):
         store = self.on.server.store
         reached = store.revision
 
-        async def restore() -> None:
-            self.front.is_away = True
+        async def restore_server() -> None:
+            self.injector.is_away = True
             store.close_watchers()
             await asyncio.sleep(OUTAGE_SECONDS)
             self.look()
             backup.restore(self.on.server)
             self.forget_changes()
-            for laws, remembered in zip(self.kinds.values(), then, strict=True):
-                laws.go_back(remembered)
+            for invariants, remembered in zip(self.kinds.values(), then, strict=True):
+                invariants.restore(remembered)
             store.revision = max(reached, store.revision) + ahead
             await self.on.create(
                 CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "later-"}}
             )
 
-        self.do(restore())
-        self.front.is_away = False
+        self.do(restore_server())
+        self.injector.is_away = False
         self.is_restored = True
 
     @precondition(lambda self: REDEFINE in self.disasters)
@@ -510,9 +525,9 @@ class World(RuleBasedStateMachine):
         workload = [*self.kinds][at % len(self.kinds)]
         if not self.is_defined(workload):
             return
-        for (kind, _), job in self.laws.now.items():
+        for (kind, _), job in self.job_invariants.now.items():
             if kind == workload.resource.kind:
-                self.laws.excused.add(job["metadata"]["uid"])
+                self.job_invariants.deleted_by_others.add(job["metadata"]["uid"])
         self.redefined.append(workload)
         self.try_to(self.on.delete(DEFINITIONS, definition_name(workload)))
 
@@ -529,25 +544,27 @@ class World(RuleBasedStateMachine):
     def watched(self, at: int) -> str:
         return self.workload.watched[at % len(self.workload.watched)].plural
 
-    @precondition(lambda self: KILL in self.disasters and self.front.killed < MOST_KILLS)
+    @precondition(lambda self: KILL in self.disasters and self.injector.killed < MOST_KILLS)
     @rule(
-        after=st.one_of(st.integers(0, 40), st.builds(Cut, st.integers(1, 20), st.sampled_from(Moment))),
+        after=st.one_of(
+            st.integers(0, 40), st.builds(CrashPoint, st.integers(1, 20), st.sampled_from(Moment))
+        ),
         away=st.sampled_from([0.0, 0.1, 20.0]),
     )
-    def the_controller_is_killed(self, after: int | Cut, away: float) -> None:
+    def the_controller_is_killed(self, after: int | CrashPoint, away: float) -> None:
         """After so many turns of the loop, so at any await, or at one of its next calls; and it is away for a while."""
 
         async def turn(times: int) -> None:
             for _ in range(times):
                 await asyncio.sleep(0)
 
-        self.front.killed += 1
+        self.injector.killed += 1
         self.away_seconds = away
-        if isinstance(after, Cut):
-            self.front.cut(Cut(self.front.reached + after.number, after.moment))
+        if isinstance(after, CrashPoint):
+            self.injector.add_point(CrashPoint(self.injector.call_count + after.number, after.moment))
         else:
             self.do(turn(after))
-            self.front.kill()
+            self.injector.crash()
 
     @rule(seconds=st.sampled_from([0.001, 0.1, 1.0, 5.0, 50.0]))
     def time_goes_by(self, seconds: float) -> None:
@@ -555,9 +572,9 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        if hasattr(self, "front"):
-            assert [laws.broken for laws in self.kinds.values()] == [[] for _ in self.kinds]
-            assert self.front.broken == []
+        if hasattr(self, "injector"):
+            assert [invariants.violations for invariants in self.kinds.values()] == [[] for _ in self.kinds]
+            assert self.injector.violations == []
         assert not [line for line in self.logs if "exc_info" in line]
 
     @override
@@ -581,16 +598,16 @@ class World(RuleBasedStateMachine):
         """
         if self.backup is not None and not self.is_restored:
             self.the_backup_is_restored(5)
-        self.front.rules.clear()
-        self.front.forgive()
+        self.injector.rules.clear()
+        self.injector.clear_points()
         self.all_definitions_are_installed()
         if self.workload in self.redefined and "one" not in self.jobs():
             self.submit("one", DEFAULT_MESSAGES)
         if len(self.kinds) > 1 and not self.neighbors():
             self.submit_neighbor()
-        for (kind, name), obj in list(self.laws.now.items()):
+        for (kind, name), obj in list(self.job_invariants.now.items()):
             if FOREIGN in (obj["metadata"].get("labels") or {}):
-                self.laws.excused.add(obj["metadata"]["uid"])
+                self.job_invariants.deleted_by_others.add(obj["metadata"]["uid"])
                 self.do(self.on.delete(PODS if kind == PODS.kind else SERVICES, name))
         repair = (REPAIR_SECONDS,) if self.loses_events else ()
         for seconds in (*repair, LONGEST_SECONDS + 5, 5, 5, CALM_SECONDS):
@@ -607,7 +624,7 @@ class World(RuleBasedStateMachine):
             )
             policy = job["spec"].get("runPolicy", {})
             if is_finished(job):
-                self.end_is_told(job)
+                self.end_is_recorded(job)
                 if policy.get("cleanPodPolicy") == "All":
                     assert (pods, services) == (set(), set())
             elif policy.get("suspend"):
@@ -630,7 +647,7 @@ class World(RuleBasedStateMachine):
             own = job["metadata"]["uid"]
             pods = {
                 name
-                for (kind, name), one in self.laws.now.items()
+                for (kind, name), one in self.job_invariants.now.items()
                 if kind == PODS.kind
                 and own in {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
             }
@@ -638,22 +655,26 @@ class World(RuleBasedStateMachine):
 
     def children(self, job: str) -> set[tuple[str, str]]:
         """Kinds and names of what a job has by itself: the pods of its batch Job are that one's."""
-        own = self.laws.now[self.workload.resource.kind, job]["metadata"]["uid"]
+        own = self.job_invariants.now[self.workload.resource.kind, job]["metadata"]["uid"]
         return {
             key
-            for key, one in self.laws.now.items()
+            for key, one in self.job_invariants.now.items()
             if FOREIGN not in (one["metadata"].get("labels") or {})
             and own in {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
         }
 
-    def end_is_told(self, job: dict[str, Any]) -> None:
+    def end_is_recorded(self, job: dict[str, Any]) -> None:
         policy = job["spec"].get("runPolicy", {})
         if self.workload.has_launcher_job:
             return  # the end has its batch Job's reason, and the TTL is that one's
         assert "completionTime" in job["status"]
         assert policy.get("suspend") or "ttlSecondsAfterFinished" not in policy
         uid = job["metadata"]["uid"]
-        assert self.front.killed or uid in self.laws.set_back or self.laws.ends_told[uid] == 1
+        assert (
+            self.injector.killed
+            or uid in self.job_invariants.restored_jobs
+            or self.job_invariants.end_event_counts[uid] == 1
+        )
 
     def counters_are_those_of_the_pods(self, job: dict[str, Any]) -> None:
         for role, told in replica_statuses(job).items():
@@ -670,14 +691,18 @@ class World(RuleBasedStateMachine):
         """Each failed pod once that was replaced, and none that has not failed."""
         if "backoffLimit" not in job["spec"].get("runPolicy", {}) or self.workload.has_launcher_job:
             return
-        if job["metadata"]["uid"] in self.laws.set_back:
+        if job["metadata"]["uid"] in self.job_invariants.restored_jobs:
             return
         for role, told in replica_statuses(job).items():
             key = job["metadata"]["uid"], role.lower()
-            assert self.laws.replaced[key] <= told.get("restarts", 0) <= self.laws.failed[key]
+            assert (
+                self.job_invariants.replaced[key]
+                <= told.get("restarts", 0)
+                <= self.job_invariants.failed[key]
+            )
 
     def all_is_quiet(self) -> None:
-        self.front.calls.clear()
+        self.injector.calls.clear()
         self.do(asyncio.sleep(CALM_SECONDS))
         # Relists, and looks at what nobody watches, come at slow periods.
         kept = {one.plural for one, _ in self.workload.support}
@@ -700,19 +725,19 @@ class World(RuleBasedStateMachine):
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         kind = self.workload.resource.kind
-        return {name: job for (one, name), job in self.laws.now.items() if one == kind}
+        return {name: job for (one, name), job in self.job_invariants.now.items() if one == kind}
 
     def neighbors(self) -> dict[str, dict[str, Any]]:
         """The neighbor, by name, if there is one."""
         kind = [*self.kinds][-1].resource.kind
-        found = self.laws.now.get((kind, NEIGHBOR))
+        found = self.job_invariants.now.get((kind, NEIGHBOR))
         return {NEIGHBOR: found} if found else {}
 
     def own(self, resource: Resource) -> dict[str, dict[str, Any]]:
         """The controller's objects, by name."""
         return {
             name: obj
-            for (kind, name), obj in self.laws.now.items()
+            for (kind, name), obj in self.job_invariants.now.items()
             if kind == resource.kind
             and (obj["metadata"].get("labels") or {}).get(OPERATOR_NAME) == self.workload.controller
             and FOREIGN not in obj["metadata"]["labels"]

@@ -10,7 +10,7 @@ import pytest
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.jobs import Jobs, job
-from rallypoint.testing.rights import OF_MPI_JOBS, asked, granted, refused
+from rallypoint.testing.rights import OF_MPI_JOBS, denied_rights, granted_rights, requested_rights
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install
 
 NAMESPACE = "default"
@@ -51,9 +51,9 @@ def test_whole_lives_need_every_right_and_no_other(plane: ControlPlane) -> None:
             == 0
         )
 
-    assert refused(plane) == []
-    assert granted("ClusterRole") - asked(plane) == NEVER_ASKED - asked(plane)
-    assert not (NEVER_ASKED - OF_MPI_JOBS) & asked(plane)
+    assert denied_rights(plane) == []
+    assert granted_rights("ClusterRole") - requested_rights(plane) == NEVER_ASKED - requested_rights(plane)
+    assert not (NEVER_ASKED - OF_MPI_JOBS) & requested_rights(plane)
 
 
 def test_one_of_two_replicas_works_and_the_other_takes_over(plane: ControlPlane) -> None:
@@ -71,8 +71,8 @@ def test_one_of_two_replicas_works_and_the_other_takes_over(plane: ControlPlane)
             jobs.wait_for("after", "Running")
             assert second.metric(LEADS) == 1
 
-    assert refused(plane) == []
-    assert granted("Role") - asked(plane) == set()
+    assert denied_rights(plane) == []
+    assert granted_rights("Role") - requested_rights(plane) == set()
 
 
 def live_and_expire(plane: ControlPlane, jobs: Jobs) -> None:
@@ -116,7 +116,7 @@ def meet_taken_names(plane: ControlPlane, jobs: Jobs) -> None:
     jobs.create("taken", job(workers=2))
 
     wanted = {("", "pods", "get"), ("", "services", "get"), ("", "events", "patch")}
-    plane.wait("both names looked up", lambda: wanted <= asked(plane), seconds=60)
+    plane.wait("both names looked up", lambda: wanted <= requested_rights(plane), seconds=60)
     assert jobs.owner(f"{core}/pods/taken-worker-0") == ""
 
 
@@ -132,7 +132,7 @@ def write_beside_a_user(plane: ControlPlane, jobs: Jobs) -> None:
         jobs.patch("busy", {"spec": {"runPolicy": {"suspend": suspend}}})
         for note in "abcdefgh":
             jobs.patch("busy", {"metadata": {"annotations": {"note": note}}})
-        return ("kubeflow.org", "jobs of any kind", "get") in asked(plane)
+        return ("kubeflow.org", "jobs of any kind", "get") in requested_rights(plane)
 
     plane.wait("a write that came too late", has_collided, seconds=60)
 

@@ -16,23 +16,23 @@ from pathlib import Path
 
 from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
-from rallypoint.testing.actors import Cast
-from rallypoint.testing.breakpoint_proxy import Door, Hold
+from rallypoint.testing.actors import Actors
+from rallypoint.testing.breakpoint_proxy import Breakpoint, BreakpointProxy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.controlplane.process import Process
-from rallypoint.testing.crash_injection import Cut, Moment
-from rallypoint.testing.history import recorded
-from rallypoint.testing.scenarios import WHOLE, Actors, Ending
+from rallypoint.testing.crash_injection import CrashPoint, Moment
+from rallypoint.testing.history import record_history
+from rallypoint.testing.scenarios import WHOLE, Outcome, ScenarioRunner
 from rallypoint.testing.service import install
 
 AT_ONCE = 16
 """Jobs that are cut by one kill."""
 EVENTS_AT_ONCE = 3
 """Of these, jobs that are held at an event: the controller sends four at once, and the others need a way."""
-SECOND = [Hold(Cut(number, moment)) for number in (1, 2, 3) for moment in Moment]
+SECOND_BREAKPOINTS = [Breakpoint(CrashPoint(number, moment)) for number in (1, 2, 3) for moment in Moment]
 """Where jobs are cut that have been cut before: among the first calls of the next controller."""
-HELD_SECONDS = 120.0
+REACH_SECONDS = 120.0
 """Much more than all of them need to get there."""
 
 
@@ -63,10 +63,14 @@ def controller(plane: ControlPlane, namespace: str, url: str) -> Iterator[Proces
         process.stop()
 
 
-def rounds(calls: int, events: int) -> Iterator[list[Hold]]:
+def rounds(calls: int, events: int) -> Iterator[list[Breakpoint]]:
     """Each call and each event once, before it and after it, so many in a round as do not hinder each other."""
-    others = [Hold(Cut(number, moment)) for number in range(1, calls + 1) for moment in Moment]
-    told = [Hold(Cut(number, moment), is_event=True) for number in range(1, events + 1) for moment in Moment]
+    others = [Breakpoint(CrashPoint(number, moment)) for number in range(1, calls + 1) for moment in Moment]
+    told = [
+        Breakpoint(CrashPoint(number, moment), is_event=True)
+        for number in range(1, events + 1)
+        for moment in Moment
+    ]
     while others or told:
         yield others[: AT_ONCE - EVENTS_AT_ONCE] + told[:EVENTS_AT_ONCE]
         del others[: AT_ONCE - EVENTS_AT_ONCE], told[:EVENTS_AT_ONCE]
@@ -77,47 +81,47 @@ async def test_killed_at_any_call(control_plane: ControlPlane, namespace: str, c
     connection = await from_kubeconfig(str(control_plane.kubeconfig()))
     async with (
         Client(connection, user_agent="test") as client,
-        recorded(client, namespace) as history,
+        record_history(client, namespace) as history,
         asyncio.TaskGroup() as group,
     ):
-        actors = Actors(Cast(client, namespace), history)
+        runner = ScenarioRunner(Actors(client, namespace), history)
         lives: dict[str, asyncio.Task[None]] = {}
 
         def begin(name: str) -> None:
-            lives[name] = group.create_task(actors.perform(WHOLE, name))
+            lives[name] = group.create_task(runner.run_scenario(WHOLE, name))
 
-        async def is_held(door: Door, name: str) -> None:
+        async def is_reached(proxy: BreakpointProxy, name: str) -> None:
             """Held, or over: a life may have fewer calls than another."""
-            holding = group.create_task(door.held[name].wait())
+            holding = group.create_task(proxy.reached[name].wait())
             await asyncio.wait([holding, lives[name]], return_when=asyncio.FIRST_COMPLETED)
             holding.cancel()
 
-        async with Door(connection) as door:
-            with controller(control_plane, namespace, door.url):
+        async with BreakpointProxy(connection) as proxy:
+            with controller(control_plane, namespace, proxy.url):
                 begin("cut-0")
                 await lives["cut-0"]
-        calls, events = door.calls["cut-0", False], door.calls["cut-0", True]
-        again: dict[str, Hold] = {}
-        held_again = 0
-        for holds in [*rounds(calls, events), []]:
-            new = {f"cut-{len(lives) + at}": hold for at, hold in enumerate(holds)}
-            async with Door(connection, {**again, **new}) as door:
-                with controller(control_plane, namespace, door.url) as process:
+        calls, events = proxy.calls["cut-0", False], proxy.calls["cut-0", True]
+        again: dict[str, Breakpoint] = {}
+        reached_again = 0
+        for points in [*rounds(calls, events), []]:
+            new = {f"cut-{len(lives) + at}": point for at, point in enumerate(points)}
+            async with BreakpointProxy(connection, {**again, **new}) as proxy:
+                with controller(control_plane, namespace, proxy.url) as process:
                     for name in new:
                         begin(name)
-                    async with asyncio.timeout(HELD_SECONDS):
-                        await asyncio.gather(*(is_held(door, name) for name in [*again, *new]))
+                    async with asyncio.timeout(REACH_SECONDS):
+                        await asyncio.gather(*(is_reached(proxy, name) for name in [*again, *new]))
                     os.kill(process.pid, signal.SIGKILL)
-            held_again += sum(door.held[name].is_set() for name in again)
-            again = dict(zip(new, itertools.cycle(SECOND), strict=False))
-        async with Door(connection) as door:
-            with controller(control_plane, namespace, door.url) as process:
+            reached_again += sum(proxy.reached[name].is_set() for name in again)
+            again = dict(zip(new, itertools.cycle(SECOND_BREAKPOINTS), strict=False))
+        async with BreakpointProxy(connection) as proxy:
+            with controller(control_plane, namespace, proxy.url) as process:
                 await asyncio.gather(*lives.values())
                 log = process.log.read_text()
 
     assert calls >= 12  # pods, Services, deletes and at least some statuses: this was no empty life
-    assert held_again > len(lives) / 3  # many more on a machine that is not busy
-    endings = {name: Ending.of(name, history) for name in lives}
-    assert endings == dict.fromkeys(lives, WHOLE.ending)
+    assert reached_again > len(lives) / 3  # many more on a machine that is not busy
+    outcomes = {name: Outcome.of(name, history) for name in lives}
+    assert outcomes == dict.fromkeys(lives, WHOLE.outcome)
     assert "Traceback" not in log
     assert " cannot " not in log  # RBAC's word

@@ -26,7 +26,7 @@ from controller.kube.client import Client
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing import controlplane
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.history import History, recorded
+from rallypoint.testing.history import History, record_history
 from rallypoint.testing.kueue import TOPOLOGY_GATE, Flavor, Kind, Kueue, Object, Workload, is_active
 from rallypoint.testing.service import Service, in_cluster_service, install
 
@@ -186,7 +186,7 @@ def active(job: Object) -> dict[str, int]:
 
 
 def reaches(history: History, at: int) -> bool:
-    return len(history.course) > at
+    return len(history.changes) > at
 
 
 async def place_all(history: History, kueue: Kueue) -> None:
@@ -194,7 +194,7 @@ async def place_all(history: History, kueue: Kueue) -> None:
     async with asyncio.TaskGroup() as group:
         for at in itertools.count():
             await history.until("news", partial(reaches, history, at))
-            type_, obj = history.course[at]
+            type_, obj = history.changes[at]
             if obj["kind"] != PODS.kind:
                 continue
             if type_ == "ADDED":
@@ -226,7 +226,7 @@ async def live_all(
     async with (
         said_goodbye(),
         Client(connection, user_agent="kueue") as client,
-        recorded(client, namespace, resources) as history,
+        record_history(client, namespace, resources) as history,
         asyncio.TaskGroup() as group,
     ):
         kueue = Kueue(client, namespace, chance)
@@ -266,7 +266,7 @@ class Moment:
 
 def moments(life: Life, history: History) -> list[Moment]:
     """In the order of the API server: versions are the revisions of its one store."""
-    mine = [(type_, obj) for type_, obj in history.course if belongs(obj, life)]
+    mine = [(type_, obj) for type_, obj in history.changes if belongs(obj, life)]
     mine.sort(key=lambda one: int(one[1]["metadata"]["resourceVersion"]))
     job: Object = {}
     pods: dict[str, Object] = {}

@@ -29,7 +29,7 @@ from controller.kube.connect import from_kubeconfig
 from controller.runtime.migration import DEFINITIONS, migrate
 from rallypoint.local.apiserver.serving.certificates import identity
 from rallypoint.testing.controlplane import ControlPlane, binaries
-from rallypoint.testing.http_trace import MERGE, Reply, Step, Wire
+from rallypoint.testing.http_trace import MERGE, RawClient, Reply, Step
 from rallypoint.testing.manifests import build
 from rallypoint.testing.mpiversions import OWN, PLURAL, VERSIONS, Object, Site, manifest, missing, typed
 
@@ -61,13 +61,13 @@ class Cluster:
 
     async def install(self, versions: list[Object]) -> Reply:
         """Serve these versions instead of those that were there."""
-        there = await self.site.wire.send(Step("GET", self.definition))
+        there = await self.site.client.send(Step("GET", self.definition))
         name = {"name": f"{PLURAL}.{self.site.group}"}
         spec = {**DEFINITION["spec"], "group": self.site.group, "versions": versions}
         body = {**DEFINITION, "metadata": name, "spec": spec}
         if there.code == 404:
-            return await self.site.wire.send(Step("POST", DEFINITIONS.path(), body))
-        return await self.site.wire.send(Step("PATCH", self.definition, {"spec": spec}, type=MERGE))
+            return await self.site.client.send(Step("POST", DEFINITIONS.path(), body))
+        return await self.site.client.send(Step("PATCH", self.definition, {"spec": spec}, type=MERGE))
 
     async def until(self, what: str, holds: Callable[[], Any]) -> None:
         try:
@@ -85,7 +85,7 @@ class Cluster:
 
         async def is_served() -> bool:
             found = {
-                version: (await self.site.wire.send(Step("GET", self.site.path(version)))).code == 200
+                version: (await self.site.client.send(Step("GET", self.site.path(version)))).code == 200
                 for version in VERSIONS
             }
             return found == {version: version in names for version in VERSIONS}
@@ -94,30 +94,30 @@ class Cluster:
 
     async def storage_hash(self) -> str:
         """What the server that is asked stores now, told by its discovery."""
-        listed = await self.site.wire.send(Step("GET", f"/apis/{self.site.group}/v1"))
+        listed = await self.site.client.send(Step("GET", f"/apis/{self.site.group}/v1"))
         return next(
             str(one["storageVersionHash"]) for one in listed.body["resources"] if one["name"] == PLURAL
         )
 
     async def stored_versions(self) -> list[str]:
         return list(
-            (await self.site.wire.send(Step("GET", self.definition))).body["status"]["storedVersions"]
+            (await self.site.client.send(Step("GET", self.definition))).body["status"]["storedVersions"]
         )
 
 
 @pytest.fixture
-async def wire(control_plane: ControlPlane) -> AsyncIterator[Wire]:
-    async with Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as wire:
-        yield wire
+async def raw_client(control_plane: ControlPlane) -> AsyncIterator[RawClient]:
+    async with RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as client:
+        yield client
 
 
 @pytest.fixture
-async def cluster(control_plane: ControlPlane, wire: Wire) -> AsyncIterator[Cluster]:
+async def cluster(control_plane: ControlPlane, raw_client: RawClient) -> AsyncIterator[Cluster]:
     group = f"g{secrets.token_hex(4)}.example.com"
     async with Client(await from_kubeconfig(str(control_plane.kubeconfig()))) as client:
-        made = Cluster(Site(wire, "default", group), client)
+        made = Cluster(Site(raw_client, "default", group), client)
         yield made
-        await wire.send(Step("DELETE", made.definition))
+        await raw_client.send(Step("DELETE", made.definition))
 
 
 def ours(storage: str = "v1") -> list[Object]:
@@ -312,8 +312,8 @@ async def admitting(
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    path, wire = f"{ADMISSION}/mutatingwebhookconfigurations", cluster.site.wire
-    made = await wire.send(Step("POST", path, {"metadata": {"name": name}, "webhooks": [webhook]}))
+    path, client = f"{ADMISSION}/mutatingwebhookconfigurations", cluster.site.client
+    made = await client.send(Step("POST", path, {"metadata": {"name": name}, "webhooks": [webhook]}))
     assert made.code == 201, made.text
     try:
 
@@ -325,7 +325,7 @@ async def admitting(
         asked.clear()
         yield asked
     finally:
-        await wire.send(Step("DELETE", f"{path}/{name}"))
+        await client.send(Step("DELETE", f"{path}/{name}"))
         await runner.cleanup()
 
 
@@ -371,7 +371,7 @@ async def test_a_webhook_that_drops_fields_is_mended_by_the_annotation(cluster: 
 @contextlib.asynccontextmanager
 async def policies(cluster: Cluster) -> AsyncGenerator[None]:
     """The shipped policies, for this cluster's group."""
-    wire, made = cluster.site.wire, list[str]()
+    client, made = cluster.site.client, list[str]()
     for document in build(POLICIES):
         one = orjson.loads(
             orjson.dumps(document).replace(b'"mpi-flavor-', f'"{cluster.site.group}-'.encode())
@@ -379,7 +379,7 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
         if one["kind"] == "MutatingAdmissionPolicy":
             one["spec"]["matchConstraints"]["resourceRules"][0]["apiGroups"] = [cluster.site.group]
         path = f"{ADMISSION}/{KINDS[one['kind']]}"
-        reply = await wire.send(Step("POST", path, one))
+        reply = await client.send(Step("POST", path, one))
         assert reply.code == 201, reply.text
         made.append(f"{path}/{one['metadata']['name']}")
     try:
@@ -392,7 +392,7 @@ async def policies(cluster: Cluster) -> AsyncGenerator[None]:
         yield
     finally:
         for path in made:
-            await wire.send(Step("DELETE", path))
+            await client.send(Step("DELETE", path))
 
 
 @pytest.mark.newest  # of admissionregistration.k8s.io/v1, which 1.36 is the first to serve

@@ -12,7 +12,7 @@ import pytest
 from rallypoint.testing.audit import policy
 from rallypoint.testing.controlplane import ControlPlane, binaries
 from rallypoint.testing.jobs import Jobs, job
-from rallypoint.testing.rights import Right, asked, granted, refused
+from rallypoint.testing.rights import Right, denied_rights, granted_rights, requested_rights
 from rallypoint.testing.service import (
     ACCOUNT,
     MPI_V1_RIGHTS,
@@ -133,7 +133,7 @@ def test_without_the_component_a_job_says_what_is_forbidden(plane: ControlPlane)
 
 def denied(plane: ControlPlane) -> list[Right]:
     """Of what jobs are made of; the jobs themselves and their definition are another component's to write."""
-    return [one for one in refused(plane) if one[1] not in {"customresourcedefinitions", "mpijobs"}]
+    return [one for one in denied_rights(plane) if one[1] not in {"customresourcedefinitions", "mpijobs"}]
 
 
 def test_a_launcher_may_run_ranks_in_its_own_workers(plane: ControlPlane, jobs: Mpi) -> None:
@@ -349,4 +349,4 @@ def test_the_component_holds_what_is_needed_and_no_more(plane: ControlPlane, job
     jobs.wait_for("alone", "Running")
     assert denied(plane) == []
     handed_on = {("", "pods/exec", "get"), ("", "pods/exec", "create")}
-    assert granted("ClusterRole", MPI_V1_RIGHTS) - asked(plane) == handed_on
+    assert granted_rights("ClusterRole", MPI_V1_RIGHTS) - requested_rights(plane) == handed_on

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from controller.kube.connect import from_kubeconfig
 from rallypoint.testing.audit import policy
-from rallypoint.testing.breakpoint_proxy import Door
+from rallypoint.testing.breakpoint_proxy import BreakpointProxy
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import kubeconfig, write_private
 from rallypoint.testing.jobs import Jobs
-from rallypoint.testing.rights import OF_MPI_JOBS, asked, refused
+from rallypoint.testing.rights import OF_MPI_JOBS, denied_rights, requested_rights
 from rallypoint.testing.service import ACCOUNT, in_cluster_service, install, service
 
 NAMESPACE = "default"
@@ -129,8 +129,8 @@ async def test_a_launcher_is_made_once_though_the_answer_to_its_create_is_lost(p
             mpi.wait_for("unheard", "Succeeded")
 
     connection = await from_kubeconfig(str(plane.kubeconfig()))
-    async with Door(connection, unanswered=[("POST", BATCH)]) as door:
-        await asyncio.to_thread(live, door.url)
+    async with BreakpointProxy(connection, lost_responses=[("POST", BATCH)]) as proxy:
+        await asyncio.to_thread(live, proxy.url)
 
     of_launcher = {call: count for call, count in calls(plane, "unheard").items() if call[1] == "jobs"}
     assert of_launcher == {("create", "jobs", 201): 1, ("create", "jobs", 409): 1, ("get", "jobs", 200): 1}
@@ -245,6 +245,6 @@ def test_a_job_that_runs_is_suspended_and_resumed(plane: ControlPlane, jobs: Mpi
 
 def test_nothing_was_forbidden_and_every_right_was_needed(plane: ControlPlane, jobs: Mpi) -> None:
     """By the end of all that these jobs have met."""
-    assert [one for one in refused(plane) if one[1] != "customresourcedefinitions"] == []
+    assert [one for one in denied_rights(plane) if one[1] != "customresourcedefinitions"] == []
     # This version's controller of batch Jobs forgets the start of a suspended one by itself; older ones leave it to us.
-    assert OF_MPI_JOBS - asked(plane) == {("batch", "jobs/status", "patch")}
+    assert OF_MPI_JOBS - requested_rights(plane) == {("batch", "jobs/status", "patch")}

@@ -23,7 +23,7 @@ from api.mpijob import FLAVOR, Flavor, MPIJob, MPIJobSpec, flavor
 from controller.crds import all_crds
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.testing.controlplane import ControlPlane, binaries
-from rallypoint.testing.http_trace import JSON_PATCH, Reply, Step, Wire
+from rallypoint.testing.http_trace import JSON_PATCH, RawClient, Reply, Step
 from rallypoint.testing.mpiversions import (
     OWN,
     PLURAL,
@@ -54,16 +54,16 @@ def place(control_plane: ControlPlane, crds: list[Path]) -> Iterator[str]:
 
 @pytest.fixture
 async def real(control_plane: ControlPlane, place: str) -> AsyncIterator[Site]:
-    async with Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as wire:
-        yield Site(wire, place)
+    async with RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text())) as client:
+        yield Site(client, place)
 
 
 @pytest.fixture
 async def embedded(place: str) -> AsyncIterator[Site]:
     server = ApiServer(crds=[DEFINITION], auto_namespaces=True)
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        yield Site(wire, place)
+    async with RawClient(server.url, server.token) as client:
+        yield Site(client, place)
     await server.stop()
 
 
@@ -408,7 +408,7 @@ async def test_a_list_and_a_watch_in_one_version_have_jobs_of_all(site: Site) ->
         query = {"watch": "true", "resourceVersion": "0", "timeoutSeconds": "30"}
         async with (
             asyncio.timeout(20),
-            site.wire.stream(site.path(version), query, "application/json") as lines,
+            site.client.stream(site.path(version), query, "application/json") as lines,
         ):
             seen: dict[str, Object] = {}
             async for line in lines:
@@ -536,11 +536,11 @@ async def test_children_name_their_owner_in_any_version(real: Site) -> None:
         body = {
             "metadata": {"name": f"{one.name}-{version}", "ownerReferences": [{**owner, "controller": True}]}
         }
-        assert (await real.wire.send(Step("POST", maps, body))).code == 201
+        assert (await real.client.send(Step("POST", maps, body))).code == 201
         children.append(f"{maps}/{one.name}-{version}")
 
     async def there() -> set[int]:
-        return {(await real.wire.send(Step("GET", child))).code for child in children}
+        return {(await real.client.send(Step("GET", child))).code for child in children}
 
     await asyncio.sleep(1)
     assert await there() == {200}
@@ -681,12 +681,12 @@ def running(control_plane: ControlPlane, place: str) -> Iterator[tuple[asyncio.R
     """The real server on a loop of its own, for as long as examples are drawn."""
     with asyncio.Runner() as runner:
 
-        async def start() -> Wire:
-            return Wire.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text()))
+        async def connect() -> RawClient:
+            return RawClient.from_kubeconfig(yaml.safe_load(control_plane.kubeconfig().read_text()))
 
-        wire = runner.run(start())
-        yield runner, Site(wire, place)
-        runner.run(wire.__aexit__())
+        client = runner.run(connect())
+        yield runner, Site(client, place)
+        runner.run(client.__aexit__())
 
 
 @settings(max_examples=10)

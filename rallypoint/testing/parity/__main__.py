@@ -17,8 +17,8 @@ from pathlib import Path
 from rallypoint.testing import gooperators
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.parity.case import Case, load
-from rallypoint.testing.parity.environment import OPERATOR, stage
-from rallypoint.testing.parity.run import play_all
+from rallypoint.testing.parity.environment import OPERATOR, start_control_plane
+from rallypoint.testing.parity.run import run_cases
 from rallypoint.testing.parity.verdict import Outcome
 
 _FAST = ("--kube-api-qps=500", "--kube-api-burst=1000")
@@ -35,7 +35,7 @@ def main(folders: Sequence[str]) -> int:
     cases = [case for case in load(golden) if case.id in names]
     failed = False
     for (operator, profile), group in groupby(sorted(cases, key=_setting), key=_setting):
-        for case_id, outcome in _play(golden, operator, profile, list(group)).items():
+        for case_id, outcome in _run_cases(golden, operator, profile, list(group)).items():
             failed |= outcome.failure != ""
             sys.stderr.write(f"{case_id}: {outcome.failure or 'recorded'}\n")
             for name, record in outcome.records.items():
@@ -50,13 +50,13 @@ def _setting(case: Case) -> tuple[str, str]:
     return "mpi-operator" if is_of_mpi_operator else "training-operator", case.profile
 
 
-def _play(golden: Path, operator: str, profile: str, cases: Sequence[Case]) -> dict[str, Outcome]:
+def _run_cases(golden: Path, operator: str, profile: str, cases: Sequence[Case]) -> dict[str, Outcome]:
     definitions = gooperators.definitions(operator)
     with (
-        stage([golden / "crds" / "podgroups.yaml"], definitions) as plane,
+        start_control_plane([golden / "crds" / "podgroups.yaml"], definitions) as plane,
         _running(plane, operator, profile, {case.resource.kind for case in cases}),
     ):
-        return asyncio.run(play_all(plane, cases))
+        return asyncio.run(run_cases(plane, cases))
 
 
 @contextmanager

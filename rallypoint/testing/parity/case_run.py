@@ -17,7 +17,7 @@ from rallypoint.testing.parity.audit import AuditLog
 from rallypoint.testing.parity.case import Case, Record
 from rallypoint.testing.parity.defaults import Object
 from rallypoint.testing.parity.kubelet import pod_status, state
-from rallypoint.testing.parity.observer import Scene
+from rallypoint.testing.parity.observer import ObservedJob
 from rallypoint.testing.parity.record import record
 from rallypoint.testing.parity.resources import NAMESPACE, NODE, child, resource_of
 
@@ -33,11 +33,11 @@ LOOK_SECONDS = 0.1
 BACKGROUND = "Background"
 
 
-class NotPlayed(Exception):
+class CaseFailed(Exception):
     """A step could not be carried out; the message says which one and why."""
 
 
-class Play:
+class CaseRun:
     """One case, played once. Its records are in ``records``, as far as it went.
 
     ``now`` is the clock that the scene and the API server go by: seconds since 1970.
@@ -47,14 +47,14 @@ class Play:
         self,
         case: Case,
         client: Client,
-        scene: Scene,
+        observed_job: ObservedJob,
         audit: AuditLog,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.case = case
         self.records: dict[str, Record] = {}
         self._client = client
-        self._scene = scene
+        self._observed_job = observed_job
         self._audit = audit
         self._now = now
         self._uid = ""
@@ -63,13 +63,13 @@ class Play:
         self._live: dict[str, list[str]] = {}
 
     async def run(self) -> None:
-        """Raises ``NotPlayed``."""
+        """Raises ``CaseFailed``."""
         for number, step in enumerate(self.case.steps, 1):
             try:
                 await self.VERBS[step.verb](self, step.argument)
             except (errors.ApiError, TimeoutError) as error:
                 where = f"step {number}, {step.verb} {step.argument or ''}".rstrip()
-                raise NotPlayed(f"{where}: {error!r}") from error
+                raise CaseFailed(f"{where}: {error!r}") from error
 
     async def _create(self, _: None) -> None:
         for manifest in self.case.manifests:
@@ -117,11 +117,11 @@ class Play:
 
     def _busy_until(self, began: float, now: float) -> float:
         """When something last happened, as far as is known now."""
-        job = self._scene.job
+        job = self._observed_job.job
         self._noticed |= job is None or bool(job.get("status")) or now > began + NOTICE_SECONDS
-        if not self._noticed or self._scene.is_being_cleared:
+        if not self._noticed or self._observed_job.is_being_cleared:
             return now
-        return max(began, self._scene.changed_at, self._audit.last_write(self.case.name))
+        return max(began, self._observed_job.changed_at, self._audit.last_write(self.case.name))
 
     async def _record(self, name: str) -> None:
         calls = self._audit.calls(self.case.name)
@@ -130,12 +130,12 @@ class Play:
         self.records[name] = record(
             before=self._live,
             calls=new,
-            children=self._scene.children,
+            children=self._observed_job.children,
             job=await self._job(),
             events=await self._events(),
             name=self.case.name,
             jobs=self.case.resource,
-            words={self._uid: "<job uid>", **self._scene.generated},
+            words={self._uid: "<job uid>", **self._observed_job.generated},
         )
         self._live = self.records[name]["live"]
 
@@ -159,12 +159,12 @@ class Play:
 
     async def _appear(self, pattern: str) -> dict[str, Object]:
         """The pods of that name, once there are any."""
-        await self._scene.until(lambda: bool(self._matching(pattern)), POD_SECONDS)
+        await self._observed_job.until(lambda: bool(self._matching(pattern)), POD_SECONDS)
         return self._matching(pattern)
 
     def _matching(self, pattern: str) -> dict[str, Object]:
         """The pods of that name; a wildcard leaves finished ones alone."""
-        pods = self._scene.children[PODS]
+        pods = self._observed_job.children[PODS]
         if pattern in pods:
             return {pattern: pods[pattern]}
         return {
@@ -205,7 +205,7 @@ class Play:
         await self._patch_job({"spec": {roles: replicas}})
 
     async def _pod_group(self, status: dict[str, Any]) -> None:
-        for resource, objects in self._scene.children.items():
+        for resource, objects in self._observed_job.children.items():
             for name in list(objects) if resource.kind == "PodGroup" else ():
                 await self._patch(resource, name, {"status": status}, "status")
 

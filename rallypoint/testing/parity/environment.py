@@ -19,7 +19,7 @@ CONTROLLERS = ("garbage-collector-controller", "job-controller", "ttl-after-fini
 
 
 @contextmanager
-def stage(
+def start_control_plane(
     more: Collection[Path] = (), definitions: Sequence[dict[str, Any]] | None = None
 ) -> Generator[ControlPlane]:
     """A control plane with our definitions and roles, the cases' namespace and node, and what ``more`` files hold.

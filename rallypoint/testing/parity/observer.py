@@ -19,7 +19,7 @@ from rallypoint.testing.parity.owners import Owners
 from rallypoint.testing.parity.resources import CHILDREN, NAMESPACE
 
 
-class Scene:
+class ObservedJob:
     """What is there of one job, as of the last event. ``now`` is the clock: seconds since 1970."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -64,7 +64,7 @@ class Observer:
     def __init__(self, client: Client, owners: Owners) -> None:
         self._client = client
         self._owners = owners
-        self.scenes: defaultdict[str, Scene] = defaultdict(Scene)
+        self.observed_jobs: defaultdict[str, ObservedJob] = defaultdict(ObservedJob)
 
     async def watch(self, resource: Resource, listed: asyncio.Event) -> None:
         """Keep the scenes true to one resource, until cancelled; ``listed`` is set once they are.
@@ -94,11 +94,11 @@ class Observer:
             self._note(resource, event["object"], gone=event["type"] == "DELETED")
 
     def _note(self, resource: Resource, obj: Object, *, gone: bool) -> None:
-        self.scenes[self._owners.of(obj["metadata"])].take(resource, obj, gone=gone)
+        self.observed_jobs[self._owners.of(obj["metadata"])].take(resource, obj, gone=gone)
 
 
 @asynccontextmanager
-async def observing(client: Client, owners: Owners, jobs: Iterable[Resource]) -> AsyncGenerator[Observer]:
+async def observe(client: Client, owners: Owners, jobs: Iterable[Resource]) -> AsyncGenerator[Observer]:
     """An observer that has seen everything, and goes on looking at children and at these job kinds."""
     observer = Observer(client, owners)
     async with asyncio.TaskGroup() as group:

@@ -24,7 +24,7 @@ class Verdict:
     used: frozenset[Declared]
 
 
-def judge(case: Case, outcome: Outcome, declared: Collection[Declared]) -> Verdict:
+def evaluate(case: Case, outcome: Outcome, declared: Collection[Declared]) -> Verdict:
     complaints, used = [outcome.failure] if outcome.failure else [], set[Declared]()
     for name, expected in case.expected.items():
         if name not in outcome.records:

@@ -53,10 +53,10 @@ async def test_the_gate_as_a_job(tmp_path: Path) -> None:
     del container["securityContext"]
 
     async with up("--isolation=auto", folder=tmp_path) as target:
-        await target.wire.send(Step("POST", "/api/v1/namespaces/default/serviceaccounts", account, 201))
-        await target.wire.send(Step("POST", f"{ROLES}/roles", role, 201))
-        await target.wire.send(Step("POST", f"{ROLES}/rolebindings", binding, 201))
-        await target.wire.send(Step("POST", "/apis/batch/v1/namespaces/default/jobs", job, 201))
+        await target.client.send(Step("POST", "/api/v1/namespaces/default/serviceaccounts", account, 201))
+        await target.client.send(Step("POST", f"{ROLES}/roles", role, 201))
+        await target.client.send(Step("POST", f"{ROLES}/rolebindings", binding, 201))
+        await target.client.send(Step("POST", "/apis/batch/v1/namespaces/default/jobs", job, 201))
         ended = await target.until("/apis/batch/v1/namespaces/default/jobs/nccl-gate", has_ended)
         log = await command_output(target)
         await target.stop()
@@ -118,7 +118,7 @@ async def test_an_interruption(tmp_path: Path) -> None:
             assert line, "it has ended before it was interrupted"
         bench.send_signal(signal.SIGINT)
         _, errors = await bench.communicate()
-        left = [(await target.wire.send(Step("GET", path))).body["items"] for path in OURS]
+        left = [(await target.client.send(Step("GET", path))).body["items"] for path in OURS]
         await target.stop()
 
     assert bench.returncode == 130
@@ -146,11 +146,11 @@ def has_ended(job: dict[str, dict[str, int]]) -> bool:
 
 
 async def command_output(target: Up) -> str:
-    pods = await target.wire.send(
+    pods = await target.client.send(
         Step("GET", "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dnccl-gate")
     )
     (pod,) = pods.body["items"]
-    answer = await target.wire.send(
+    answer = await target.client.send(
         Step("GET", f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log")
     )
     return str(answer.text)

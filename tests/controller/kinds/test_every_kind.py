@@ -21,7 +21,7 @@ from controller.kind import JobKind, Options, ReplicaKind
 from controller.kinds import ALL
 from controller.reconcile.plan import decide
 from rallypoint.testing.builders import NOON, template
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 
 ROOT = Path(__file__).parents[3]
 LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -133,13 +133,13 @@ def test_a_valid_job_has_no_problems(kind: Kind, data: st.DataObject) -> None:
 @every_replica_kind
 @given(data=st.data())
 def test_a_plan_that_has_come_true_leaves_nothing_to_do(kind: Kind, data: st.DataObject) -> None:
-    life = Life(data.draw(jobs(kind)), kind=kind)
-    life.settle()
-    for name in list(life.pods):
-        life.become(data.draw(st.sampled_from(PHASES)), name.removeprefix("law-"))
-    life.settle()
+    cluster = InMemoryCluster(data.draw(jobs(kind)), kind=kind)
+    cluster.settle()
+    for name in list(cluster.pods):
+        cluster.set_phase(data.draw(st.sampled_from(PHASES)), name.removeprefix("law-"))
+    cluster.settle()
 
-    assert life.is_idle(life.decide())
+    assert cluster.is_idle(cluster.decide())
 
 
 @every_replica_kind

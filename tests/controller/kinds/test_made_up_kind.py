@@ -22,7 +22,7 @@ import yaml
 from api.meta import PODS, SERVICES, Resource
 from controller.kube.connect import Connection
 from controller.kube.errors import Invalid
-from rallypoint.testing.harness import Stage, stage
+from rallypoint.testing.harness import Harness, start_harness
 from rallypoint.testing.manifests import build
 
 HERE = Path(__file__).parent
@@ -130,7 +130,7 @@ def relay(product: Path) -> Any:
 async def test_an_api_server_checks_it(product: Path, worker: dict[str, Any], field: str) -> None:
     job = relay(product)
     job["spec"]["relayReplicaSpecs"]["Worker"] |= worker
-    async with stage(crds=()) as on:
+    async with start_harness(crds=()) as on:
         await on.define([definition(product)])
         with pytest.raises(Invalid) as refusal:
             await on.create(RELAYS, job)
@@ -141,7 +141,7 @@ async def test_an_api_server_checks_it(product: Path, worker: dict[str, Any], fi
 async def test_an_api_server_fills_in_defaults_and_drops_what_it_does_not_know(product: Path) -> None:
     job = relay(product)
     job["spec"]["lapps"] = 3
-    async with stage(crds=()) as on:
+    async with start_harness(crds=()) as on:
         await on.define([definition(product)])
         stored = (await on.create(RELAYS, job))["spec"]
 
@@ -151,7 +151,7 @@ async def test_an_api_server_fills_in_defaults_and_drops_what_it_does_not_know(p
 
 
 @asynccontextmanager
-async def controlling(product: Path, on: Connection, folder: Path, port: int) -> AsyncGenerator[None]:
+async def running_controller(product: Path, on: Connection, folder: Path, port: int) -> AsyncGenerator[None]:
     """The copy's controller as a process, with its metrics on that port."""
     assert on.token is not None
     login = {
@@ -196,9 +196,9 @@ async def until(text: str, port: int) -> str:
 async def test_a_controller_runs_it_and_counts_it(
     product: Path, tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    async with stage(crds=()) as on:
+    async with start_harness(crds=()) as on:
         await on.define([definition(product)])
-        async with controlling(product, on.connection, tmp_path, unused_tcp_port):
+        async with running_controller(product, on.connection, tmp_path, unused_tcp_port):
             await on.create(RELAYS, relay(product))
             told = await until(
                 'training_operator_jobs_created_total{framework="relay",job_namespace="default"} 1',
@@ -213,7 +213,7 @@ async def test_a_controller_runs_it_and_counts_it(
     assert pods == ["relay-head-0", "relay-worker-0", "relay-worker-1"]
 
 
-async def settled(on: Stage) -> list[str]:
+async def settled(on: Harness) -> list[str]:
     """The names of the pods, once all have their Services."""
     async with asyncio.timeout(SECONDS):
         while True:

@@ -11,7 +11,7 @@ from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.tensorflow import TENSORFLOW
 from rallypoint.testing.builders import job_of, template
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 
 PORT_2223 = template("tensorflow", ports=[{"name": "tfjob-port", "containerPort": 2223}])
 MNIST = job_of(
@@ -346,65 +346,65 @@ def test_restarts_are_told_in_its_own_words() -> None:
     )
 
 
-def running(job: TFJob, *, graceful: bool = False) -> Life:
+def running(job: TFJob, *, graceful: bool = False) -> InMemoryCluster:
     """The life of a job once all its pods run."""
-    life = Life(job, kind=TENSORFLOW, graceful=graceful)  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
-    life.settle()
-    life.become("Running")
-    life.settle()
-    return life
+    cluster = InMemoryCluster(job, kind=TENSORFLOW, graceful=graceful)  # pyright: ignore[reportArgumentType] - as in ``kinds.ALL``
+    cluster.settle()
+    cluster.set_phase("Running")
+    cluster.settle()
+    return cluster
 
 
 def test_scenario_s13_a_chief_that_was_killed_is_replaced() -> None:
     policy = {"restartPolicy": "ExitCode"}
-    life = running(job_of(TENSORFLOW, Chief=policy, Worker={**policy, "replicas": 4}))
+    cluster = running(job_of(TENSORFLOW, Chief=policy, Worker={**policy, "replicas": 4}))
 
-    life.become("Failed", "chief-0", code=130)
-    life.step()
+    cluster.set_phase("Failed", "chief-0", code=130)
+    cluster.step()
 
-    assert life.conditions == "Created T, Restarting T"
-    life.settle()
-    assert life.made.count("train-chief-0") == 2
-    assert [one.message for one in life.events if one.reason == "TFJobRestarting"] == [
+    assert cluster.conditions == "Created T, Restarting T"
+    cluster.settle()
+    assert cluster.created_pods.count("train-chief-0") == 2
+    assert [one.message for one in cluster.events if one.reason == "TFJobRestarting"] == [
         "job train is restarting because Chief replica(s) failed."
     ]
 
 
 def test_scenario_s14_a_worker_s_own_error_ends_the_job() -> None:
-    life = running(job_of(TENSORFLOW, Worker={"replicas": 2, "restartPolicy": "ExitCode"}))
+    cluster = running(job_of(TENSORFLOW, Worker={"replicas": 2, "restartPolicy": "ExitCode"}))
 
-    life.become("Failed", "worker-1", code=1)
-    life.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
 
-    assert life.conditions.endswith("Failed T")
-    assert (life.status.conditions or [])[
+    assert cluster.conditions.endswith("Failed T")
+    assert (cluster.status.conditions or [])[
         -1
     ].message == 'job "train" is failing because "Worker" replica(s) failed.'
 
 
 def test_scenario_s15_a_dynamic_worker_that_failed_stays() -> None:
-    life = running(sized(Worker=2, PS=1, spec=DYNAMIC))
+    cluster = running(sized(Worker=2, PS=1, spec=DYNAMIC))
 
-    life.become("Failed", "worker-1", code=1)
-    life.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running T"
-    assert life.counters == {"PS": {"active": 1}, "Worker": {"active": 1, "failed": 1}}
-    assert life.made.count("train-worker-1") == 1
+    assert cluster.conditions == "Created T, Running T"
+    assert cluster.counters == {"PS": {"active": 1}, "Worker": {"active": 1, "failed": 1}}
+    assert cluster.created_pods.count("train-worker-1") == 1
 
 
 def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
-    life = running(sized(Worker=3, PS=1, spec=DYNAMIC), graceful=True)
+    cluster = running(sized(Worker=3, PS=1, spec=DYNAMIC), graceful=True)
 
-    life.respecify(sized(Worker=1, PS=1, spec=DYNAMIC))
-    life.settle()
+    cluster.update_spec(sized(Worker=1, PS=1, spec=DYNAMIC))
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running T"
-    assert sorted(name for name, one in life.pods.items() if not one.deleting) == [
+    assert cluster.conditions == "Created T, Running T"
+    assert sorted(name for name, one in cluster.pods.items() if not one.deleting) == [
         "train-ps-0",
         "train-worker-0",
     ]
-    assert sorted(life.services) == ["train-ps-0", "train-worker-0"]
+    assert sorted(cluster.services) == ["train-ps-0", "train-worker-0"]
 
 
 @pytest.mark.parametrize(
@@ -417,12 +417,12 @@ def test_dynamic_workers_are_scaled_while_the_rest_runs_on() -> None:
     ],
 )
 def test_the_end_by_worker_0(phases: list[str], code: int | None, succeeded: bool) -> None:
-    life = running(sized(Worker=2, PS=1))
+    cluster = running(sized(Worker=2, PS=1))
 
-    life.become("Succeeded", *phases, code=code)
-    life.settle()
+    cluster.set_phase("Succeeded", *phases, code=code)
+    cluster.settle()
 
-    assert ("Succeeded T" in life.conditions) is succeeded
+    assert ("Succeeded T" in cluster.conditions) is succeeded
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from controller.kind import Options
 from controller.kind.pods import pod, service
 from controller.kinds.xgboost import XGBOOST
 from rallypoint.testing.builders import job_of, template
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 
 PORT = template("xgboost", ports=[{"name": "xgboostjob-port", "containerPort": 9991}])
 IRIS = job_of(
@@ -167,22 +167,22 @@ def test_the_master_decides(master: Counts, worker: Counts, verdict: Verdict) ->
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode"])
 def test_a_failed_worker_is_replaced_and_the_job_goes_on(policy: str) -> None:
-    life = Life(job_of(XGBOOST, Master={}, Worker={"restartPolicy": policy}), kind=XGBOOST)
-    life.settle()
-    life.become("Running")
-    life.settle()
-    life.become("Failed", "worker-0", code=137)
-    life.settle()
+    cluster = InMemoryCluster(job_of(XGBOOST, Master={}, Worker={"restartPolicy": policy}), kind=XGBOOST)
+    cluster.settle()
+    cluster.set_phase("Running")
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-0", code=137)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running T"
-    assert life.made == ["train-master-0", "train-worker-0", "train-worker-0"]
+    assert cluster.conditions == "Created T, Running T"
+    assert cluster.created_pods == ["train-master-0", "train-worker-0", "train-worker-0"]
 
 
 def test_no_selector_is_written_as_nothing_scales_it() -> None:
-    life = Life(job_of(XGBOOST, Master={}), kind=XGBOOST)
-    life.settle()
+    cluster = InMemoryCluster(job_of(XGBOOST, Master={}), kind=XGBOOST)
+    cluster.settle()
 
-    assert life.status.to_wire()["replicaStatuses"] == {"Master": {}}
+    assert cluster.status.to_wire()["replicaStatuses"] == {"Master": {}}
 
 
 def test_a_ttl_deletion_is_told_with_the_reason_of_jobs() -> None:

@@ -31,7 +31,7 @@ from controller.runtime.backoff import LONGEST_SECONDS
 from controller.runtime.recorder import Recorder, Subject
 from controller.runtime.store import Store
 from rallypoint.testing.faults import Delay, Fault, Faults, Refuse, Reset, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 
 GENERATION = 1
 METRIC = {
@@ -56,7 +56,7 @@ def owner(resource: Resource, name: str, uid: str) -> list[dict[str, Any]]:
 class Applying:
     """An applier on a stage, and a job that it works for."""
 
-    def __init__(self, on: Stage, client: Client, job: Subject, width: int) -> None:
+    def __init__(self, on: Harness, client: Client, job: Subject, width: int) -> None:
         self.on = on
         self.job = job
         self.pods = Store[Pod]()
@@ -127,7 +127,7 @@ class Applying:
 
 @asynccontextmanager
 async def applying(*rules: Rule, width: int = 32) -> AsyncIterator[Applying]:
-    async with stage(*rules) as on, Client(on.connection) as client:
+    async with start_harness(*rules) as on, Client(on.connection) as client:
         uid = (await on.submit("train"))["metadata"]["uid"]
         job = Subject(RESOURCE.api_version, RESOURCE.kind, NAMESPACE, "train", uid, "pytorchjob-controller")
         applying = Applying(on, client, job, width)
@@ -353,7 +353,7 @@ async def test_a_change_in_the_response_to_a_patch_requeues_the_job(phase: str, 
     async with applying() as it:
         row = await it.known("a")
         if phase:
-            await it.on.become(phase, "a")
+            await it.on.set_phase(phase, "a")
         patch = {"metadata": {"uid": row.uid, "annotations": {"a": "b"}}}
 
         assert await it.create(Child(PODS, "a", lambda: patch, WriteMode.PATCH)) == due

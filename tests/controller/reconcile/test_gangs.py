@@ -13,15 +13,22 @@ from api.meta import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_PO
 from api.v1.pytorchjob import RESOURCE
 from controller.settings import Settings
 from rallypoint.testing.faults import Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.harness import (
+    NAMESPACE,
+    TEST_SETTINGS,
+    Harness,
+    is_owned_by,
+    running_controller,
+    start_harness,
+)
 
 POD_GROUPS = list(
     yaml.safe_load_all(
         (Path(__file__).parents[2] / "parity" / "golden" / "crds" / "podgroups.yaml").read_text()
     )
 )
-VOLCANO = replace(QUIET, gang_scheduler_name="Volcano")
-OTHER = replace(QUIET, gang_scheduler_name="scheduler-plugins-scheduler")
+VOLCANO = replace(TEST_SETTINGS, gang_scheduler_name="Volcano")
+OTHER = replace(TEST_SETTINGS, gang_scheduler_name="scheduler-plugins-scheduler")
 BOTH = pytest.mark.parametrize(
     ("settings", "groups"),
     [
@@ -32,36 +39,36 @@ BOTH = pytest.mark.parametrize(
 
 
 @asynccontextmanager
-async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Stage]:
+async def gangs(*rules: Rule, settings: Settings = VOLCANO) -> AsyncGenerator[Harness]:
     """A stage that knows PodGroups, and a controller on it."""
-    async with stage(*rules) as on:
+    async with start_harness(*rules) as on:
         await on.define(POD_GROUPS)
-        async with controlling(on, settings):
+        async with running_controller(on, settings):
             yield on
 
 
-async def admit(on: Stage, phase: str = "Inqueue") -> None:
+async def admit(on: Harness, phase: str = "Inqueue") -> None:
     """Play Volcano."""
     await on.change(VOLCANO_POD_GROUPS, "train", {"status": {"phase": phase}}, "status")
-    await on.settled()
+    await on.settle()
 
 
-def writes(on: Stage, plural: str) -> list[str]:
+def writes(on: Harness, plural: str) -> list[str]:
     return [
         call.verb for call in on.calls if call.plural == plural and call.verb not in {"get", "list", "watch"}
     ]
 
 
-async def reasons(on: Stage) -> list[str]:
+async def reasons(on: Harness) -> list[str]:
     return [event["reason"] for event in await on.items(EVENTS)]
 
 
 async def test_pods_are_created_when_volcano_admits_the_group() -> None:
     async with gangs() as on:
         job = await on.submit(workers=2)
-        await on.settled()
+        await on.settle()
         (group,) = await on.items(VOLCANO_POD_GROUPS)
-        assert owned_by(job)(group)
+        assert is_owned_by(job)(group)
         assert group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
         assert await on.names(PODS) == []
         assert (await on.job())["status"].keys() == {"conditions", "lastReconcileTime"}
@@ -80,13 +87,13 @@ async def test_a_pod_group_follows_the_lifecycle_of_its_job(settings: Settings, 
     """One create and one delete of the group, and each thing told once."""
     async with gangs(settings=settings) as on:
         await on.submit(workers=2, runPolicy={"cleanPodPolicy": "None"})
-        await on.settled()
+        await on.settle()
         await on.change(groups, "train", {"status": {"phase": "Running"}}, "status")
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
-        await on.become("Succeeded", code=0)
-        await on.settled(600)
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle()
+        await on.set_phase("Succeeded", code=0)
+        await on.settle(600)
 
         assert await on.names(groups) == []
         assert len(await on.names(PODS)) == 3
@@ -100,12 +107,12 @@ async def test_a_pod_group_follows_the_lifecycle_of_its_job(settings: Settings, 
 async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settings, groups: Resource) -> None:
     async with gangs(settings=settings) as on:
         await on.submit(workers=1)
-        await on.settled()
+        await on.settle()
         for phase in ("Inqueue", "Running"):
             await on.change(groups, "train", {"status": {"phase": phase}}, "status")
-            await on.settled()
-        await on.become("Running")
-        await on.settled(60)
+            await on.settle()
+        await on.set_phase("Running")
+        await on.settle(60)
         assert writes(on, "podgroups") == ["create"]
 
         job = (await on.job())["spec"]["pytorchReplicaSpecs"]
@@ -113,7 +120,7 @@ async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settin
             "spec": {"pytorchReplicaSpecs": {"Worker": {**job["Worker"], "replicas": 3}}}
         }
         await on.change(RESOURCE, "train", patch)
-        await on.settled(60)
+        await on.settle(60)
         assert (await on.get(groups, "train"))["spec"]["minMember"] == 4
         assert writes(on, "podgroups") == ["create", "patch"]
 
@@ -121,22 +128,22 @@ async def test_a_pod_group_is_patched_only_when_the_job_changes(settings: Settin
 @BOTH
 async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Resource) -> None:
     """No pod joins it, either; once its name is free the job goes on."""
-    async with stage() as on:
+    async with start_harness() as on:
         await on.define(POD_GROUPS)
         foreign = await on.create(
             groups,
             {"apiVersion": groups.api_version, "kind": "PodGroup", "metadata": {"name": "train"}, "spec": {}},
         )
-        async with controlling(on, settings):
+        async with running_controller(on, settings):
             await on.submit()
-            await on.settled(30)
+            await on.settle(30)
             assert await on.get(groups, "train") == foreign
             assert await on.names(PODS) == []
             assert await on.conditions() == "Created T"
             assert "FailedCreatePodGroup" in await reasons(on)
 
             await on.delete(groups, "train")
-            await on.settled(200)
+            await on.settle(200)
             assert (await on.get(groups, "train"))["metadata"].get("ownerReferences")
 
 
@@ -153,25 +160,25 @@ async def test_a_foreign_pod_group_is_left_alone(settings: Settings, groups: Res
 async def test_a_failed_write_of_the_pod_group_is_retried(fault: Fault, verb: str) -> None:
     async with gangs(Rule(fault, verb=verb, plural="podgroups", times=1)) as on:
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
         await admit(on)
         await on.change(
             RESOURCE, "train", {"spec": {"runPolicy": {"schedulingPolicy": {"priorityClass": "high"}}}}
         )
-        await on.settled(60)
+        await on.settle(60)
         assert (await on.get(VOLCANO_POD_GROUPS, "train"))["spec"]["priorityClassName"] == "high"
-        await on.become("Running")
-        await on.become("Succeeded", code=0)
-        await on.settled(60)
+        await on.set_phase("Running")
+        await on.set_phase("Succeeded", code=0)
+        await on.settle(60)
 
         assert await on.conditions() == "Created T, Running F, Succeeded T"
         assert await on.names(VOLCANO_POD_GROUPS) == []
 
 
 async def test_without_the_flag_pod_groups_are_not_requested() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
 
         assert len(await on.names(PODS, NAMESPACE)) == 2
         assert "podgroups" not in {call.plural for call in on.calls}

@@ -5,16 +5,16 @@ from structlog.testing import capture_logs
 
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import NAMESPACE, controlling, stage
+from rallypoint.testing.harness import NAMESPACE, running_controller, start_harness
 
 
 async def test_log_lines_of_a_reconcile_name_the_job() -> None:
     rule = Rule(Refuse(500, "InternalError"), verb="create", plural="pods", containing=b"broken-", times=2)
     with capture_logs([merge_contextvars]) as logs:
-        async with stage(rule) as on, controlling(on):
+        async with start_harness(rule) as on, running_controller(on):
             await on.submit("sound")
             await on.submit("broken")
-            await on.settled(10)
+            await on.settle(10)
             uid = (await on.job("broken"))["metadata"]["uid"]
 
     failed = [line for line in logs if line["event"] == "pass failed"]

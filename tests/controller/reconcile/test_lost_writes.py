@@ -24,7 +24,7 @@ from controller.runtime.recorder import Recorder
 from controller.runtime.store import Store
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Stage, controlling, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, running_controller, start_harness
 
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -37,15 +37,15 @@ ROLES = {
 }
 
 
-async def run(on: Stage) -> None:
+async def run(on: Harness) -> None:
     """A job that counts its restarts, up to the point where all its pods run."""
     await on.submit(runPolicy={"backoffLimit": 50}, pytorchReplicaSpecs=ROLES)
-    await on.settled()
-    await on.become("Running")
-    await on.settled()
+    await on.settle()
+    await on.set_phase("Running")
+    await on.settle()
 
 
-async def restarts(on: Stage) -> int | None:
+async def restarts(on: Harness) -> int | None:
     """What the status says of the worker."""
     used: int | None = (await on.job())["status"]["replicaStatuses"]["Worker"].get("restarts")
     return used
@@ -58,11 +58,11 @@ async def test_a_restart_counts_once_when_the_status_write_fails(fault: Any) -> 
     rule = Rule(
         fault, verb="patch", plural=RESOURCE.plural, subresource="status", containing=b'"restarts"', times=1
     )
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await run(on)
         on.faults.rules.append(rule)
-        await on.become("Failed", "train-worker-0", code=137)
-        await on.settled(60)
+        await on.set_phase("Failed", "train-worker-0", code=137)
+        await on.settle(60)
 
         assert rule.met == 1
         assert await restarts(on) == 1
@@ -78,13 +78,13 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
         containing=b'"restarts"',
         times=1,
     )
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await run(on)
         on.faults.rules.append(rule)
-        await on.become("Failed", "train-worker-0", code=137)
-        await on.settled(0.5)
+        await on.set_phase("Failed", "train-worker-0", code=137)
+        await on.settle(0.5)
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"ttlSecondsAfterFinished": 100}}})
-        await on.settled(60)
+        await on.settle(60)
 
         assert rule.met == 1
         assert await restarts(on) == 1
@@ -95,11 +95,11 @@ async def test_a_restart_counts_once_when_the_spec_changes_meanwhile() -> None:
 )
 async def test_a_restart_counts_once_when_the_delete_fails(fault: Any) -> None:
     rule = Rule(fault, verb="delete", plural="pods", times=1)
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await run(on)
         on.faults.rules.append(rule)
-        await on.become("Failed", "train-worker-0", code=137)
-        await on.settled(60)
+        await on.set_phase("Failed", "train-worker-0", code=137)
+        await on.settle(60)
 
         assert rule.met == 1
         assert await restarts(on) == 1
@@ -115,22 +115,22 @@ async def test_a_job_that_cannot_start_fails_though_its_first_status_is_lost() -
     once = Rule(
         Refuse(500, "InternalError"), verb="patch", plural=RESOURCE.plural, subresource="status", times=1
     )
-    async with stage(refuse, once) as on, controlling(on):
+    async with start_harness(refuse, once) as on, running_controller(on):
         await on.submit(pytorchReplicaSpecs=ROLES)
-        await on.settled(600)
+        await on.settle(600)
         assert "Failed T" in await on.conditions()
 
 
 async def test_success_is_recognized_though_a_worker_cannot_be_created() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await run(on)
         on.faults.rules.append(
             Rule(Refuse(422, "Invalid", fields=(("spec.x", "bad"),)), verb="create", plural="pods")
         )
         await on.delete(PODS, "train-worker-0")
-        await on.settled(3000)
-        await on.become("Succeeded", "train-master-0", code=0)
-        await on.settled(1)
+        await on.settle(3000)
+        await on.set_phase("Succeeded", "train-master-0", code=0)
+        await on.settle(1)
 
         assert "Succeeded T" in await on.conditions()
 
@@ -142,13 +142,13 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
     schema = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     fields = schema["properties"]["replicaStatuses"]["additionalProperties"]["properties"]
     del fields["restarts"], fields["replacing"]
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.change(DEFINITIONS, name, {"spec": {"versions": theirs["spec"]["versions"]}})
         await run(on)
         before = (await on.get(PODS, "train-worker-0"))["metadata"]["uid"]
         on.faults.calls.clear()
-        await on.become("Failed", "train-worker-0", code=137)
-        await on.settled(60)
+        await on.set_phase("Failed", "train-worker-0", code=137)
+        await on.settle(60)
 
         assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != before
         assert on.faults.count("delete", "pods") == 1
@@ -158,7 +158,7 @@ async def test_pods_are_replaced_though_the_crd_does_not_store_what_is_counted()
 async def test_a_canceled_status_write_is_counted_once() -> None:
     """The first reconcile ends during its status patch; the second finds the status written."""
     rule = Rule(Delay(10, committed=True), verb="patch", subresource="status", times=1)
-    async with stage(rule) as on, Client(on.connection) as client:
+    async with start_harness(rule) as on, Client(on.connection) as client:
         await on.submit("train")
         jobs, counted = Store[JobRow](), list[Count]()
         caches = {

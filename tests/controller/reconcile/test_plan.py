@@ -11,7 +11,14 @@ from controller.kind import Options
 from controller.reconcile.plan import decide
 from rallypoint.diagnosis.terminations import EXITED
 from rallypoint.testing.builders import NOON, pod, pytorch_job, service, snapshot, template
-from rallypoint.testing.in_memory_cluster import Life, Step, life_of, phase, run_policy, running
+from rallypoint.testing.in_memory_cluster import (
+    InMemoryCluster,
+    Step,
+    pending_cluster,
+    phase,
+    run_policy,
+    running_cluster,
+)
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 SELECTOR = (
@@ -95,7 +102,7 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
         ),
         pytest.param(
             {"run_policy": {"activeDeadlineSeconds": 9}},
-            [RUN, lambda life: life.wait(9)],
+            [RUN, lambda cluster: cluster.wait(9)],
             "Created T, Running F, Failed T",
             id="deadline",
         ),
@@ -110,12 +117,12 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
 def test_steps_produce_a_history_of_conditions(
     fields: dict[str, Any], steps: list[Step], conditions: str
 ) -> None:
-    life = life_of(**fields)
+    cluster = pending_cluster(**fields)
     for step in steps:
-        step(life)
-        life.settle()
+        step(cluster)
+        cluster.settle()
 
-    assert life.conditions == conditions
+    assert cluster.conditions == conditions
 
 
 @pytest.mark.parametrize(
@@ -198,64 +205,64 @@ def test_steps_produce_a_history_of_conditions(
 def test_the_last_condition_has_its_reason_and_message(
     fields: dict[str, Any], steps: list[Step], reason: str, message: str
 ) -> None:
-    life = life_of(**fields)
+    cluster = pending_cluster(**fields)
     for step in steps:
-        step(life)
-        life.settle()
-    last = (life.status.conditions or [])[-1]
+        step(cluster)
+        cluster.settle()
+    last = (cluster.status.conditions or [])[-1]
 
     assert (last.reason, last.message) == (f"PyTorchJob{reason}", message)
 
 
 def test_the_first_reconcile_creates_all_children_and_the_whole_status() -> None:
-    life = Life(pytorch_job())
+    cluster = InMemoryCluster(pytorch_job())
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert [(child.resource.kind, child.name) for child in plan.create] == [
         (kind, name) for name in ALL_CHILDREN for kind in ("Pod", "Service")
     ]
     assert plan.delete == ()
-    assert life.status.start_time == NOON
-    assert life.status.to_wire()["replicaStatuses"] == {
+    assert cluster.status.start_time == NOON
+    assert cluster.status.to_wire()["replicaStatuses"] == {
         "Master": {"selector": f"{SELECTOR}master"},
         "Worker": {"selector": f"{SELECTOR}worker"},
     }
-    assert life.counts == [Count.CREATED]
+    assert cluster.counts == [Count.CREATED]
 
 
 def test_times_are_whole_seconds() -> None:
-    life = Life(pytorch_job())
-    life.now = NOON + timedelta(milliseconds=999)
+    cluster = InMemoryCluster(pytorch_job())
+    cluster.now = NOON + timedelta(milliseconds=999)
 
-    life.step()
+    cluster.step()
 
-    assert life.status.start_time == NOON
+    assert cluster.status.start_time == NOON
 
 
 def test_a_running_job_needs_no_action() -> None:
-    life = running()
+    cluster = running_cluster()
 
-    assert life.is_idle(life.decide())
+    assert cluster.is_idle(cluster.decide())
 
 
 def test_success_comes_before_failure() -> None:
-    life = running("Never")
-    life.become("Succeeded", "master-0")
-    life.become("Failed", "worker-0", code=1)
-    life.settle()
+    cluster = running_cluster("Never")
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running F, Succeeded T"
-    assert Count.FAILED not in life.counts
+    assert cluster.conditions == "Created T, Running F, Succeeded T"
+    assert Count.FAILED not in cluster.counts
 
 
 def test_pods_that_still_run_count_as_succeeded_after_success() -> None:
-    life = running()
-    life.become("Succeeded", "master-0")
-    life.settle()
+    cluster = running_cluster()
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.settle()
 
-    assert life.counters == {"Master": {"succeeded": 1}, "Worker": {"succeeded": 2}}
-    assert life.counts == [Count.CREATED, Count.SUCCESSFUL]
+    assert cluster.counters == {"Master": {"succeeded": 1}, "Worker": {"succeeded": 2}}
+    assert cluster.counts == [Count.CREATED, Count.SUCCESSFUL]
 
 
 @pytest.mark.parametrize(
@@ -267,16 +274,16 @@ def test_pods_that_still_run_count_as_succeeded_after_success() -> None:
     ],
 )
 def test_a_pod_without_a_slot_decides_nothing(stranger: Any, deleted: list[str]) -> None:
-    life = running("Never")
-    pods = (*life.pods.values(), stranger)
-    observed = snapshot(*pods, *life.services.values(), service("chief"))
+    cluster = running_cluster("Never")
+    pods = (*cluster.pods.values(), stranger)
+    observed = snapshot(*pods, *cluster.services.values(), service("chief"))
 
-    plan = decide(life.kind, life.job, observed, life.now, Options())
+    plan = decide(cluster.kind, cluster.job, observed, cluster.now, Options())
 
     assert [deletion.name for deletion in plan.delete] == deleted
     assert plan.create == ()
     assert plan.status is not None
-    assert plan.status.to_wire() == life.status.to_wire()
+    assert plan.status.to_wire() == cluster.status.to_wire()
 
 
 @pytest.mark.parametrize(
@@ -287,12 +294,12 @@ def test_a_pod_without_a_slot_decides_nothing(stranger: Any, deleted: list[str])
     ],
 )
 def test_an_exit_code_is_recorded_once(code: int, events: list[str]) -> None:
-    life = running()
-    life.become("Running", "worker-0", code=code)
-    life.settle()
-    life.settle()
+    cluster = running_cluster()
+    cluster.set_phase("Running", "worker-0", code=code)
+    cluster.settle()
+    cluster.settle()
 
-    messages = [event.message for event in life.events if event.reason == "ExitedWithCode"]
+    messages = [event.message for event in cluster.events if event.reason == "ExitedWithCode"]
     assert messages == events
     assert [match.groups() for message in messages if (match := EXITED.match(message))] == [
         ("train-worker-0", "3")
@@ -307,21 +314,21 @@ def test_an_exit_code_is_recorded_once(code: int, events: list[str]) -> None:
     ],
 )
 def test_a_trouble_is_recorded_once(deleting: bool, messages: list[str]) -> None:
-    life = life_of()
+    cluster = pending_cluster()
     trouble = Trouble("ImagePullBackOff", "no image", "pytorch")
-    life.become("Pending", "worker-0", deleting=deleting, troubles=(trouble,))
-    life.settle()
-    life.settle()
+    cluster.set_phase("Pending", "worker-0", deleting=deleting, troubles=(trouble,))
+    cluster.settle()
+    cluster.settle()
 
-    assert [event.message for event in life.events] == messages
+    assert [event.message for event in cluster.events] == messages
 
 
 def test_a_restart_policy_in_the_template_is_reported_before_the_pod_is_created() -> None:
     own = template()
     own["spec"]["restartPolicy"] = "Always"
-    life = life_of(worker={"template": own})
+    cluster = pending_cluster(worker={"template": own})
 
-    assert [(event.reason, event.message) for event in life.events] == [
+    assert [(event.reason, event.message) for event in cluster.events] == [
         (
             "SetPodTemplateRestartPolicy",
             "Restart policy in pod template will be overwritten by restart policy in replica spec",
@@ -341,15 +348,15 @@ def test_a_restart_policy_in_the_template_is_reported_before_the_pod_is_created(
             id="a permanent exit code",
         ),
         pytest.param(
-            lambda life: life.wait(60),
+            lambda cluster: cluster.wait(60),
             [(Severity.NORMAL, "PyTorchJobFailed")],
             id="a limit, Normal as it was",
         ),
     ],
 )
 def test_the_end_of_a_job_is_recorded_once(end: Step, events: list[tuple[Severity, str]]) -> None:
-    life = running("ExitCode", run_policy={"activeDeadlineSeconds": 60})
-    end(life)
-    life.settle()
+    cluster = running_cluster("ExitCode", run_policy={"activeDeadlineSeconds": 60})
+    end(cluster)
+    cluster.settle()
 
-    assert [(event.severity, event.reason) for event in life.events] == events
+    assert [(event.severity, event.reason) for event in cluster.events] == events

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.domain import Count
-from rallypoint.testing.in_memory_cluster import Step, phase, run_policy, running, workers
+from rallypoint.testing.in_memory_cluster import Step, phase, run_policy, running_cluster, workers
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
@@ -24,23 +24,23 @@ FAIL_A_WORKER = phase("Failed", "worker-0", code=1)
 def test_the_clean_policy_decides_which_children_of_a_finished_job_stay(
     clean: str | None, left: list[str]
 ) -> None:
-    life = running(run_policy={"cleanPodPolicy": clean} if clean else {})
-    life.become("Succeeded", "master-0")
+    cluster = running_cluster(run_policy={"cleanPodPolicy": clean} if clean else {})
+    cluster.set_phase("Succeeded", "master-0")
 
-    life.step()
-    assert list(life.pods) == ALL_CHILDREN
+    cluster.step()
+    assert list(cluster.pods) == ALL_CHILDREN
 
-    life.settle()
-    assert (list(life.pods), list(life.services)) == (left, left)
+    cluster.settle()
+    assert (list(cluster.pods), list(cluster.services)) == (left, left)
 
 
 def test_a_finished_job_creates_no_child_again() -> None:
-    life = running()
-    life.become("Succeeded", "master-0")
-    life.settle()
-    life.go("worker-0")
+    cluster = running_cluster()
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.settle()
+    cluster.go("worker-0")
 
-    assert life.settle() == []
+    assert cluster.settle() == []
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_finished_job_creates_no_child_again() -> None:
 def test_a_finished_job_is_deleted_after_its_ttl(
     ttl: int | None, waited: float, deleted: bool, left: float | None
 ) -> None:
-    life = running(run_policy={} if ttl is None else {"ttlSecondsAfterFinished": ttl})
-    life.become("Succeeded", "master-0")
-    assert not life.step().delete_job
-    life.wait(waited)
+    cluster = running_cluster(run_policy={} if ttl is None else {"ttlSecondsAfterFinished": ttl})
+    cluster.set_phase("Succeeded", "master-0")
+    assert not cluster.step().delete_job
+    cluster.wait(waited)
 
-    plan = life.decide()
+    plan = cluster.decide()
 
     assert (plan.delete_job, plan.requeue_after_seconds) == (deleted, left)
     assert plan.counts == ((Count.DELETED,) if deleted else ())
@@ -76,26 +76,26 @@ def test_a_finished_job_is_deleted_after_its_ttl(
     ],
 )
 def test_a_failed_job_expires_too(fields: dict[str, Any], end: Step) -> None:
-    life = running(**fields, run_policy={"ttlSecondsAfterFinished": 5, "backoffLimit": 9})
-    end(life)
-    life.settle()
-    life.wait(5)
+    cluster = running_cluster(**fields, run_policy={"ttlSecondsAfterFinished": 5, "backoffLimit": 9})
+    end(cluster)
+    cluster.settle()
+    cluster.wait(5)
 
-    assert life.decide().delete_job
+    assert cluster.decide().delete_job
 
 
 def test_a_suspended_finished_job_does_not_expire() -> None:
-    life = running()
-    life.become("Succeeded", "master-0")
-    life.settle()
-    run_policy(suspend=True, ttlSecondsAfterFinished=0)(life)
+    cluster = running_cluster()
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.settle()
+    run_policy(suspend=True, ttlSecondsAfterFinished=0)(cluster)
 
-    assert life.settle() == []
+    assert cluster.settle() == []
 
 
 def test_a_deletion_names_the_uid() -> None:
-    life = running(workers=3)
-    deletion = life.pods["train-worker-2"].uid, life.services["train-worker-2"].uid
-    workers(2)(life)
+    cluster = running_cluster(workers=3)
+    deletion = cluster.pods["train-worker-2"].uid, cluster.services["train-worker-2"].uid
+    workers(2)(cluster)
 
-    assert [deletion.uid for deletion in life.decide().delete] == list(deletion)
+    assert [deletion.uid for deletion in cluster.decide().delete] == list(deletion)

@@ -11,7 +11,7 @@ from api.meta import VOLCANO_POD_GROUPS
 from controller.domain import Deletion
 from controller.kind import Options
 from rallypoint.testing.builders import NOON, pytorch_job, template
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 
 VOLCANO = "volcano"
 OTHER = "scheduler-plugins-scheduler"
@@ -19,65 +19,65 @@ ALL_PODS = ["train-master-0", "train-worker-0", "train-worker-1"]
 TERMINATED = "Job has been terminated. Deleting PodGroup"
 
 
-def gang(scheduler: str = VOLCANO, **fields: Any) -> Life:
+def gang(scheduler: str = VOLCANO, **fields: Any) -> InMemoryCluster:
     """A job at rest for the first time."""
-    life = Life(pytorch_job(**fields), options=Options(gang_scheduler=scheduler))
-    life.settle()
-    return life
+    cluster = InMemoryCluster(pytorch_job(**fields), options=Options(gang_scheduler=scheduler))
+    cluster.settle()
+    return cluster
 
 
-def running(scheduler: str = VOLCANO, **fields: Any) -> Life:
-    life = gang(scheduler, **fields)
-    life.admit("Running")
-    life.settle()
-    life.become("Running")
-    life.settle()
-    return life
+def running(scheduler: str = VOLCANO, **fields: Any) -> InMemoryCluster:
+    cluster = gang(scheduler, **fields)
+    cluster.admit("Running")
+    cluster.settle()
+    cluster.set_phase("Running")
+    cluster.settle()
+    return cluster
 
 
-def said(life: Life) -> dict[str, Any]:
+def said(cluster: InMemoryCluster) -> dict[str, Any]:
     """What the group says."""
-    assert life.group is not None
-    spec: dict[str, Any] = msgspec.json.decode(life.group.spec)
+    assert cluster.group is not None
+    spec: dict[str, Any] = msgspec.json.decode(cluster.group.spec)
     return spec
 
 
 def test_pods_wait_for_their_pod_group() -> None:
-    life = gang()
+    cluster = gang()
 
-    assert life.made == []
-    assert life.services == {}
-    assert life.conditions == "Created T"
-    assert life.status.to_wire().keys() == {"conditions", "lastReconcileTime"}
-    assert life.events == []
+    assert cluster.created_pods == []
+    assert cluster.services == {}
+    assert cluster.conditions == "Created T"
+    assert cluster.status.to_wire().keys() == {"conditions", "lastReconcileTime"}
+    assert cluster.events == []
 
-    life.wait(60)
-    assert life.settle() == []
-    life.admit()
-    life.settle()
-    assert life.made == ALL_PODS
-    assert life.status.start_time == NOON + timedelta(seconds=60)
-    assert life.status.last_reconcile_time == NOON
+    cluster.wait(60)
+    assert cluster.settle() == []
+    cluster.admit()
+    cluster.settle()
+    assert cluster.created_pods == ALL_PODS
+    assert cluster.status.start_time == NOON + timedelta(seconds=60)
+    assert cluster.status.last_reconcile_time == NOON
 
 
 def test_pods_do_not_wait_for_coscheduling() -> None:
-    life = Life(pytorch_job(), options=Options(gang_scheduler=OTHER))
-    plan = life.step()
+    cluster = InMemoryCluster(pytorch_job(), options=Options(gang_scheduler=OTHER))
+    plan = cluster.step()
 
     assert [child.resource.kind for child in plan.create][:3] == ["PodGroup", "Pod", "Service"]
     assert [child.name for child in plan.create if child.first] == ["train"]
-    assert life.status.last_reconcile_time is None
-    assert life.settle() == []
+    assert cluster.status.last_reconcile_time is None
+    assert cluster.settle() == []
 
 
 @pytest.mark.parametrize(
     ("scheduler", "mark"), [(VOLCANO, ("annotations", GROUP_NAME)), (OTHER, ("labels", POD_GROUP))]
 )
 def test_every_pod_is_a_member_of_the_pod_group(scheduler: str, mark: tuple[str, str]) -> None:
-    life = gang(scheduler)
-    life.admit()
-    life.pods.clear()
-    pods = [child.body() for child in life.decide().create if child.resource.kind == "Pod"]
+    cluster = gang(scheduler)
+    cluster.admit()
+    cluster.pods.clear()
+    pods = [child.body() for child in cluster.decide().create if child.resource.kind == "Pod"]
 
     assert len(pods) == 3
     for body in pods:
@@ -87,107 +87,107 @@ def test_every_pod_is_a_member_of_the_pod_group(scheduler: str, mark: tuple[str,
 
 @pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
 def test_the_pod_group_follows_the_size_of_the_job(scheduler: str) -> None:
-    life = running(scheduler)
-    life.respecify(pytorch_job(workers=4))
-    done = life.settle()
+    cluster = running(scheduler)
+    cluster.update_spec(pytorch_job(workers=4))
+    done = cluster.settle()
 
-    assert said(life)["minMember"] == 5
+    assert said(cluster)["minMember"] == 5
     assert sum(child.resource.kind == "PodGroup" for plan in done for child in plan.create) == 1
 
 
 def test_running_pods_are_managed_while_the_pod_group_is_pending_again() -> None:
     """Counters, restarts and the end of the job are seen; only new pods wait."""
-    life = running(worker={"restartPolicy": "OnFailure"})
-    life.admit("Pending")
-    life.become("Failed", "worker-0", code=1)
-    life.wait(5)
-    life.settle()
-    assert "PyTorchJobRestarting" in life.reasons
-    assert sorted(life.pods) == ["train-master-0", "train-worker-1"]
-    assert life.status.last_reconcile_time == NOON + timedelta(seconds=5)
+    cluster = running(worker={"restartPolicy": "OnFailure"})
+    cluster.admit("Pending")
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.wait(5)
+    cluster.settle()
+    assert "PyTorchJobRestarting" in cluster.reasons
+    assert sorted(cluster.pods) == ["train-master-0", "train-worker-1"]
+    assert cluster.status.last_reconcile_time == NOON + timedelta(seconds=5)
 
-    life.become("Succeeded", "master-0")
-    life.settle()
-    assert life.conditions == "Created T, Running F, Succeeded T"
-    assert life.group is None
+    cluster.set_phase("Succeeded", "master-0")
+    cluster.settle()
+    assert cluster.conditions == "Created T, Running F, Succeeded T"
+    assert cluster.group is None
 
 
 def test_a_deleted_pod_group_is_created_again() -> None:
-    life = running()
-    life.group = None
-    life.settle()
+    cluster = running()
+    cluster.group = None
+    cluster.settle()
 
-    assert life.group is not None
-    assert life.conditions == "Created T, Running T"
+    assert cluster.group is not None
+    assert cluster.conditions == "Created T, Running T"
 
 
 def test_a_waiting_gang_can_exceed_its_deadline() -> None:
     """Its time begins when it may start, so only one that has started."""
-    life = gang(run_policy={"activeDeadlineSeconds": 9})
-    life.wait(600)
-    life.settle()
-    assert life.conditions == "Created T"
+    cluster = gang(run_policy={"activeDeadlineSeconds": 9})
+    cluster.wait(600)
+    cluster.settle()
+    assert cluster.conditions == "Created T"
 
-    life.admit()
-    life.settle()
-    life.wait(9)
-    life.settle()
-    assert life.conditions == "Created T, Failed T"
-    assert life.group is None
+    cluster.admit()
+    cluster.settle()
+    cluster.wait(9)
+    cluster.settle()
+    assert cluster.conditions == "Created T, Failed T"
+    assert cluster.group is None
 
 
 @pytest.mark.parametrize("scheduler", [VOLCANO, OTHER])
 @pytest.mark.parametrize("clean", ["None", "Running", "All"])
 def test_the_pod_group_is_deleted_when_the_job_ends(scheduler: str, clean: str) -> None:
-    life = running(scheduler, run_policy={"cleanPodPolicy": clean})
-    group = life.group
+    cluster = running(scheduler, run_policy={"cleanPodPolicy": clean})
+    group = cluster.group
     assert group is not None
-    life.become("Succeeded", code=0)
-    done = life.settle()
+    cluster.set_phase("Succeeded", code=0)
+    done = cluster.settle()
 
-    assert life.group is None
+    assert cluster.group is None
     deletions = [
         deletion for plan in done for deletion in plan.delete if deletion.resource.kind == "PodGroup"
     ]
     assert [(deletion.name, deletion.uid) for deletion in deletions] == [("train", group.uid)]
-    assert [event.message for event in life.events if event.reason == "JobTerminated"] == [TERMINATED]
+    assert [event.message for event in cluster.events if event.reason == "JobTerminated"] == [TERMINATED]
 
 
 def test_the_pod_group_is_deleted_when_the_job_is_suspended() -> None:
-    life = running()
-    first = life.group
-    life.respecify(pytorch_job(run_policy={"suspend": True}))
-    life.settle()
-    assert (life.group, life.pods) == (None, {})
-    assert life.reasons.count("JobTerminated") == 1
+    cluster = running()
+    first = cluster.group
+    cluster.update_spec(pytorch_job(run_policy={"suspend": True}))
+    cluster.settle()
+    assert (cluster.group, cluster.pods) == (None, {})
+    assert cluster.reasons.count("JobTerminated") == 1
 
-    life.wait(60)
-    life.respecify(pytorch_job())
-    life.settle()
-    assert life.group is not None
-    assert life.group != first
-    assert life.pods == {}
-    assert life.status.last_reconcile_time == NOON + timedelta(seconds=60)
+    cluster.wait(60)
+    cluster.update_spec(pytorch_job())
+    cluster.settle()
+    assert cluster.group is not None
+    assert cluster.group != first
+    assert cluster.pods == {}
+    assert cluster.status.last_reconcile_time == NOON + timedelta(seconds=60)
 
-    life.admit()
-    life.settle()
-    assert sorted(life.pods) == ALL_PODS
+    cluster.admit()
+    cluster.settle()
+    assert sorted(cluster.pods) == ALL_PODS
 
 
 def test_a_job_that_is_created_suspended_has_no_pod_group() -> None:
-    life = gang(run_policy={"suspend": True})
+    cluster = gang(run_policy={"suspend": True})
 
-    assert life.group is None
-    assert "JobTerminated" not in life.reasons
+    assert cluster.group is None
+    assert "JobTerminated" not in cluster.reasons
 
 
 def test_a_repeated_deletion_is_recorded_once() -> None:
-    life = running()
-    group = life.group
+    cluster = running()
+    group = cluster.group
     assert group is not None
-    life.respecify(pytorch_job(run_policy={"suspend": True}))
-    life.step()
-    first, second = life.decide(), life.decide()
+    cluster.update_spec(pytorch_job(run_policy={"suspend": True}))
+    cluster.step()
+    first, second = cluster.decide(), cluster.decide()
 
     assert Deletion(VOLCANO_POD_GROUPS, group.name, group.uid) in first.delete
     keys = {
@@ -199,9 +199,9 @@ def test_a_repeated_deletion_is_recorded_once() -> None:
 
 def test_a_scheduler_name_in_the_template_is_reported_once() -> None:
     fields = {"template": {"spec": {**template()["spec"], "schedulerName": "mine"}}}
-    life = gang(OTHER, master=fields, worker=fields)
+    cluster = gang(OTHER, master=fields, worker=fields)
 
-    recorded = [event for event in life.events if event.reason == "SetPodTemplateSchedulerName"]
+    recorded = [event for event in cluster.events if event.reason == "SetPodTemplateSchedulerName"]
     assert [(event.severity, event.message) for event in recorded] == [
         (
             "Warning",

@@ -17,7 +17,7 @@ from controller.domain import Child, Plan, WriteMode
 from controller.kind import Options
 from controller.policy.gang import VOLCANO, groups_of
 from rallypoint.testing.builders import pytorch_job
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 
 POLICIES = st.sampled_from(["Never", "OnFailure", "Always", "ExitCode"])
 PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed", "Unknown"])
@@ -39,7 +39,7 @@ WORDS_OF_OTHERS = st.sampled_from([{"minMember": 7}, {"minResources": None}, {"m
 class AnyJob(RuleBasedStateMachine):
     """A job under everything that may happen to it; each reconcile checks the invariants."""
 
-    life: Life
+    cluster: InMemoryCluster
     scheduler: str
     spec: dict[str, Any]
 
@@ -84,7 +84,7 @@ class AnyJob(RuleBasedStateMachine):
         }
         self.scheduler = scheduler
         options = Options(gang_scheduler=scheduler)
-        self.life = Life(pytorch_job(**self.spec), options=options, graceful=graceful)
+        self.cluster = InMemoryCluster(pytorch_job(**self.spec), options=options, graceful=graceful)
 
     @rule(at=st.integers(0, 9), phase=PHASES, code=CODES, restarts=st.integers(0, 2))
     def a_pod_changes(self, at: int, phase: str, code: int | None, restarts: int) -> None:
@@ -92,66 +92,66 @@ class AnyJob(RuleBasedStateMachine):
 
     @rule(at=st.integers(0, 9))
     def a_pod_is_deleted(self, at: int) -> None:
-        self.with_pod(at, self.life.remove)
+        self.with_pod(at, self.cluster.remove)
 
     @rule(at=st.integers(0, 9))
     def a_pod_is_gone(self, at: int) -> None:
-        self.with_pod(at, self.life.go)
+        self.with_pod(at, self.cluster.go)
 
     @rule(at=st.integers(0, 9))
     def a_service_is_gone(self, at: int) -> None:
-        names = list(self.life.services)
+        names = list(self.cluster.services)
         if names:
-            del self.life.services[names[at % len(names)]]
+            del self.cluster.services[names[at % len(names)]]
 
     @rule(phase=GROUP_PHASES)
-    @precondition(lambda self: self.life.group)
+    @precondition(lambda self: self.cluster.group)
     def the_scheduler_admits_or_rejects(self, phase: str) -> None:
-        self.life.admit(phase)
+        self.cluster.admit(phase)
 
     @rule(said=WORDS_OF_OTHERS)
-    @precondition(lambda self: self.life.group)
+    @precondition(lambda self: self.cluster.group)
     def the_group_spec_is_changed(self, said: dict[str, Any]) -> None:
-        assert self.life.group is not None
-        self.life.admit(self.life.group.phase, **said)
+        assert self.cluster.group is not None
+        self.cluster.admit(self.cluster.group.phase, **said)
 
     @rule()
-    @precondition(lambda self: self.life.group)
+    @precondition(lambda self: self.cluster.group)
     def the_group_is_deleted(self) -> None:
-        assert self.life.group is not None
-        self.life.group = msgspec.structs.replace(self.life.group, deleting=True)
+        assert self.cluster.group is not None
+        self.cluster.group = msgspec.structs.replace(self.cluster.group, deleting=True)
 
-    @rule(is_taken=st.booleans())
-    @precondition(lambda self: self.life.group is None or self.life.group.deleting)
-    def the_group_is_gone_and_its_name_may_be_taken(self, is_taken: bool) -> None:
-        self.life.group, self.life.is_taken = None, is_taken
+    @rule(is_group_name_taken=st.booleans())
+    @precondition(lambda self: self.cluster.group is None or self.cluster.group.deleting)
+    def the_group_is_gone_and_its_name_may_be_taken(self, is_group_name_taken: bool) -> None:
+        self.cluster.group, self.cluster.is_group_name_taken = None, is_group_name_taken
 
     @rule(count=st.integers(0, 4))
     def the_user_scales(self, count: int) -> None:
-        self.respecify(workers=count)
+        self.update_spec(workers=count)
 
     @rule(suspend=st.booleans())
     def the_user_suspends_or_resumes(self, suspend: bool) -> None:
-        self.respecify(run_policy={**self.spec["run_policy"], "suspend": suspend})
+        self.update_spec(run_policy={**self.spec["run_policy"], "suspend": suspend})
 
     @rule(masters=st.sampled_from([None, 1, 2]))
     def the_user_changes_the_master(self, masters: int | None) -> None:
-        self.respecify(masters=masters)
+        self.update_spec(masters=masters)
 
     @rule(seconds=st.integers(0, 40))
     def time_goes_by(self, seconds: int) -> None:
-        self.life.wait(seconds)
+        self.cluster.wait(seconds)
 
     @rule()
-    @precondition(lambda self: not self.life.is_deleted)
+    @precondition(lambda self: not self.cluster.is_deleted)
     def a_reconcile(self) -> None:
-        before = self.life.status.conditions or []
-        was_finished = conditions.is_finished(self.life.status)
-        group = self.life.group
+        before = self.cluster.status.conditions or []
+        was_finished = conditions.is_finished(self.cluster.status)
+        group = self.cluster.group
 
-        plan = self.life.step()
+        plan = self.cluster.step()
 
-        after = self.life.status.conditions or []
+        after = self.cluster.status.conditions or []
         if was_finished:
             assert after == before
             assert plan.create == ()
@@ -162,13 +162,13 @@ class AnyJob(RuleBasedStateMachine):
         self.check_group(group, plan)
 
     @rule()
-    @precondition(lambda self: not self.life.is_deleted)
+    @precondition(lambda self: not self.cluster.is_deleted)
     def passes_come_to_an_end(self) -> None:
-        self.life.settle()
+        self.cluster.settle()
 
-        assert self.life.is_idle(self.life.decide())
-        if conditions.is_finished(self.life.status) or self.life.job.spec.policy.suspend:
-            assert self.life.group is None or self.life.group.deleting
+        assert self.cluster.is_idle(self.cluster.decide())
+        if conditions.is_finished(self.cluster.status) or self.cluster.job.spec.policy.suspend:
+            assert self.cluster.group is None or self.cluster.group.deleting
 
     def check_conditions(self, after: list[JobCondition]) -> None:
         true = {condition.type for condition in after if condition.status == "True"}
@@ -176,16 +176,16 @@ class AnyJob(RuleBasedStateMachine):
         assert not {"Running", "Restarting"} <= {condition.type for condition in after}
         assert not {"Succeeded", "Failed"} <= true
         assert not ("Running" in true and true & {"Succeeded", "Failed"})
-        finished = conditions.is_finished(self.life.status)
-        assert (self.life.status.completion_time is not None) is finished
+        finished = conditions.is_finished(self.cluster.status)
+        assert (self.cluster.status.completion_time is not None) is finished
 
     def check_children(self, plan: Plan) -> None:
-        roles = self.life.kind.roles(self.life.job)
+        roles = self.cluster.kind.roles(self.cluster.job)
         possible = {
             child_name("train", role.label, at) for role in roles.values() for at in range(role.replicas)
         }
         assert {child.name for child in plan.create if child.resource.kind != "PodGroup"} <= possible
-        if conditions.is_finished(plan.status) or self.life.job.spec.policy.suspend:
+        if conditions.is_finished(plan.status) or self.cluster.job.spec.policy.suspend:
             assert plan.create == ()
 
     def check_group(self, before: PodGroup | None, plan: Plan) -> None:
@@ -216,41 +216,41 @@ class AnyJob(RuleBasedStateMachine):
             assert not before.deleting
             assert patch["metadata"]["uid"] == before.uid
             assert all(said.get(field) != value for field, value in patch["spec"].items())
-        if not self.life.is_taken:
-            again = self.life.decide().create
+        if not self.cluster.is_group_name_taken:
+            again = self.cluster.decide().create
             assert not [child for child in again if child.resource.kind == "PodGroup"]
 
     def check_counters(self) -> None:
         """The counters are those of the pods that the pass has seen: nobody has changed them since."""
-        status, policy = self.life.status, self.life.job.spec.policy
+        status, policy = self.cluster.status, self.cluster.job.spec.policy
         if conditions.is_finished(status) or policy.suspend or self.problems():
             return
         if conditions.is_true(status, ConditionType.SUSPENDED):
             return
-        for name, role in self.life.kind.roles(self.life.job).items():
-            active = [pod for pod in self.life.pods.values() if pod.role == role.label and pod.is_active]
+        for name, role in self.cluster.kind.roles(self.cluster.job).items():
+            active = [pod for pod in self.cluster.pods.values() if pod.role == role.label and pod.is_active]
             fitting = [pod for pod in active if pod.index < role.replicas]
             replica_status = (status.replica_statuses or {}).get(name) or ReplicaStatus()
             assert (replica_status.active or 0) == len(fitting)
 
     def problems(self) -> bool:
-        options = self.life.options
-        return any(not problem.at_start for problem in self.life.kind.problems(self.life.job, options))
+        options = self.cluster.options
+        return any(not problem.at_start for problem in self.cluster.kind.problems(self.cluster.job, options))
 
     def with_pod(self, at: int, work: Callable[[str], object]) -> None:
-        names = [name.removeprefix("train-") for name in self.life.pods]
+        names = [name.removeprefix("train-") for name in self.cluster.pods]
         if names:
             work(names[at % len(names)])
 
     def change(self, name: str, phase: str, code: int | None, restarts: int) -> None:
-        pod = self.life.pods[f"train-{name}"]
+        pod = self.cluster.pods[f"train-{name}"]
         if not pod.is_finished:
             code = code if phase == "Failed" else None
-            self.life.become(phase, name, code=code, restarts=pod.restarts + restarts)
+            self.cluster.set_phase(phase, name, code=code, restarts=pod.restarts + restarts)
 
-    def respecify(self, **fields: Any) -> None:
+    def update_spec(self, **fields: Any) -> None:
         self.spec = {**self.spec, **fields}
-        self.life.respecify(pytorch_job(**self.spec))
+        self.cluster.update_spec(pytorch_job(**self.spec))
 
 
 AnyJob.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

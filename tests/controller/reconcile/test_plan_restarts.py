@@ -7,17 +7,17 @@ import pytest
 from api.meta import PODS, SERVICES
 from controller.domain import Count, Deletion, Event, Severity
 from rallypoint.testing.builders import NOON
-from rallypoint.testing.in_memory_cluster import Life, running
+from rallypoint.testing.in_memory_cluster import InMemoryCluster, running_cluster
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
 def test_the_kubelet_restarts_containers_in_place(policy: str) -> None:
-    life = running(policy)
-    life.become("Running", "worker-0", restarts=3)
+    cluster = running_cluster(policy)
+    cluster.set_phase("Running", "worker-0", restarts=3)
 
-    assert life.settle() == []
+    assert cluster.settle() == []
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def test_the_kubelet_restarts_containers_in_place(policy: str) -> None:
     ],
 )
 def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
-    life = running(policy, graceful=True)
-    before = life.pods["train-worker-0"]
-    life.become("Failed", "worker-0", code=code)
+    cluster = running_cluster(policy, graceful=True)
+    before = cluster.pods["train-worker-0"]
+    cluster.set_phase("Failed", "worker-0", code=code)
 
-    recorded, replaced = life.step(), life.step()
+    recorded, replaced = cluster.step(), cluster.step()
 
     assert recorded.delete == (), "the status knows of it before the pod goes"
     assert recorded.requeue_after_seconds == 0
     assert replaced.delete == (Deletion(PODS, "train-worker-0", before.uid),)
-    assert life.conditions == "Created T, Restarting T"
-    assert life.counts[-1] is Count.RESTARTED
-    assert life.settle() == []
-    life.go("worker-0")
-    life.settle()
-    assert life.pods["train-worker-0"].uid != before.uid
-    assert life.conditions == "Created T, Running T"
+    assert cluster.conditions == "Created T, Restarting T"
+    assert cluster.counts[-1] is Count.RESTARTED
+    assert cluster.settle() == []
+    cluster.go("worker-0")
+    cluster.settle()
+    assert cluster.pods["train-worker-0"].uid != before.uid
+    assert cluster.conditions == "Created T, Running T"
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ def test_a_failed_pod_is_replaced(policy: str, code: int | None) -> None:
     ],
 )
 def test_a_failed_pod_ends_the_job(policy: str, code: int | None) -> None:
-    life = running(policy)
-    made = list(life.made)
-    life.become("Failed", "worker-0", code=code)
+    cluster = running_cluster(policy)
+    made = list(cluster.created_pods)
+    cluster.set_phase("Failed", "worker-0", code=code)
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert (plan.create, plan.delete) == ((), ())
-    assert life.conditions == "Created T, Running F, Failed T"
-    assert life.status.completion_time == NOON
-    assert life.counters["Worker"] == {"active": 1, "failed": 1}
-    assert life.counts[-1] is Count.FAILED
-    life.settle()
-    assert (life.made, list(life.pods)) == (made, ALL_CHILDREN)
+    assert cluster.conditions == "Created T, Running F, Failed T"
+    assert cluster.status.completion_time == NOON
+    assert cluster.counters["Worker"] == {"active": 1, "failed": 1}
+    assert cluster.counts[-1] is Count.FAILED
+    cluster.settle()
+    assert (cluster.created_pods, list(cluster.pods)) == (made, ALL_CHILDREN)
 
 
 @pytest.mark.parametrize(
@@ -90,48 +90,48 @@ def test_a_failed_pod_ends_the_job(policy: str, code: int | None) -> None:
     ],
 )
 def test_a_running_pod_that_is_deleted_counts_as_failed(policy: str, conditions: str) -> None:
-    life = running(policy, graceful=True)
-    life.remove("worker-0")
+    cluster = running_cluster(policy, graceful=True)
+    cluster.remove("worker-0")
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert (plan.create, plan.delete) == ((), ())
-    assert life.conditions == conditions
-    assert life.counters["Worker"] == {"active": 1, "failed": 1}
+    assert cluster.conditions == conditions
+    assert cluster.counters["Worker"] == {"active": 1, "failed": 1}
 
 
 def test_a_deleted_pod_is_created_again_once_it_is_gone() -> None:
-    life = running(graceful=True)
-    life.remove("worker-0")
-    life.settle()
-    life.go("worker-0")
+    cluster = running_cluster(graceful=True)
+    cluster.remove("worker-0")
+    cluster.settle()
+    cluster.go("worker-0")
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert [child.name for child in plan.create] == ["train-worker-0"]
-    assert life.conditions == "Created T, Running T"
+    assert cluster.conditions == "Created T, Running T"
 
 
 @pytest.mark.parametrize("before", ["Pending", "Running", "Succeeded", "Unknown"])
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always", "ExitCode"])
 def test_a_vanished_pod_is_created_again_without_a_verdict(policy: str, before: str) -> None:
-    life = running(policy)
-    life.become(before, "worker-0")
-    life.settle()
-    life.go("worker-0")
+    cluster = running_cluster(policy)
+    cluster.set_phase(before, "worker-0")
+    cluster.settle()
+    cluster.go("worker-0")
 
-    life.settle()
+    cluster.settle()
 
-    assert life.made[-1] == "train-worker-0"
-    assert life.conditions == "Created T, Running T"
+    assert cluster.created_pods[-1] == "train-worker-0"
+    assert cluster.conditions == "Created T, Running T"
 
 
 def test_a_vanished_running_pod_is_reported() -> None:
-    life = running()
-    life.go("worker-0")
-    life.settle()
+    cluster = running_cluster()
+    cluster.go("worker-0")
+    cluster.settle()
 
-    assert [event for event in life.events if event.reason == "PyTorchJobRestarting"] == [
+    assert [event for event in cluster.events if event.reason == "PyTorchJobRestarting"] == [
         Event(
             Severity.WARNING,
             "PyTorchJobRestarting",
@@ -141,76 +141,76 @@ def test_a_vanished_running_pod_is_reported() -> None:
 
 
 def test_a_vanished_service_is_created_again() -> None:
-    life = running()
-    del life.services["train-worker-1"]
+    cluster = running_cluster()
+    del cluster.services["train-worker-1"]
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert [(child.resource, child.name) for child in plan.create] == [(SERVICES, "train-worker-1")]
 
 
 def test_a_failed_replica_is_counted_once_however_long_its_pod_takes_to_terminate() -> None:
-    life = running(graceful=True)
-    life.become("Failed", "worker-0", code=1)
-    life.settle()
-    life.become("Failed", "worker-0", code=1, deleting=True, restarts=0)
-    life.settle()
+    cluster = running_cluster(graceful=True)
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.settle()
+    cluster.set_phase("Failed", "worker-0", code=1, deleting=True, restarts=0)
+    cluster.settle()
 
-    assert life.reasons == ["ExitedWithCode", "PyTorchJobRestarting", "PyTorchJobRestarting"]
-    assert life.counts.count(Count.RESTARTED) == 1
+    assert cluster.reasons == ["ExitedWithCode", "PyTorchJobRestarting", "PyTorchJobRestarting"]
+    assert cluster.counts.count(Count.RESTARTED) == 1
 
 
 def test_a_failing_job_replaces_nothing() -> None:
-    life = running(worker={"restartPolicy": "Never"})
-    life.become("Failed", "master-0", code=1)
-    life.become("Failed", "worker-0", code=1)
+    cluster = running_cluster(worker={"restartPolicy": "Never"})
+    cluster.set_phase("Failed", "master-0", code=1)
+    cluster.set_phase("Failed", "worker-0", code=1)
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert (plan.create, plan.delete) == ((), ())
-    assert life.conditions == "Created T, Running F, Failed T"
+    assert cluster.conditions == "Created T, Running F, Failed T"
 
 
-def failing_again(**fields: Any) -> Life:
+def failing_again(**fields: Any) -> InMemoryCluster:
     """A job whose worker 0 has failed for the second time, and is not replaced yet."""
-    life = running(**fields)
+    cluster = running_cluster(**fields)
     for _ in range(2):
-        life.become("Running")
-        life.settle()
-        life.become("Failed", "worker-0", code=137)
-        life.settle()
-    return life
+        cluster.set_phase("Running")
+        cluster.settle()
+        cluster.set_phase("Failed", "worker-0", code=137)
+        cluster.settle()
+    return cluster
 
 
 def test_a_pod_that_fails_again_stays_until_its_pause_ends() -> None:
-    life = failing_again()
-    pod = life.pods["train-worker-0"]
+    cluster = failing_again()
+    pod = cluster.pods["train-worker-0"]
 
-    assert life.decide().requeue_after_seconds == 10
-    assert life.conditions == "Created T, Restarting T"
-    life.wait(9)
-    assert life.settle() == []
-    life.wait(1)
-    assert life.decide().delete == (Deletion(PODS, "train-worker-0", pod.uid),)
+    assert cluster.decide().requeue_after_seconds == 10
+    assert cluster.conditions == "Created T, Restarting T"
+    cluster.wait(9)
+    assert cluster.settle() == []
+    cluster.wait(1)
+    assert cluster.decide().delete == (Deletion(PODS, "train-worker-0", pod.uid),)
 
 
 def test_a_pause_delays_no_other_replica() -> None:
-    life = failing_again()
-    before = life.pods["train-worker-1"]
-    life.become("Failed", "worker-1", code=137)
-    life.settle()
+    cluster = failing_again()
+    before = cluster.pods["train-worker-1"]
+    cluster.set_phase("Failed", "worker-1", code=137)
+    cluster.settle()
 
-    assert life.pods["train-worker-1"].uid != before.uid
-    assert life.made.count("train-worker-0") == 2
+    assert cluster.pods["train-worker-1"].uid != before.uid
+    assert cluster.created_pods.count("train-worker-0") == 2
 
 
 def test_a_failure_counts_before_its_pause_ends() -> None:
-    life = failing_again(run_policy={"backoffLimit": 2})
+    cluster = failing_again(run_policy={"backoffLimit": 2})
 
-    assert life.conditions == "Created T, Running F, Failed T"
+    assert cluster.conditions == "Created T, Running F, Failed T"
 
 
 def test_a_pause_ends_with_the_deadline() -> None:
-    life = failing_again(run_policy={"activeDeadlineSeconds": 4})
+    cluster = failing_again(run_policy={"activeDeadlineSeconds": 4})
 
-    assert life.decide().requeue_after_seconds == 4
+    assert cluster.decide().requeue_after_seconds == 4

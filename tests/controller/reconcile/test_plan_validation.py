@@ -6,49 +6,59 @@ from controller.domain import Event, Problem, Severity
 from controller.kinds.pytorch import PYTORCH
 from controller.reconcile.plan import refuse
 from rallypoint.testing.builders import NOON, pytorch_job
-from rallypoint.testing.in_memory_cluster import Life, Step, life_of, phase, running
+from rallypoint.testing.in_memory_cluster import (
+    InMemoryCluster,
+    Step,
+    pending_cluster,
+    phase,
+    running_cluster,
+)
 
 ALL_CHILDREN = ["train-master-0", "train-worker-0", "train-worker-1"]
 
 
 def test_an_invalid_job_fails_before_the_first_pod() -> None:
-    life = life_of(masters=2, workers=-1)
+    cluster = pending_cluster(masters=2, workers=-1)
 
     text = (
         "PyTorchJob failed validation because spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1; "
         "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
     )
-    assert life.conditions == "Created T, Failed T"
-    assert [(condition.reason, condition.message) for condition in life.status.conditions or ()][1:] == [
+    assert cluster.conditions == "Created T, Failed T"
+    assert [(condition.reason, condition.message) for condition in cluster.status.conditions or ()][1:] == [
         ("PyTorchJobFailedValidation", text)
     ]
-    assert life.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", text)]
-    assert (life.made, life.status.start_time, life.status.completion_time) == ([], None, NOON)
+    assert cluster.events == [Event(Severity.WARNING, "PyTorchJobFailedValidation", text)]
+    assert (cluster.created_pods, cluster.status.start_time, cluster.status.completion_time) == (
+        [],
+        None,
+        NOON,
+    )
 
 
 def test_a_job_without_replicas_cannot_start() -> None:
-    assert life_of(masters=None, workers=0).conditions == "Created T, Failed T"
+    assert pending_cluster(masters=None, workers=0).conditions == "Created T, Failed T"
 
 
 def test_a_suspended_job_is_validated_when_it_is_resumed() -> None:
-    life = life_of(masters=2, run_policy={"suspend": True})
-    assert life.conditions == "Created T, Suspended T"
+    cluster = pending_cluster(masters=2, run_policy={"suspend": True})
+    assert cluster.conditions == "Created T, Suspended T"
 
-    life.respecify(pytorch_job(masters=2))
-    life.settle()
+    cluster.update_spec(pytorch_job(masters=2))
+    cluster.settle()
 
-    assert life.conditions == "Created T, Suspended T, Failed T"
+    assert cluster.conditions == "Created T, Suspended T, Failed T"
 
 
 def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
-    life = running()
-    life.respecify(pytorch_job(masters=2))
+    cluster = running_cluster()
+    cluster.update_spec(pytorch_job(masters=2))
 
-    life.settle()
-    life.settle()
+    cluster.settle()
+    cluster.settle()
 
-    assert life.reasons == ["PyTorchJobFailedValidation"]
-    assert life.conditions == "Created T, Running T"
+    assert cluster.reasons == ["PyTorchJobFailedValidation"]
+    assert cluster.conditions == "Created T, Running T"
 
 
 @pytest.mark.parametrize(
@@ -58,63 +68,65 @@ def test_a_running_job_that_becomes_invalid_is_reported_once() -> None:
         pytest.param(
             phase("Failed", "worker-0", code=1), "Created T, Running F, Failed T", id="it fails for good"
         ),
-        pytest.param(lambda life: life.wait(60), "Created T, Running F, Failed T", id="its time is up"),
+        pytest.param(lambda cluster: cluster.wait(60), "Created T, Running F, Failed T", id="its time is up"),
     ],
 )
 def test_a_running_job_that_becomes_invalid_still_ends(end: Step, conditions: str) -> None:
-    life = running("ExitCode", run_policy={"activeDeadlineSeconds": 60})
+    cluster = running_cluster("ExitCode", run_policy={"activeDeadlineSeconds": 60})
     contradiction = {"minReplicas": 2, "maxReplicas": 1}
     worker = {"restartPolicy": "ExitCode"}
     deadline = {"activeDeadlineSeconds": 60}
-    life.respecify(pytorch_job(workers=20, worker=worker, run_policy=deadline, elasticPolicy=contradiction))
-    end(life)
-    life.settle()
+    cluster.update_spec(
+        pytorch_job(workers=20, worker=worker, run_policy=deadline, elasticPolicy=contradiction)
+    )
+    end(cluster)
+    cluster.settle()
 
-    assert life.conditions == conditions
-    assert len(life.made) == 3
+    assert cluster.conditions == conditions
+    assert len(cluster.created_pods) == 3
 
 
 def test_a_running_job_that_becomes_invalid_creates_and_deletes_nothing() -> None:
-    life = running()
-    life.respecify(pytorch_job(workers=-1))
-    life.become("Failed", "worker-0", code=1)
-    life.go("worker-1")
+    cluster = running_cluster()
+    cluster.update_spec(pytorch_job(workers=-1))
+    cluster.set_phase("Failed", "worker-0", code=1)
+    cluster.go("worker-1")
 
-    plan = life.step()
+    plan = cluster.step()
 
     assert (plan.create, plan.delete) == ((), ())
-    life.respecify(pytorch_job())
-    life.settle()
-    assert life.made[-2:] == ["train-worker-1", "train-worker-0"]
+    cluster.update_spec(pytorch_job())
+    cluster.settle()
+    assert cluster.created_pods[-2:] == ["train-worker-1", "train-worker-0"]
 
 
 def test_a_job_with_an_unreadable_spec_fails_and_names_the_fields() -> None:
-    life = Life(pytorch_job(masters=None, workers=None))
-    life.malformed = (Problem("spec.nprocPerNode", "Invalid value: Input should be a valid string"),)
-    life.settle()
+    cluster = InMemoryCluster(pytorch_job(masters=None, workers=None))
+    cluster.malformed = (Problem("spec.nprocPerNode", "Invalid value: Input should be a valid string"),)
+    cluster.settle()
 
-    assert (life.status.conditions or [])[-1].message == (
+    assert (cluster.status.conditions or [])[-1].message == (
         "PyTorchJob failed validation because spec.nprocPerNode: Invalid value: Input should be a valid string"
     )
 
 
 def test_a_running_job_with_an_unreadable_spec_keeps_its_pods_and_counters() -> None:
-    life = running()
-    before = life.counters
-    life.respecify(pytorch_job(masters=None, workers=None))
-    life.malformed = (Problem("spec", "Invalid value"),)
-    life.settle()
+    cluster = running_cluster()
+    before = cluster.counters
+    cluster.update_spec(pytorch_job(masters=None, workers=None))
+    cluster.malformed = (Problem("spec", "Invalid value"),)
+    cluster.settle()
 
-    assert (list(life.pods), life.counters) == (ALL_CHILDREN, before)
-    assert life.reasons == ["PyTorchJobFailedValidation"]
+    assert (list(cluster.pods), cluster.counters) == (ALL_CHILDREN, before)
+    assert cluster.reasons == ["PyTorchJobFailedValidation"]
 
 
 def test_a_rejected_child_fails_the_job_and_leaves_no_children() -> None:
-    life = life_of()
-    life.apply(refuse(PYTORCH, life.job, Problem("Pod train-worker-1", "spec.x: bad"), life.now))
-    life.settle()
+    cluster = pending_cluster()
+    cluster.apply(refuse(PYTORCH, cluster.job, Problem("Pod train-worker-1", "spec.x: bad"), cluster.now))
+    cluster.settle()
 
-    assert (life.status.conditions or [])[-1].message == (
+    assert (cluster.status.conditions or [])[-1].message == (
         "PyTorchJob failed validation because Pod train-worker-1: spec.x: bad"
     )
-    assert (life.pods, life.services) == ({}, {})
+    assert (cluster.pods, cluster.services) == ({}, {})

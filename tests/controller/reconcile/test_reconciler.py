@@ -21,24 +21,31 @@ from controller.reconcile import plan as planning
 from controller.reconcile.memory import JobMemories
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, owned_by, stage
+from rallypoint.testing.harness import (
+    NAMESPACE,
+    TEST_SETTINGS,
+    Harness,
+    is_owned_by,
+    running_controller,
+    start_harness,
+)
 
 JOBS = RESOURCE.plural
 RUNNING = "Created T, Running T"
 SUCCEEDED = "Created T, Running F, Succeeded T"
 
 
-async def train(on: Stage, name: str = "train") -> None:
+async def train(on: Harness, name: str = "train") -> None:
     """Play the kubelet of a job that runs and succeeds."""
-    await on.settled()
+    await on.settle()
     pods = [pod for pod in await on.names(PODS) if pod.startswith(f"{name}-")]
-    await on.become("Running", *pods)
-    await on.settled()
-    await on.become("Succeeded", *pods, code=0)
-    await on.settled()
+    await on.set_phase("Running", *pods)
+    await on.settle()
+    await on.set_phase("Succeeded", *pods, code=0)
+    await on.settle()
 
 
-def made(on: Stage, plural: str = "pods") -> list[str]:
+def made(on: Harness, plural: str = "pods") -> list[str]:
     """Names in the requests to create objects, those that failed included."""
     bodies = [orjson.loads(call.body) for call in on.calls if (call.verb, call.plural) == ("create", plural)]
     return [body["metadata"]["name"] for body in bodies]
@@ -61,17 +68,17 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, repli
 
     The pods come up one after the other, within a second each of the one before.
     """
-    async with stage() as on, controlling(on, replace(QUIET, events=events)):
+    async with start_harness() as on, running_controller(on, replace(TEST_SETTINGS, events=events)):
         on.faults.calls.clear()
         await on.submit(workers=replicas - 1)
-        await on.settled(0.5)
+        await on.settle(0.5)
         for number, pod in enumerate(names := await on.names(PODS)):
-            await on.become("Running", pod)
-            await on.settled(1.5 / replicas)
+            await on.set_phase("Running", pod)
+            await on.settle(1.5 / replicas)
             if number % 8 == 0:
                 assert await on.conditions() == RUNNING
-        await on.become("Succeeded", *names, code=0)
-        await on.settled(10)
+        await on.set_phase("Succeeded", *names, code=0)
+        await on.settle(10)
 
         counts = Counter((call.verb, call.plural) for call in on.calls if call.verb != "watch")
         assert counts.total() == calls
@@ -80,17 +87,17 @@ async def test_a_successful_job_takes_a_fixed_number_of_calls(events: str, repli
 
 
 async def test_counters_are_written_once_they_stop_changing() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(workers=3)
-        await on.settled()
-        await on.become("Running", "train-master-0")
-        await on.settled()
+        await on.settle()
+        await on.set_phase("Running", "train-master-0")
+        await on.settle()
         on.faults.calls.clear()
         for pod in ("train-worker-0", "train-worker-1", "train-worker-2"):
-            await on.become("Running", pod)
-            await on.settled(0.3)
+            await on.set_phase("Running", pod)
+            await on.settle(0.3)
         assert [call for call in on.calls if call.verb == "patch"] == []
-        await on.settled(2)
+        await on.settle(2)
 
         assert len([call for call in on.calls if call.verb == "patch"]) == 1
         assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 3
@@ -98,25 +105,25 @@ async def test_counters_are_written_once_they_stop_changing() -> None:
 
 async def test_a_pod_that_vanishes_before_its_counter_is_written_counts_as_vanished() -> None:
     """Decisions count on what waits to be written."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(workers=2, masters=0)
-        await on.settled()
-        await on.become("Running", "train-worker-0")
-        await on.settled(0.5)
-        await on.become("Running", "train-worker-1")
-        await on.settled(0.1)
+        await on.settle()
+        await on.set_phase("Running", "train-worker-0")
+        await on.settle(0.5)
+        await on.set_phase("Running", "train-worker-1")
+        await on.settle(0.1)
         await on.delete(PODS, "train-worker-1", grace_period_seconds=0)
-        await on.settled(0.1)
+        await on.settle(0.1)
 
         assert "PyTorchJobRestarting" in [event["reason"] for event in await on.items(EVENTS)]
 
 
 async def test_an_unchanged_job_causes_no_calls() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
         await train(on)
         on.faults.calls.clear()
-        await on.settled(600)
+        await on.settle(600)
 
         relists = {("list", plural) for plural in ("pods", "services", RESOURCE.plural)}
         assert {(call.verb, call.plural) for call in on.calls if call.verb != "watch"} <= relists
@@ -136,13 +143,16 @@ async def test_an_unchanged_job_causes_no_calls() -> None:
 @pytest.mark.parametrize("plural", ["pods", "services"])
 async def test_a_failed_create_is_retried(fault: Fault, plural: str) -> None:
     """There is one child of each name in the end, and the job gets on; a lost answer is no error to be told."""
-    async with stage(Rule(fault, verb="create", plural=plural, times=1)) as on, controlling(on):
+    async with (
+        start_harness(Rule(fault, verb="create", plural=plural, times=1)) as on,
+        running_controller(on),
+    ):
         job = await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         for resource in (PODS, SERVICES):
             assert await on.names(resource) == ["train-master-0", "train-worker-0"]
-            assert all(map(owned_by(job), await on.items(resource)))
+            assert all(map(is_owned_by(job), await on.items(resource)))
         if not isinstance(fault, Refuse):
             assert [event for event in await on.items(EVENTS) if event["type"] == "Warning"] == []
         await train(on)
@@ -155,21 +165,21 @@ async def test_a_lost_response_creates_no_second_pod(cut: bool) -> None:
     rules = [Rule(Reset(committed=True), verb="create", plural="pods", times=1)]
     if cut:
         rules.append(Rule(Cut(), verb="watch", containing=b'"train-', times=3))
-    async with stage(*rules) as on, controlling(on):
+    async with start_harness(*rules) as on, running_controller(on):
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert sorted(made(on)) == ["train-master-0", "train-worker-0"]
 
 
 async def test_a_pod_that_is_deleted_before_its_create_returns_is_created_again() -> None:
     rule = Rule(Delay(5, committed=True), verb="create", plural="pods", containing=b"train-worker-0", times=1)
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
         first = await on.get(PODS, "train-worker-0")
         await on.delete(PODS, "train-worker-0")
-        await on.settled(60)
+        await on.settle(60)
 
         assert (await on.get(PODS, "train-worker-0"))["metadata"]["uid"] != first["metadata"]["uid"]
 
@@ -190,12 +200,12 @@ async def test_a_failed_status_write_is_retried_and_its_event_is_recorded_once(
 ) -> None:
     containing = b'"Succeeded"' if verb == "succeeded" else b'"Running"'
     rule = Rule(fault, verb="patch", subresource="status", containing=containing, times=1)
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
         on.faults.rules.append(rule)
         await train(on)
-        await on.settled(60)
+        await on.settle(60)
 
         assert rule.met == 1
         assert await on.conditions() == SUCCEEDED
@@ -211,24 +221,24 @@ async def test_a_job_succeeds_though_every_call_fails_for_a_while() -> None:
         Rule(Reset(committed=True), verb="patch", plural=JOBS, times=2),
         Rule(Cut(), verb="watch", times=4),
     ]
-    async with stage(*rules) as on, controlling(on):
+    async with start_harness(*rules) as on, running_controller(on):
         job = await on.submit(workers=3)
-        await on.settled(120)
+        await on.settle(120)
         await train(on)
-        await on.settled(60)
+        await on.settle(60)
 
         assert await on.conditions() == SUCCEEDED
         pods = await on.items(PODS)
         assert len(pods) == 4
-        assert all(map(owned_by(job), pods))
+        assert all(map(is_owned_by(job), pods))
 
 
 async def test_a_foreign_pod_with_a_needed_name_is_left_alone_and_reported() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         foreign = {"metadata": {"name": "train-worker-0"}, **template()}
         before = await on.create(PODS, foreign)
         await on.submit()
-        await on.settled(10)
+        await on.settle(10)
 
         assert await on.get(PODS, "train-worker-0") == before
         assert any(
@@ -236,39 +246,39 @@ async def test_a_foreign_pod_with_a_needed_name_is_left_alone_and_reported() -> 
             for message in await on.events("FailedCreatePod")
         )
         await on.delete(PODS, "train-worker-0")
-        await on.settled(60)
-        assert owned_by(await on.job())(await on.get(PODS, "train-worker-0"))
+        await on.settle(60)
+        assert is_owned_by(await on.job())(await on.get(PODS, "train-worker-0"))
 
 
 async def test_a_job_waits_for_remains_of_an_earlier_job() -> None:
     """Its pod takes a minute to go; the new job starts when it is gone, and has nothing to complain about."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
         await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": ["example.com/slow"]}})
         await on.delete(RESOURCE, "train")
         job = await on.submit()
-        await on.settled(60)
+        await on.settle(60)
         assert (await on.get(PODS, "train-worker-0"))["metadata"]["deletionTimestamp"]
         assert await on.events("FailedCreatePod") == []
 
         await on.change(PODS, "train-worker-0", {"metadata": {"finalizers": None}})
-        await on.settled(60)
-        assert all(map(owned_by(job), await on.items(PODS)))
+        await on.settle(60)
+        assert all(map(is_owned_by(job), await on.items(PODS)))
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 @pytest.mark.parametrize(("policy", "left"), [("None", 2), ("Running", 0)])
 async def test_a_job_that_another_writer_finished_stays_finished(policy: str, left: int) -> None:
     """As one that a Go operator has ended; see docs/decisions/0023-status-writers.md."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"cleanPodPolicy": policy})
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle()
         ended = {"conditions": [{"type": "Succeeded", "status": "True"}]}
         await on.change(RESOURCE, "train", {"status": ended}, "status")
-        await on.settled(60)
+        await on.settle(60)
 
         assert await on.conditions() == "Succeeded T"
         assert len(await on.names(PODS)) == left
@@ -276,32 +286,32 @@ async def test_a_job_that_another_writer_finished_stays_finished(policy: str, le
 
 async def test_a_job_that_is_recreated_at_once_is_another_job() -> None:
     """The pods of the first do not count for the second, whatever they have come to."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
         await train(on)
         assert await on.conditions() == SUCCEEDED
         await on.delete(RESOURCE, "train")
         job = await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert await on.conditions() == "Created T"
-        assert all(map(owned_by(job), await on.items(PODS)))
+        assert all(map(is_owned_by(job), await on.items(PODS)))
         await train(on)
         assert await on.conditions() == SUCCEEDED
 
 
 async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() -> None:
     """The watch of jobs is broken when the job is deleted; that of its children tells of each that the garbage collector takes."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
+        await on.settle()
         on.faults.rules += [
             Rule(Cut(), verb="watch", plural=JOBS, times=1),
             Rule(Refuse(503), verb="watch", plural=JOBS, times=3),
         ]
         on.faults.calls.clear()
         await on.delete(RESOURCE, "train")
-        await on.settled(60)
+        await on.settle(60)
 
         assert [await on.names(resource) for resource in (PODS, SERVICES)] == [[], []]
         assert on.faults.count("create", "pods") + on.faults.count("create", "services") <= 4
@@ -309,13 +319,13 @@ async def test_a_job_whose_deletion_the_watch_missed_gets_no_children_again() ->
 
 async def test_children_that_others_delete_are_created_again_at_once() -> None:
     """Before they are made for the second time, nothing having happened to the job, it is looked whether it is still there."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(masters=0)
-        await on.settled()
+        await on.settle()
         for reads in (0, 1, 1):
             on.faults.calls.clear()
             await on.delete(SERVICES, "train-worker-0")
-            await on.settled(0.1)
+            await on.settle(0.1)
 
             assert await on.names(SERVICES) == ["train-worker-0"]
             assert on.faults.count("get", JOBS) == reads
@@ -334,24 +344,27 @@ async def test_the_memory_of_a_job_is_discarded_though_its_deletion_was_not_obse
         discard(memories, key)
 
     monkeypatch.setattr(JobMemories, "discard", record)
-    async with stage(Rule(Delay(5), verb="create", plural="pods", times=1)) as on, controlling(on):
+    async with (
+        start_harness(Rule(Delay(5), verb="create", plural="pods", times=1)) as on,
+        running_controller(on),
+    ):
         job = await on.submit()
-        await on.settled()
+        await on.settle()
         await on.delete(RESOURCE, "train")
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert discarded == [job["metadata"]["uid"]]
 
 
 async def test_a_delayed_status_write_does_not_change_the_next_job_of_that_name() -> None:
     rule = Rule(Delay(5), verb="patch", subresource="status", containing=b'"Succeeded"', times=1)
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit()
         await train(on)
         await on.delete(RESOURCE, "train")
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
 
         assert rule.met == 1
         assert await on.conditions() == "Created T"
@@ -368,10 +381,10 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
     refused = Refuse(422, "Invalid", "invalid", fields=(("spec.schedulerName", "too long"),))
     rule = Rule(refused, verb="create", plural="pods", containing=b"x" * 70)
     with capture_logs() as logs:
-        async with stage(rule) as on, controlling(on):
+        async with start_harness(rule) as on, running_controller(on):
             await on.submit(pytorchReplicaSpecs=roles)
             await on.submit("other")
-            await on.settled(10)
+            await on.settle(10)
 
             job = await on.job()
             failed = next(
@@ -388,13 +401,13 @@ async def test_a_job_whose_children_are_rejected_fails_names_the_field_and_leave
 
 async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_pods() -> None:
     """Scaled up by a template that was made invalid meanwhile: what runs is not touched, and the refusal is told."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(workers=1)
-        await on.settled()
-        await on.become("Running", "train-master-0", "train-worker-0")
+        await on.settle()
+        await on.set_phase("Running", "train-master-0", "train-worker-0")
         on.faults.rules.append(Rule(Refuse(422, "Invalid", "too long"), verb="create", plural="pods"))
         await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})
-        await on.settled(60)
+        await on.settle(60)
 
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
         assert await on.conditions() == "Created T, Running T"
@@ -404,19 +417,19 @@ async def test_a_running_job_whose_new_children_are_rejected_continues_with_its_
 async def test_an_exceeded_quota_delays_only_its_job() -> None:
     """In the namespace that is full one create is tried at a time, ever more rarely; when there is room again it goes on."""
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods", namespace="full")
-    async with stage(rule, auto_namespaces=True) as on, controlling(on):
+    async with start_harness(rule, auto_namespaces=True) as on, running_controller(on):
         await on.submit("stuck", workers=8, namespace="full")
-        await on.settled(0.001)
+        await on.settle(0.001)
         await on.submit("free")
-        await on.settled(60)
+        await on.settle(60)
         assert await on.names(PODS) == ["free-master-0", "free-worker-0"]
         tries = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
-        await on.settled(600)
+        await on.settle(600)
         later = len([call for call in on.calls if call.verb == "create" and call.namespace == "full"])
         assert later - tries < 10
 
         on.faults.rules.clear()
-        await on.settled(1000)
+        await on.settle(1000)
         assert len(await on.names(PODS, "full")) == 9
 
 
@@ -431,9 +444,9 @@ DENIALS = [
 @pytest.mark.parametrize("denial", DENIALS)
 async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
     rule = Rule(denial, verb="create", plural="pods")
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit(workers=8)
-        await on.settled(600)
+        await on.settle(600)
         held = next(
             condition
             for condition in (await on.job())["status"]["conditions"]
@@ -444,11 +457,11 @@ async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
         assert await on.conditions() == "Running F, Created T"
         assert f"Error creating: {denial.message}" in await on.events("FailedCreatePod")
         tries = rule.met
-        await on.settled(600)
+        await on.settle(600)
         assert rule.met - tries < 10, "with a back-off"
 
         on.faults.rules.clear()
-        await on.settled(150)
+        await on.settle(150)
         assert len(await on.names(PODS)) == 9
         waits = next(
             condition
@@ -462,11 +475,11 @@ async def test_a_denial_blocks_a_job_until_it_ends(denial: Refuse) -> None:
 
 async def test_the_condition_quotes_the_current_denial() -> None:
     rule = Rule(Refuse(400, "", "first words"), verb="create", plural="pods")
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit()
-        await on.settled(60)
+        await on.settle(60)
         rule.fault = Refuse(400, "", "other words")
-        await on.settled(300)
+        await on.settle(300)
 
         held = next(
             condition
@@ -477,18 +490,18 @@ async def test_the_condition_quotes_the_current_denial() -> None:
 
 
 async def test_a_denied_replacement_does_not_fail_the_job() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(pytorchReplicaSpecs=restarting_roles())
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle()
         on.faults.rules.append(Rule(Refuse(422, "Invalid", "denied request"), verb="create", plural="pods"))
-        await on.become("Failed", "train-worker-0", code=137)
-        await on.settled(600)
+        await on.set_phase("Failed", "train-worker-0", code=137)
+        await on.settle(600)
         assert await on.conditions() == "Created T, Running T"
 
         on.faults.rules.clear()
-        await on.settled(150)
+        await on.settle(150)
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
@@ -502,18 +515,18 @@ def restarting_roles() -> dict[str, Any]:
 
 async def test_a_change_of_the_spec_ends_the_backoff() -> None:
     rule = Rule(Refuse(403, "Forbidden", "exceeded quota"), verb="create", plural="pods")
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit(workers=3)
-        await on.settled(600)
+        await on.settle(600)
         on.faults.rules.clear()
         await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}})
-        await on.settled()
+        await on.settle()
 
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
 
 async def test_deletes_name_the_uid_of_the_object() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"cleanPodPolicy": "All"})
         await train(on)
 
@@ -534,11 +547,11 @@ def finished(seconds_ago: float) -> dict[str, Any]:
 
 
 async def test_an_expired_job_is_deleted_with_its_uid_and_resource_version() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 100})
         ended = await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
-        async with controlling(on):
-            await on.settled()
+        async with running_controller(on):
+            await on.settle()
 
             assert await on.names(RESOURCE) == []
             (call,) = [call for call in on.calls if call.verb == "delete"]
@@ -548,22 +561,22 @@ async def test_an_expired_job_is_deleted_with_its_uid_and_resource_version() -> 
 
 
 async def test_a_job_whose_ttl_has_not_expired_stays() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 100_000})
         await on.change(RESOURCE, "train", {"status": finished(5)}, "status")
-        async with controlling(on):
-            await on.settled(60)
+        async with running_controller(on):
+            await on.settle(60)
 
             assert await on.names(RESOURCE) == ["train"]
 
 
 async def test_a_failed_deletion_of_a_job_is_reported_and_retried() -> None:
     rule = Rule(Refuse(403, "Forbidden", "not you"), verb="delete", plural=JOBS, times=2)
-    async with stage(rule) as on:
+    async with start_harness(rule) as on:
         await on.submit(runPolicy={"ttlSecondsAfterFinished": 1})
         await on.change(RESOURCE, "train", {"status": finished(200)}, "status")
-        async with controlling(on):
-            await on.settled()
+        async with running_controller(on):
+            await on.settle()
 
             assert await on.names(RESOURCE) == []
             assert await on.events("FailedDeletePod") == ["Error deleting: not you"]
@@ -578,34 +591,34 @@ ELASTIC = {"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]}
 
 async def test_an_autoscaler_follows_its_job() -> None:
     """Made, changed with the spec, gone while suspended, there again afterwards."""
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(masters=0, elasticPolicy=ELASTIC)
-        await on.settled()
+        await on.settle()
         assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 3
 
         await on.change(RESOURCE, "train", {"spec": {"elasticPolicy": {"maxReplicas": 5}}})
-        await on.settled()
+        await on.settle()
         assert (await on.get(HORIZONTAL_POD_AUTOSCALERS, "train"))["spec"]["maxReplicas"] == 5
 
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
-        await on.settled()
+        await on.settle()
         assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == await on.names(PODS) == []
 
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settled()
+        await on.settle()
         assert await on.names(HORIZONTAL_POD_AUTOSCALERS) == ["train"]
         assert await on.names(PODS) == ["train-worker-0"]
 
 
 async def test_a_foreign_autoscaler_does_not_block_a_job() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 9, "metrics": [METRIC]}
         before = await on.create(HORIZONTAL_POD_AUTOSCALERS, {"metadata": {"name": "train"}, "spec": spec})
         await on.submit(masters=0, elasticPolicy=ELASTIC)
-        await on.settled(30)
-        await on.become("Running")
-        await on.settled(30)
+        await on.settle(30)
+        await on.set_phase("Running")
+        await on.settle(30)
 
         assert await on.conditions() == RUNNING
         assert await on.get(HORIZONTAL_POD_AUTOSCALERS, "train") == before
@@ -614,9 +627,9 @@ async def test_a_foreign_autoscaler_does_not_block_a_job() -> None:
 
 
 async def test_events_of_a_large_job_are_summarized() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(workers=149)
-        await on.settled(10)
+        await on.settle(10)
 
         assert len(await on.names(PODS)) == len(await on.names(SERVICES)) == 150
         messages = await on.events()
@@ -631,8 +644,8 @@ async def test_events_of_a_large_job_are_summarized() -> None:
 
 @pytest.mark.parametrize(("events", "count"), [("full", 5), ("compact", 2), ("off", 0)])
 async def test_events_can_be_compact_or_off(events: str, count: int) -> None:
-    settings = replace(QUIET, events=events)
-    async with stage() as on, controlling(on, settings):
+    settings = replace(TEST_SETTINGS, events=events)
+    async with start_harness() as on, running_controller(on, settings):
         await on.submit()
         await train(on)
 
@@ -641,39 +654,39 @@ async def test_events_can_be_compact_or_off(events: str, count: int) -> None:
 
 
 async def test_failed_event_writes_do_not_delay_a_job() -> None:
-    async with stage(Rule(Refuse(500), verb="create", plural="events")) as on, controlling(on):
+    async with start_harness(Rule(Refuse(500), verb="create", plural="events")) as on, running_controller(on):
         await on.submit()
         await train(on)
 
         assert await on.conditions() == SUCCEEDED
 
 
-async def write_status(on: Stage) -> None:
+async def write_status(on: Harness) -> None:
     await on.change(RESOURCE, "train", {"status": {"conditions": [], "replicaStatuses": {}}}, "status")
 
 
-async def write_labels(on: Stage) -> None:
+async def write_labels(on: Harness) -> None:
     await on.change(RESOURCE, "train", {"metadata": {"labels": {"a": "b"}}})
 
 
 @pytest.mark.parametrize("write", [write_status, write_labels])
 async def test_status_writes_of_others_are_overwritten_or_ignored(
-    write: Callable[[Stage], Awaitable[None]],
+    write: Callable[[Harness], Awaitable[None]],
 ) -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
-        await on.settled()
-        await on.become("Running")
-        await on.settled()
+        await on.settle()
+        await on.set_phase("Running")
+        await on.settle()
         await write(on)
-        await on.settled()
+        await on.settle()
 
         assert await on.conditions() == RUNNING
         assert (await on.job())["status"]["replicaStatuses"]["Worker"]["active"] == 1
 
 
 async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_finishing() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit()
 
         async def scribble() -> None:
@@ -692,10 +705,10 @@ async def test_a_busy_writer_of_labels_does_not_keep_a_job_from_finishing() -> N
 
 
 async def test_a_job_of_another_manager_is_not_touched() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
         on.faults.calls.clear()
-        await on.settled(60)
+        await on.settle(60)
 
         assert on.calls == []
 
@@ -705,11 +718,11 @@ async def test_a_job_of_another_manager_gets_its_required_annotations(
 ) -> None:
     """The annotation is written once, and no other annotation changes."""
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-        await on.settled(60)
+        await on.settle(60)
         await on.change(RESOURCE, "train", {"metadata": {"annotations": {"mine": "y"}}})
-        await on.settled(60)
+        await on.settle(60)
 
         assert (await on.job())["metadata"]["annotations"] == {"mark": "x", "mine": "y"}
         assert [call.verb for call in on.calls if call.plural == JOBS and call.name] == ["patch"]
@@ -721,9 +734,9 @@ async def test_a_job_whose_annotations_cannot_be_written_is_left_alone(
     monkeypatch.setattr(KindDefaults, "required_annotations", lambda *_: {"mark": "x"})
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="patch", plural=JOBS)
     with capture_logs() as lines:
-        async with stage(forbidden) as on, controlling(on):
+        async with start_harness(forbidden) as on, running_controller(on):
             await on.submit(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"})
-            await on.settled(600)
+            await on.settle(600)
 
     assert forbidden.met == 1
     assert [line["error"] for line in lines if line["event"] == "pass failed"] == [
@@ -736,13 +749,13 @@ async def test_warnings_of_a_kind_are_recorded_until_the_job_ends(
 ) -> None:
     warning = Event(Severity.WARNING, "Odd", "this is odd", once="odd")
     monkeypatch.setattr(KindDefaults, "warnings", lambda *_: [warning])
-    async with stage() as on:
-        async with controlling(on):
+    async with start_harness() as on:
+        async with running_controller(on):
             await on.submit()
             await train(on)
         ended = await on.conditions()
-        async with controlling(on):
-            await on.settled(60)
+        async with running_controller(on):
+            await on.settle(60)
         events = [event for event in await on.items(EVENTS) if event["reason"] == "Odd"]
 
         assert ended == SUCCEEDED
@@ -752,11 +765,11 @@ async def test_warnings_of_a_kind_are_recorded_until_the_job_ends(
 
 
 async def test_only_the_configured_namespace_is_watched() -> None:
-    settings = replace(QUIET, namespace="mine")
-    async with stage(auto_namespaces=True) as on, controlling(on, settings):
+    settings = replace(TEST_SETTINGS, namespace="mine")
+    async with start_harness(auto_namespaces=True) as on, running_controller(on, settings):
         await on.submit(namespace="mine")
         await on.submit(namespace="theirs")
-        await on.settled()
+        await on.settle()
 
         assert len(await on.names(PODS, "mine")) == 2
         assert await on.names(PODS, "theirs") == []
@@ -769,7 +782,7 @@ async def test_only_the_configured_namespace_is_watched() -> None:
 
 
 async def test_secrets_are_never_read() -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         await on.submit(elasticPolicy=ELASTIC, masters=0)
         await train(on)
 
@@ -788,24 +801,24 @@ async def test_a_restarted_controller_continues_where_the_last_process_stopped()
         Rule(Delay(1000), verb="create", plural="services"),
         Rule(Delay(1000), verb="create", plural="pods", containing=b"train-worker-0"),
     ]
-    async with stage(*rules) as on:
-        async with controlling(on):
+    async with start_harness(*rules) as on:
+        async with running_controller(on):
             job = await on.submit()
-            await on.settled()
+            await on.settle()
             assert await on.names(PODS) == ["train-master-0"]
         on.faults.rules.clear()
         first = await on.get(PODS, "train-master-0")
-        async with controlling(on):
+        async with running_controller(on):
             await train(on)
 
         assert await on.conditions() == SUCCEEDED
         assert (await on.get(PODS, "train-master-0"))["metadata"]["uid"] == first["metadata"]["uid"]
-        assert all(map(owned_by(job), await on.items(PODS)))
+        assert all(map(is_owned_by(job), await on.items(PODS)))
 
 
 async def test_the_next_event_of_a_pod_repairs_a_lost_event() -> None:
     rule = Rule(Drop(), verb="watch", plural="pods", containing=b'"MODIFIED"', times=1)
-    async with stage(rule) as on, controlling(on):
+    async with start_harness(rule) as on, running_controller(on):
         await on.submit()
         await train(on)
 
@@ -814,10 +827,10 @@ async def test_the_next_event_of_a_pod_repairs_a_lost_event() -> None:
 
 
 async def test_an_invalid_job_does_not_delay_other_jobs() -> None:
-    async with stage() as on, controlling(on, QUIET):
+    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
         await on.submit("wrong", pytorchReplicaSpecs={"Master": {"template": template("tensorflow")}})
         await on.submit("right")
-        await on.settled()
+        await on.settle()
 
         assert await on.conditions("wrong") == "Created T, Failed T"
         assert await on.names(PODS, NAMESPACE) == ["right-master-0", "right-worker-0"]
@@ -833,19 +846,19 @@ def waiting(reason: str, message: str) -> dict[str, Any]:
 
 
 async def test_a_large_failing_job_writes_a_few_events_and_its_end_is_among_them() -> None:
-    async with stage() as on, controlling(on, QUIET):
+    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
         await on.submit(workers=99)
-        await on.settled(5)
+        await on.settle(5)
         pods = await on.names(PODS)
         before = len([call for call in on.calls if call.plural == "events"])
         for reason in ("ErrImagePull", "ImagePullBackOff"):
             for index, name in enumerate(pods):
                 message = f"image of {name}: dial tcp 10.0.0.{index}:443: i/o timeout"
                 await on.change(PODS, name, {"status": waiting(reason, message)}, "status")
-            await on.settled()
-        await on.become("Running")
-        await on.become("Succeeded", "train-master-0", code=0)
-        await on.settled(5)
+            await on.settle()
+        await on.set_phase("Running")
+        await on.set_phase("Succeeded", "train-master-0", code=0)
+        await on.settle(5)
 
         assert len(pods) == 100
         assert len([call for call in on.calls if call.plural == "events"]) - before <= 26
@@ -865,9 +878,9 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
         return decide(*given)
 
     monkeypatch.setattr(planning, "decide", counted)
-    async with stage() as on, controlling(on, QUIET):
+    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
         await on.submit(workers=0)
-        await on.settled()
+        await on.settle()
 
         async def unschedulable(message: str) -> int:
             condition = {
@@ -879,7 +892,7 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
             }
             before = len(reconciles)
             await on.change(PODS, "train-master-0", {"status": {"conditions": [condition]}}, "status")
-            await on.settled()
+            await on.settle()
             return len(reconciles) - before
 
         assert await unschedulable("0/5 nodes are available: 5 Insufficient cpu.") == 1
@@ -889,7 +902,7 @@ async def test_a_changed_scheduling_message_starts_no_reconcile(monkeypatch: pyt
         ]
 
 
-async def terminate(on: Stage) -> Rule:
+async def terminate(on: Harness) -> Rule:
     """Begin to delete the namespace: nothing can be created in it, and pods go before their jobs."""
     text = "namespace default is being terminated"
     terminating = Refuse(
@@ -903,15 +916,15 @@ async def terminate(on: Stage) -> Rule:
 
 
 async def test_a_terminating_namespace_gets_a_single_create() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         with capture_logs() as logs:
-            async with controlling(on, QUIET):
+            async with running_controller(on, TEST_SETTINGS):
                 for number in range(15):
                     await on.submit(f"train-{number:02}")
-                await on.settled(5)
+                await on.settle(5)
                 before = len(on.calls)
                 await terminate(on)
-                await on.settled(35)
+                await on.settle(35)
 
         creates = [call for call in on.calls[before:] if call.verb == "create"]
         assert 1 <= len(creates) <= 32, "one, and those that were under way with it"
@@ -922,15 +935,15 @@ async def test_a_terminating_namespace_gets_a_single_create() -> None:
 
 
 async def test_a_recreated_namespace_gets_creates_at_once() -> None:
-    async with stage() as on, controlling(on, QUIET):
+    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
         await on.submit()
-        await on.settled()
+        await on.settle()
         terminating = await terminate(on)
-        await on.settled()
+        await on.settle()
         await on.delete(RESOURCE, "train")
         on.faults.rules.remove(terminating)
         await on.submit("again")
-        await on.settled(5)
+        await on.settle(5)
 
         pods = [name for name in await on.names(PODS) if name.startswith("again")]
         assert pods == ["again-master-0", "again-worker-0"]
@@ -938,13 +951,13 @@ async def test_a_recreated_namespace_gets_creates_at_once() -> None:
 
 
 async def test_a_job_continues_if_its_namespace_is_not_terminated_after_all() -> None:
-    async with stage() as on, controlling(on, QUIET):
+    async with start_harness() as on, running_controller(on, TEST_SETTINGS):
         await on.submit()
-        await on.settled()
+        await on.settle()
         terminating = await terminate(on)
-        await on.settled()
+        await on.settle()
         on.faults.rules.remove(terminating)
-        await on.settled(RETRY_SECONDS + 1)
+        await on.settle(RETRY_SECONDS + 1)
 
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]
 
@@ -952,15 +965,15 @@ async def test_a_job_continues_if_its_namespace_is_not_terminated_after_all() ->
 async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_changes() -> None:
     """As under a CustomResourceDefinition without a schema of the status."""
     with capture_logs() as logs:
-        async with stage(crds=()) as on:
+        async with start_harness(crds=()) as on:
             await on.define([open_definition()])
-            async with controlling(on):
+            async with running_controller(on):
                 await on.submit()
-                await on.settled()
+                await on.settle()
                 await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
-                await on.settled()
+                await on.settle()
                 on.faults.calls.clear()
-                await on.settled(600)
+                await on.settle(600)
                 # The caches are compared with the server now and then, whatever becomes of the job.
                 assert {call.verb for call in on.calls} <= {"watch", "list"}
                 held = next(
@@ -981,14 +994,14 @@ async def test_an_unreadable_job_names_the_field_and_is_left_alone_until_it_chan
 @pytest.mark.parametrize("holding", ["Running", "Suspended", "Restarting", "Succeeded"])
 async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
     """And says so in its message, unless it is the end of the job."""
-    async with stage(crds=()) as on:
+    async with start_harness(crds=()) as on:
         await on.define([open_definition()])
-        async with controlling(on):
+        async with running_controller(on):
             await on.submit()
-            await on.settled()
+            await on.settle()
             given = {"type": holding, "status": "True", "reason": "AsWritten", "message": "as written"}
             await on.change(RESOURCE, "train", {"status": {"conditions": [given], "startTime": 5}}, "status")
-            await on.settled()
+            await on.settle()
             (condition,) = (await on.job())["status"]["conditions"]
             messages = await on.events("PyTorchJobBlocked")
 
@@ -999,17 +1012,17 @@ async def test_conditions_of_an_unreadable_job_stay(holding: str) -> None:
 
 
 async def test_a_running_job_that_becomes_readable_again_continues() -> None:
-    async with stage(crds=()) as on:
+    async with start_harness(crds=()) as on:
         await on.define([open_definition()])
-        async with controlling(on):
+        async with running_controller(on):
             await on.submit()
-            await on.settled()
-            await on.become("Running", *await on.names(PODS))
-            await on.settled()
+            await on.settle()
+            await on.set_phase("Running", *await on.names(PODS))
+            await on.settle()
             await on.change(RESOURCE, "train", {"status": {"startTime": 5}}, "status")
-            await on.settled()
+            await on.settle()
             await on.change(RESOURCE, "train", {"status": {"startTime": None}}, "status")
-            await on.settled()
+            await on.settle()
             running = next(
                 condition
                 for condition in (await on.job())["status"]["conditions"]
@@ -1046,11 +1059,11 @@ def open_definition() -> dict[str, Any]:
 )
 async def test_a_job_with_a_start_time_that_python_cannot_parse_continues(start: str) -> None:
     with capture_logs() as logs:
-        async with stage(crds=()) as on:
+        async with start_harness(crds=()) as on:
             await on.define([open_definition()])
-            async with controlling(on):
+            async with running_controller(on):
                 await on.submit()
-                await on.settled()
+                await on.settle()
                 await on.change(RESOURCE, "train", {"status": {"startTime": start}}, "status")
                 await train(on)
                 assert await on.conditions() == SUCCEEDED

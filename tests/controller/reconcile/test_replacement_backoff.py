@@ -12,7 +12,7 @@ from api.labels import FAILED_BEFORE
 from api.meta import PODS
 from api.v1.pytorchjob import RESOURCE
 from rallypoint.testing.builders import template
-from rallypoint.testing.harness import Stage, controlling, daytime, stage
+from rallypoint.testing.harness import Harness, fake_clock, running_controller, start_harness
 
 WORKER = "train-worker-0"
 SPEC: dict[str, Any] = {
@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
 class Node:
     """Runs every pod. Workers exit with 137 once they have run for so many seconds."""
 
-    def __init__(self, on: Stage, now: Callable[[], datetime], runs_for: float = 1.0) -> None:
+    def __init__(self, on: Harness, now: Callable[[], datetime], runs_for: float = 1.0) -> None:
         self.runs_for = runs_for
         self.failed_at: list[float] = []
         """Seconds of loop time at which workers failed."""
@@ -49,7 +49,7 @@ class Node:
             self._started[uid] = self._now()
             if name == WORKER:
                 self.made_at.append(time)
-            await self._on.become("Running", name)
+            await self._on.set_phase("Running", name)
         elif name == WORKER and phase == "Running":
             started = self._started[uid]
             if self._now() - started >= timedelta(seconds=self.runs_for):
@@ -70,10 +70,10 @@ def _text(moment: datetime) -> str:
 
 
 @asynccontextmanager
-async def failing(runs_for: float = 1.0) -> AsyncGenerator[tuple[Stage, Node]]:
+async def failing(runs_for: float = 1.0) -> AsyncGenerator[tuple[Harness, Node]]:
     """A job whose worker always exits with 137, and no controller yet."""
-    with daytime() as now:
-        async with stage(clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(clock=now) as on:
             node = Node(on, now, runs_for)
             await on.submit(**SPEC)
             working = asyncio.create_task(node.work())
@@ -90,10 +90,10 @@ def pauses(node: Node) -> list[int]:
 
 
 async def test_a_worker_that_always_fails_is_replaced_after_growing_pauses() -> None:
-    async with failing() as (on, node), controlling(on):
-        await on.settled(30)
+    async with failing() as (on, node), running_controller(on):
+        await on.settle(30)
         assert len(node.made_at) == 3
-        await on.settled(570)
+        await on.settle(570)
 
         assert len(node.made_at) == 7
         assert all(
@@ -105,8 +105,8 @@ async def test_a_worker_that_always_fails_is_replaced_after_growing_pauses() -> 
 
 
 async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> None:
-    async with failing() as (on, _), controlling(on):
-        await on.settled(20)
+    async with failing() as (on, _), running_controller(on):
+        await on.settle(20)
         (restarting,) = [
             condition
             for condition in (await on.job())["status"]["conditions"]
@@ -124,45 +124,45 @@ async def test_the_condition_and_the_pod_say_why_a_pod_is_not_replaced_yet() -> 
 
 async def test_a_restarted_operator_remembers_failures() -> None:
     async with failing() as (on, node):
-        async with controlling(on):
-            await on.settled(20)
+        async with running_controller(on):
+            await on.settle(20)
         made = len(node.made_at)
-        async with controlling(on):
-            await on.settled(15)
+        async with running_controller(on):
+            await on.settle(15)
             assert len(node.made_at) == made
-            await on.settled(100)
+            await on.settle(100)
 
         assert len(node.made_at) == made + 2
         assert (await on.get(PODS, WORKER))["metadata"]["annotations"][FAILED_BEFORE] == "4"
 
 
 async def test_a_worker_that_ran_for_ten_minutes_is_replaced_at_once() -> None:
-    async with failing() as (on, node), controlling(on):
-        await on.settled(30)
+    async with failing() as (on, node), running_controller(on):
+        await on.settle(30)
         node.runs_for = 600
-        await on.settled(700)
+        await on.settle(700)
 
         assert pauses(node)[-1] <= 3
         assert FAILED_BEFORE not in ((await on.get(PODS, WORKER))["metadata"].get("annotations") or {})
 
 
 async def test_a_failed_pod_that_is_deleted_is_replaced_at_once() -> None:
-    async with failing() as (on, node), controlling(on):
-        await on.settled(20)
+    async with failing() as (on, node), running_controller(on):
+        await on.settle(20)
         made = len(node.made_at)
         await on.delete(PODS, WORKER)
-        await on.settled(3)
+        await on.settle(3)
 
         assert len(node.made_at) == made + 1
 
 
 async def test_suspending_and_resuming_resets_the_failures() -> None:
-    async with failing() as (on, node), controlling(on):
-        await on.settled(20)
+    async with failing() as (on, node), running_controller(on):
+        await on.settle(20)
         made = len(node.made_at)
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
-        await on.settled(2)
+        await on.settle(2)
         await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": False}}})
-        await on.settled(6)
+        await on.settle(6)
 
         assert len(node.made_at) == made + 2

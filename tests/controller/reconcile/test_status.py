@@ -20,7 +20,7 @@ from controller.reconcile.status import TRIES, StatusWriter, differs, merge_patc
 from controller.runtime.store import Store
 from rallypoint.local.apiserver.patches import jsonpatch
 from rallypoint.testing.faults import Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 
 RUNNING = JobStatus.model_validate(
     {
@@ -43,7 +43,7 @@ RUNNING = JobStatus.model_validate(
 class Writing:
     """A writer on a stage, and the job as it was decided for."""
 
-    def __init__(self, on: Stage, client: Client, row: JobRow) -> None:
+    def __init__(self, on: Harness, client: Client, row: JobRow) -> None:
         self.on = on
         self.row = row
         self.store = Store[JobRow]()
@@ -63,7 +63,7 @@ class Writing:
 
 @asynccontextmanager
 async def writing(*rules: Rule) -> AsyncIterator[Writing]:
-    async with stage(*rules) as on, Client(on.connection) as client:
+    async with start_harness(*rules) as on, Client(on.connection) as client:
         row = job_from_json(orjson.dumps(await on.submit()))
         yield Writing(on, client, row)
 
@@ -118,15 +118,15 @@ async def test_a_concurrent_change_of_labels_does_not_prevent_the_write() -> Non
         assert (live["metadata"]["labels"], live["status"]) == ({"a": "b"}, RUNNING.to_wire())
 
 
-async def change_spec(on: Stage) -> None:
+async def change_spec(on: Harness) -> None:
     await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
 
 
-async def change_status(on: Stage) -> None:
+async def change_status(on: Harness) -> None:
     await on.change(RESOURCE, "train", {"status": {"startTime": "2025-01-01T00:00:00Z"}}, "status")
 
 
-async def create_anew(on: Stage) -> None:
+async def create_anew(on: Harness) -> None:
     await on.delete(RESOURCE, "train")
     await on.submit()
 
@@ -140,7 +140,7 @@ async def create_anew(on: Stage) -> None:
     ],
 )
 async def test_an_outdated_decision_is_not_written(
-    change: Callable[[Stage], Awaitable[None]],
+    change: Callable[[Harness], Awaitable[None]],
 ) -> None:
     async with writing() as it:
         await change(it.on)

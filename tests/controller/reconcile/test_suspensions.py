@@ -10,7 +10,7 @@ from controller.reconcile.memory import JobMemory
 from controller.reconcile.suspensions import settle_suspension
 from rallypoint.testing.builders import pytorch_job
 from rallypoint.testing.faults import Delay, Rule
-from rallypoint.testing.harness import Stage, controlling, stage
+from rallypoint.testing.harness import Harness, running_controller, start_harness
 
 SUSPENDED_ = {"conditions": [{"type": "Suspended", "status": "True"}]}
 
@@ -44,22 +44,22 @@ def test_a_job_that_was_never_suspended_is_left_as_it_is() -> None:
     assert not takes_effect(JobMemory("uid"))
 
 
-async def running(on: Stage, policy: str) -> set[str]:
+async def running(on: Harness, policy: str) -> set[str]:
     """A job whose pods run; their UIDs."""
     await on.submit("train", workers=2)
     roles = {role: {"restartPolicy": policy} for role in ("Master", "Worker")}
     await on.change(RESOURCE, "train", {"spec": {"pytorchReplicaSpecs": roles}})
-    await on.settled(5)
-    await on.become("Running")
-    await on.settled(5)
+    await on.settle(5)
+    await on.set_phase("Running")
+    await on.settle(5)
     return {pod["metadata"]["uid"] for pod in await on.items(PODS)}
 
 
-async def suspend(on: Stage) -> None:
+async def suspend(on: Harness) -> None:
     await on.change(RESOURCE, "train", {"spec": {"runPolicy": {"suspend": True}}})
 
 
-async def resume(on: Stage) -> None:
+async def resume(on: Harness) -> None:
     """As one who has changed the templates meanwhile."""
     roles = {role: {"template": {"metadata": {"labels": {"team": "new"}}}} for role in ("Master", "Worker")}
     await on.change(
@@ -67,7 +67,7 @@ async def resume(on: Stage) -> None:
     )
 
 
-async def check_begun_anew(on: Stage, before: set[str]) -> None:
+async def check_begun_anew(on: Harness, before: set[str]) -> None:
     pods = await on.items(PODS)
     assert await on.conditions() == "Created T, Running F, Suspended F"
     assert [pod["metadata"]["labels"].get("team") for pod in pods] == ["new"] * 3
@@ -76,11 +76,11 @@ async def check_begun_anew(on: Stage, before: set[str]) -> None:
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 async def test_a_job_starts_again_however_short_its_suspension(policy: str) -> None:
-    async with stage() as on, controlling(on):
+    async with start_harness() as on, running_controller(on):
         before = await running(on, policy)
         await suspend(on)
         await resume(on)
-        await on.settled(10)
+        await on.settle(10)
 
         await check_begun_anew(on, before)
 
@@ -89,11 +89,11 @@ async def test_a_job_starts_again_however_short_its_suspension(policy: str) -> N
 async def test_a_suspension_that_ends_before_its_status_write_does_not_break_the_job(policy: str) -> None:
     """The status is refused, since it was decided for a job that was suspended; pods that had gone by then would be failures."""
     slow = Rule(Delay(1), verb="patch", subresource="status")
-    async with stage(slow) as on, controlling(on):
+    async with start_harness(slow) as on, running_controller(on):
         before = await running(on, policy)
         await suspend(on)
-        await on.settled(0.5)
+        await on.settle(0.5)
         await resume(on)
-        await on.settled(10)
+        await on.settle(10)
 
         await check_begun_anew(on, before)

@@ -16,7 +16,14 @@ from api.v1.pytorchjob import RESOURCE
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.builders import template
 from rallypoint.testing.faults import Delay, Rule
-from rallypoint.testing.harness import QUIET, Stage, controlling, daytime, owned_by, stage
+from rallypoint.testing.harness import (
+    TEST_SETTINGS,
+    Harness,
+    fake_clock,
+    is_owned_by,
+    running_controller,
+    start_harness,
+)
 from rallypoint.testing.mpi import container
 
 HELD = {"metadata": {"finalizers": ["example.com/slow"]}}
@@ -26,20 +33,20 @@ SECONDS = 40
 
 
 @asynccontextmanager
-async def controlled(kind: Resource) -> AsyncGenerator[Stage]:
+async def controlled(kind: Resource) -> AsyncGenerator[Harness]:
     """A controller of that kind, beside the controller of batch Jobs."""
-    with daytime() as now:
-        async with stage(crds=(kind,), clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(crds=(kind,), clock=now) as on:
             batch = asyncio.create_task(Jobs(on.client, now=now).run())
             try:
-                async with controlling(on, replace(QUIET, enable_scheme=(kind.kind,))):
+                async with running_controller(on, replace(TEST_SETTINGS, enable_scheme=(kind.kind,))):
                     yield on
             finally:
                 batch.cancel()
                 await asyncio.gather(batch, return_exceptions=True)
 
 
-async def submit(on: Stage, kind: Resource, flavor: str = "") -> dict[str, Any]:
+async def submit(on: Harness, kind: Resource, flavor: str = "") -> dict[str, Any]:
     if kind == RESOURCE:
         return await on.submit(workers=WORKERS)
     roles = {
@@ -50,14 +57,14 @@ async def submit(on: Stage, kind: Resource, flavor: str = "") -> dict[str, Any]:
     return await on.create(kind, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": flavor}})
 
 
-async def replace_held(on: Stage, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
+async def replace_held(on: Harness, kind: Resource, flavor: str, held: Resource) -> dict[str, Any]:
     """A job in the place of one of the same name, of whose children those ``held`` stay behind; the new job."""
     await submit(on, kind, flavor)
-    await on.settled(5)
+    await on.settle(5)
     for name in await on.names(held):
         await on.change(held, name, HELD)
     await on.delete(kind, "train")
-    await on.settled(5)
+    await on.settle(5)
     on.faults.calls.clear()
     return await submit(on, kind, flavor)
 
@@ -86,7 +93,7 @@ async def test_remains_with_a_finalizer_cost_few_calls(kind: Resource, flavor: s
         for second in range(SECONDS):
             for name in names[:5]:
                 await on.change(held, name, {"metadata": {"annotations": {"at": str(second)}}})
-            await on.settled(1)
+            await on.settle(1)
         calls = [call for call in on.calls if call.verb != "watch" and call.plural != "events"]
 
         assert set(names) <= set(await on.names(held))
@@ -97,16 +104,16 @@ async def test_remains_with_a_finalizer_cost_few_calls(kind: Resource, flavor: s
 async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Resource) -> None:
     async with controlled(kind) as on:
         job = await replace_held(on, kind, flavor, held)
-        await on.settled(SECONDS)
+        await on.settle(SECONDS)
         remains = {
             item["metadata"]["name"]: item["metadata"]["uid"]
             for item in await on.items(held)
-            if not owned_by(job)(item) and "deletionTimestamp" in item["metadata"]
+            if not is_owned_by(job)(item) and "deletionTimestamp" in item["metadata"]
         }
         for name in remains:
             await on.change(held, name, RELEASED)
         # A resource that is not watched is asked about, with pauses that have grown meanwhile.
-        await on.settled(2 if held not in {SECRETS, ROLES} else SECONDS)
+        await on.settle(2 if held not in {SECRETS, ROLES} else SECONDS)
         left = {item["metadata"]["name"]: item["metadata"]["uid"] for item in await on.items(held)}
 
         assert remains
@@ -117,14 +124,14 @@ async def test_a_freed_name_is_used_soon(kind: Resource, flavor: str, held: Reso
 async def test_children_with_free_names_are_created_beside_remains() -> None:
     async with controlled(RESOURCE) as on:
         await submit(on, RESOURCE)
-        await on.settled(5)
+        await on.settle(5)
         await on.change(PODS, "train-worker-0", HELD)
         await on.delete(RESOURCE, "train")
-        await on.settled(5)
+        await on.settle(5)
         job = await submit(on, RESOURCE)
-        await on.settled(1)
+        await on.settle(1)
 
-        own = [pod for pod in await on.items(PODS) if owned_by(job)(pod)]
+        own = [pod for pod in await on.items(PODS) if is_owned_by(job)(pod)]
         assert len(own) == WORKERS
         assert len(await on.items(SERVICES)) == WORKERS + 1
 
@@ -135,10 +142,10 @@ async def test_foreign_pods_in_the_cache_cost_no_calls() -> None:
         for number in range(WORKERS):
             metadata = {"name": f"train-worker-{number}", "labels": labels}
             await on.create(PODS, {**template(), "metadata": metadata})
-        await on.settled(1)
+        await on.settle(1)
         on.faults.calls.clear()
         await submit(on, RESOURCE)
-        await on.settled(SECONDS)
+        await on.settle(SECONDS)
 
         assert [call.verb for call in on.calls if call.plural == "pods"] == ["create"]  # the master
         assert 'Error creating: pods "train-worker-0" already exists' in await on.events("FailedCreatePod")
@@ -147,14 +154,14 @@ async def test_foreign_pods_in_the_cache_cost_no_calls() -> None:
 async def test_a_name_that_is_freed_during_a_reconcile_is_used_by_the_next() -> None:
     """Whoever had the name is none of the job's, so that it is gone wakes nobody."""
     slow = Rule(Delay(1), verb="create", plural=SERVICES.plural)
-    async with stage(slow) as on, controlling(on):
+    async with start_harness(slow) as on, running_controller(on):
         foreign = {"metadata": {"name": "train-worker-0", "labels": {JOB_NAME: "other"}}, **template()}
         await on.create(PODS, {"apiVersion": "v1", "kind": "Pod", **foreign})
-        await on.settled()
+        await on.settle()
         await on.submit()
-        await on.settled(0.5)
+        await on.settle(0.5)
         await on.delete(PODS, "train-worker-0", grace_period_seconds=0)
-        await on.settled(30)
+        await on.settle(30)
 
         assert slow.met
         assert await on.names(PODS) == ["train-master-0", "train-worker-0"]

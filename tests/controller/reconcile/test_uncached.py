@@ -17,7 +17,7 @@ from controller.reconcile.uncached import UncachedChildren
 from controller.reconcile.writes import Occupied, Remains, Writer
 from controller.runtime.recorder import Recorder, Subject
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 
 OURS = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "name": "train", "controller": True}
 OLD = [{**OURS, "uid": "an-earlier-one"}]
@@ -28,7 +28,7 @@ MESSAGES = EventMessages(taken=lambda kind, name: Event(Severity.WARNING, "Taken
 class ChildFixture:
     """Applies a ConfigMap of a job on an API server in memory."""
 
-    def __init__(self, on: Stage, client: Client, uid: str) -> None:
+    def __init__(self, on: Harness, client: Client, uid: str) -> None:
         self.on = on
         self.uid = uid
         self.recorder = Recorder(client)
@@ -78,7 +78,7 @@ class ChildFixture:
 
 @asynccontextmanager
 async def keeping(*rules: Rule) -> AsyncIterator[ChildFixture]:
-    async with stage(*rules) as on, Client(on.connection) as client:
+    async with start_harness(*rules) as on, Client(on.connection) as client:
         yield ChildFixture(on, client, (await on.submit())["metadata"]["uid"])
 
 

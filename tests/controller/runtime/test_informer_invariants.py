@@ -24,7 +24,7 @@ from controller.kube.errors import AlreadyExists, Conflict, NotFound
 from controller.runtime.informer import Informer
 from controller.runtime.relist import Relist
 from rallypoint.testing.faults import Cut, Delay, Drop, Fault, Refuse, Reset, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, stage
+from rallypoint.testing.harness import NAMESPACE, start_harness
 
 T = TypeVar("T")
 CONFIGMAPS = Resource(group="", version="v1", kind="ConfigMap", plural="configmaps")
@@ -80,7 +80,7 @@ class InformerMachine(RuleBasedStateMachine):
         self.run(self._start([*old, *(Rule(fault, times=1) for fault in faults)]))
 
     async def _start(self, rules: list[Rule]) -> None:
-        self.on = await self.closing.enter_async_context(stage(*rules, crds=(), history=6))
+        self.on = await self.closing.enter_async_context(start_harness(*rules, crds=(), history=6))
         client = await self.closing.enter_async_context(Client(self.on.connection))
         self.informer = Informer[Service](client, CONFIGMAPS, service_from_json, self.on_change)
         self.store = self.informer.store

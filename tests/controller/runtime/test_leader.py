@@ -14,7 +14,7 @@ from controller.kube.client import Client
 from controller.kube.errors import NotLeading
 from controller.runtime.leader import Election, new_identity
 from rallypoint.testing.faults import Cut, Delay, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 
 FIRST = (NAMESPACE, "first")
 SECOND = (NAMESPACE, "second")
@@ -56,7 +56,7 @@ class Candidate:
 
 
 @asynccontextmanager
-async def candidate(on: Stage, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
+async def candidate(on: Harness, identity: str, *leases: tuple[str, str]) -> AsyncIterator[Candidate]:
     """Run a candidate until the block ends, then kill it."""
     loop = asyncio.get_running_loop()
     async with Client(on.connection, user_agent=identity) as client:
@@ -76,12 +76,12 @@ async def candidate(on: Stage, identity: str, *leases: tuple[str, str]) -> Async
             await running.dies()
 
 
-async def spec(on: Stage, name: str = "first") -> dict[str, Any]:
+async def spec(on: Harness, name: str = "first") -> dict[str, Any]:
     found: dict[str, Any] = (await on.get(LEASES, name))["spec"]
     return found
 
 
-def calls(on: Stage, identity: str, *verbs: str) -> list[str]:
+def calls(on: Harness, identity: str, *verbs: str) -> list[str]:
     return [call.verb for call in on.calls if call.user_agent == identity and call.verb in verbs]
 
 
@@ -95,10 +95,10 @@ async def seconds_until(holds: Callable[[], bool], limit: float = 60) -> float:
 
 
 async def test_a_single_candidate_leads_at_once() -> None:
-    async with stage() as on, candidate(on, "a") as a:
+    async with start_harness() as on, candidate(on, "a") as a:
         assert not a.leads
         assert a.observer.leading_now == {"first": False}
-        await on.settled(AT_ONCE)
+        await on.settle(AT_ONCE)
 
         assert a.leads
         assert a.observer.leading_now == {"first": True}
@@ -112,10 +112,10 @@ async def test_a_single_candidate_leads_at_once() -> None:
 
 
 async def test_a_renewal_is_a_single_call() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(AT_ONCE)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(AT_ONCE)
         on.faults.calls.clear()
-        await on.settled(20 * RETRY_SECONDS)
+        await on.settle(20 * RETRY_SECONDS)
 
         assert 19 <= len(calls(on, "a", "update")) <= 20
         assert calls(on, "a", "get", "list", "create", "watch") == []
@@ -124,12 +124,12 @@ async def test_a_renewal_is_a_single_call() -> None:
 
 
 async def test_a_waiting_candidate_makes_no_calls_while_it_observes_renewals() -> None:
-    async with stage() as on, candidate(on, "a"):
-        await on.settled(AT_ONCE)
+    async with start_harness() as on, candidate(on, "a"):
+        await on.settle(AT_ONCE)
         async with candidate(on, "b") as b:
-            await on.settled(1)
+            await on.settle(1)
             on.faults.calls.clear()
-            await on.settled(100)
+            await on.settle(100)
 
             assert not b.leads
             assert b.election.permit() <= 0
@@ -137,10 +137,10 @@ async def test_a_waiting_candidate_makes_no_calls_while_it_observes_renewals() -
 
 
 async def test_a_released_lease_is_acquired_at_once() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(AT_ONCE)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(AT_ONCE)
         async with candidate(on, "b") as b:
-            await on.settled(30)
+            await on.settle(30)
             await a.stops()
 
             assert a.observer.leading_now == {"first": False}
@@ -151,8 +151,8 @@ async def test_a_released_lease_is_acquired_at_once() -> None:
 
 
 async def test_a_released_lease_has_no_holder() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(AT_ONCE)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(AT_ONCE)
         await a.stops()
 
         held = await spec(on)
@@ -160,8 +160,8 @@ async def test_a_released_lease_has_no_holder() -> None:
 
 
 async def test_the_lease_of_a_dead_holder_is_waited_for() -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(30)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(30)
         assert [a.leads, b.leads] == [True, False]
         await a.dies()
 
@@ -172,7 +172,7 @@ async def test_the_lease_of_a_dead_holder_is_waited_for() -> None:
 async def test_times_in_the_lease_are_ignored() -> None:
     """One that is long over by its own account may have been written by a clock that is slow."""
     long_ago = "2001-01-01T00:00:00.000000Z"
-    async with stage() as on:
+    async with start_harness() as on:
         body = {
             "metadata": {"name": "first"},
             "spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": long_ago},
@@ -185,7 +185,7 @@ async def test_times_in_the_lease_are_ignored() -> None:
 
 
 async def test_the_duration_of_the_holder_counts() -> None:
-    async with stage() as on:
+    async with start_harness() as on:
         body = {"metadata": {"name": "first"}, "spec": {"holderIdentity": "x", "leaseDurationSeconds": 40}}
         await on.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **body})
         async with candidate(on, "a") as a:
@@ -196,12 +196,12 @@ async def test_the_duration_of_the_holder_counts() -> None:
 
 async def test_without_a_watch_the_lease_is_read_periodically() -> None:
     async with (
-        stage(Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")) as on,
+        start_harness(Rule(Refuse(403, "Forbidden"), verb="watch"), Rule(Refuse(403), verb="list")) as on,
         candidate(on, "a") as a,
     ):
-        await on.settled(AT_ONCE)
+        await on.settle(AT_ONCE)
         async with candidate(on, "b") as b:
-            await on.settled(100)
+            await on.settle(100)
             assert 100 / 5 <= len(calls(on, "b", "get")) <= 100 / 2
             await a.stops()
 
@@ -210,11 +210,11 @@ async def test_without_a_watch_the_lease_is_read_periodically() -> None:
 
 async def test_a_silent_watch_is_not_trusted() -> None:
     """A connection that is gone without a word: no event comes any more, and no error either."""
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(1)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(1)
         on.faults.rules.append(Rule(Delay(1000), verb="watch"))
         on.faults.rules.append(Rule(Cut(), plural="leases", times=2))
-        await on.settled(30)
+        await on.settle(30)
         assert not b.leads
         await a.stops()
 
@@ -222,8 +222,8 @@ async def test_a_silent_watch_is_not_trusted() -> None:
 
 
 async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(10 * RETRY_SECONDS + 0.5)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(10 * RETRY_SECONDS + 0.5)
         last = asyncio.get_running_loop().time() - 0.5
         on.faults.rules.append(Rule(Reset(), verb="update", containing=b'"a"'))
         a_ended = await seconds_until(lambda: not a.leads) + 0.5
@@ -238,8 +238,8 @@ async def test_a_leader_that_cannot_renew_stops_before_another_starts() -> None:
 
 
 async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(AT_ONCE)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(AT_ONCE)
         on.faults.rules.append(Rule(Delay(1000), verb="update"))
 
         assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
@@ -248,13 +248,13 @@ async def test_a_call_without_a_response_ends_by_the_deadline() -> None:
 
 async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anything() -> None:
     """As when a process is stopped and goes on later: its clock has gone on."""
-    async with stage() as on:
+    async with start_harness() as on:
         loop = asyncio.get_running_loop()
         asleep = 0.0
         async with Client(on.connection, user_agent="a") as client:
             election = Election(client, [FIRST], "a", time=lambda: loop.time() + asleep)
             task = asyncio.create_task(election.run())
-            await on.settled(1)
+            await on.settle(1)
             on.faults.calls.clear()
             asleep = 11.0
 
@@ -276,32 +276,32 @@ async def test_a_paused_process_notices_its_missed_deadline_before_it_sends_anyt
     ],
 )
 async def test_a_single_failed_renewal_changes_nothing(fault: Any, slow: int) -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(5)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(5)
         # aiohttp itself repeats a PUT once when the connection breaks
         on.faults.rules.append(Rule(fault, verb="update", times=2 if isinstance(fault, Reset) else 1))
         for _ in range(600):
-            await on.settled(AT_ONCE)
+            await on.settle(AT_ONCE)
             assert [a.leads, b.leads] == [True, False]
 
         assert len(a.observer.slow) == slow
 
 
 async def test_a_deleted_lease_is_created_again_by_its_holder() -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(5)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(5)
         await on.delete(LEASES, "first")
-        await on.settled(1)
+        await on.settle(1)
 
         assert (await spec(on))["holderIdentity"] == "a"
         for _ in range(300):
-            await on.settled(AT_ONCE)
+            await on.settle(AT_ONCE)
             assert [a.leads, b.leads] == [True, False]
 
 
 async def test_a_deleted_lease_is_not_acquired_before_it_would_have_expired() -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(5)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(5)
         await a.dies()
         await on.delete(LEASES, "first")
 
@@ -310,8 +310,8 @@ async def test_a_deleted_lease_is_not_acquired_before_it_would_have_expired() ->
 
 
 async def test_a_leader_stops_when_another_process_takes_its_lease() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(5)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(5)
         await on.change(LEASES, "first", {"spec": {"holderIdentity": "x"}})
 
         assert await seconds_until(lambda: a.task.done()) < AT_ONCE
@@ -320,10 +320,10 @@ async def test_a_leader_stops_when_another_process_takes_its_lease() -> None:
 
 async def test_a_stop_during_acquisition_releases_the_acquired_lease() -> None:
     async with (
-        stage(Rule(Delay(3, committed=True), verb="create", plural="leases")) as on,
+        start_harness(Rule(Delay(3, committed=True), verb="create", plural="leases")) as on,
         candidate(on, "a") as a,
     ):
-        await on.settled(1)
+        await on.settle(1)
         assert not a.leads
         await a.stops()
 
@@ -331,8 +331,8 @@ async def test_a_stop_during_acquisition_releases_the_acquired_lease() -> None:
 
 
 async def test_a_candidate_that_never_led_releases_nothing() -> None:
-    async with stage() as on, candidate(on, "a") as a, candidate(on, "b") as b:
-        await on.settled(5)
+    async with start_harness() as on, candidate(on, "a") as a, candidate(on, "b") as b:
+        await on.settle(5)
         on.faults.calls.clear()
         await b.stops()
 
@@ -341,8 +341,8 @@ async def test_a_candidate_that_never_led_releases_nothing() -> None:
 
 
 async def test_a_release_does_not_wait_long() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(1)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(1)
         on.faults.rules.append(Rule(Delay(1000), verb="update"))
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -352,10 +352,10 @@ async def test_a_release_does_not_wait_long() -> None:
 
 
 async def test_a_lease_is_released_after_a_renewal_with_a_lost_response() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(RETRY_SECONDS - AT_ONCE)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(RETRY_SECONDS - AT_ONCE)
         on.faults.rules.append(Rule(Delay(3, committed=True), verb="update", times=1))
-        await on.settled(1)
+        await on.settle(1)
         await a.stops()
 
         assert (await spec(on))["holderIdentity"] == ""
@@ -363,17 +363,17 @@ async def test_a_lease_is_released_after_a_renewal_with_a_lost_response() -> Non
 
 async def test_leading_needs_all_leases() -> None:
     """Neither of two others may work beside who serves the kinds of both."""
-    async with stage() as on, candidate(on, "x", SECOND) as x:
-        await on.settled(1)
+    async with start_harness() as on, candidate(on, "x", SECOND) as x:
+        await on.settle(1)
         async with candidate(on, "a", FIRST, SECOND) as a:
-            await on.settled(30)
+            await on.settle(30)
             assert not a.leads
             assert (await spec(on))["holderIdentity"] == "a"
             assert a.observer.leading_now == {"first": False, "second": False}
             await x.stops()
 
             assert await seconds_until(lambda: a.leads) < AT_ONCE
-            await on.settled(100)
+            await on.settle(100)
             assert a.leads
             assert a.observer.leading_now == {"first": True, "second": True}
             await a.stops()
@@ -381,8 +381,8 @@ async def test_leading_needs_all_leases() -> None:
 
 
 async def test_a_single_lost_lease_ends_leadership() -> None:
-    async with stage() as on, candidate(on, "a", FIRST, SECOND) as a:
-        await on.settled(1)
+    async with start_harness() as on, candidate(on, "a", FIRST, SECOND) as a:
+        await on.settle(1)
         on.faults.rules.append(Rule(Reset(), verb="update", name="second"))
 
         assert await seconds_until(lambda: a.task.done()) <= DEADLINE_SECONDS
@@ -393,23 +393,23 @@ async def test_a_single_lost_lease_ends_leadership() -> None:
 
 async def test_candidates_for_the_same_leases_do_not_block_each_other() -> None:
     async with (
-        stage() as on,
+        start_harness() as on,
         candidate(on, "a", FIRST, SECOND) as a,
         candidate(on, "b", FIRST, SECOND) as b,
         candidate(on, "c", FIRST, SECOND) as c,
     ):
-        await on.settled(5)
+        await on.settle(5)
         for _ in range(2):
             (leader,) = [contender for contender in (a, b, c) if contender.leads]
             await leader.stops()
-            await on.settled(1)
+            await on.settle(1)
 
         assert sum(contender.leads for contender in (a, b, c)) == 1
 
 
 async def test_calls_to_an_unreachable_server_are_limited() -> None:
-    async with stage(Rule(Reset(), plural="leases")) as on, candidate(on, "a") as a:
-        await on.settled(100)
+    async with start_harness(Rule(Reset(), plural="leases")) as on, candidate(on, "a") as a:
+        await on.settle(100)
 
         assert len(calls(on, "a", "get")) <= 2 * 100 / RETRY_SECONDS
         on.faults.rules.clear()
@@ -417,13 +417,13 @@ async def test_calls_to_an_unreachable_server_are_limited() -> None:
 
 
 async def test_exactly_one_of_several_candidates_wins() -> None:
-    async with stage() as on, candidate(on, "a") as a:
-        await on.settled(1)
+    async with start_harness() as on, candidate(on, "a") as a:
+        await on.settle(1)
         async with candidate(on, "b") as b, candidate(on, "c") as c, candidate(on, "d") as d:
-            await on.settled(5)
+            await on.settle(5)
             await a.stops()
             for _ in range(300):
-                await on.settled(AT_ONCE)
+                await on.settle(AT_ONCE)
                 assert sum(contender.leads for contender in (b, c, d)) == 1
                 assert not any(contender.task.done() for contender in (b, c, d))
 

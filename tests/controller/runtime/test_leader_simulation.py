@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from typing_extensions import override
 
 from controller.runtime.leader import Election
-from rallypoint.testing.simulation import Island, Line, Server, World
+from rallypoint.testing.simulation import SimulatedClient, SimulatedLoop, SimulatedServer, Simulation
 
 RATES = st.sampled_from([1.0, 0.86, 1.19])
 """Of clocks. Even the fastest and the slowest differ by less than the lease and the deadline of writes do."""
@@ -22,13 +22,21 @@ AGAIN_SECONDS = 1.0
 
 
 class Process:
-    """A replica on an island: it stands for election, and writes while it may."""
+    """A process with a loop of its own: it stands for election, and writes while it may."""
 
     def __init__(
-        self, world: World, server: Server, written: list[str], rate: float, names: Iterator[str]
+        self,
+        simulation: Simulation,
+        server: SimulatedServer,
+        written: list[str],
+        rate: float,
+        names: Iterator[str],
     ) -> None:
-        self.island = Island(world, rate)
-        self.lines = Line(world, self.island, server), Line(world, self.island, server)
+        self.loop = SimulatedLoop(simulation, rate)
+        self.clients = (
+            SimulatedClient(simulation, self.loop, server),
+            SimulatedClient(simulation, self.loop, server),
+        )
         """For the Lease, and for everything else."""
         self._written = written
         self._names = names
@@ -40,7 +48,7 @@ class Process:
         return bool(self._tasks)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.is_running and self.election.permit() > 0
 
     def start(self) -> None:
@@ -48,9 +56,9 @@ class Process:
             return
         name = next(self._names)
         self.election = Election(
-            self.lines[0].as_client(), [("kubeflow", "lock")], name, time=self.island.time
+            self.clients[0].as_client(), [("kubeflow", "lock")], name, time=self.loop.time
         )
-        self._tasks = [self.island.create_task(self._stands()), self.island.create_task(self._writes(name))]
+        self._tasks = [self.loop.create_task(self._stands()), self.loop.create_task(self._writes(name))]
 
     def kill(self) -> None:
         for task in self._tasks:
@@ -65,20 +73,20 @@ class Process:
             await asyncio.wait(tasks)
             await election.release()
 
-        self._last = self.island.create_task(ends())
+        self._last = self.loop.create_task(ends())
 
     async def _stands(self) -> None:
         with contextlib.suppress(BaseExceptionGroup):
             await self.election.run()
         self.kill()
-        self.island.call_later(AGAIN_SECONDS, self.start)
+        self.loop.call_later(AGAIN_SECONDS, self.start)
 
     async def _writes(self, name: str) -> None:
         await self.election.won.wait()
         while (seconds := self.election.permit()) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self.lines[1].call(lambda: self._write(name))
+                    await self.clients[1].call(lambda: self._write(name))
             await asyncio.sleep(0.3)
 
     def _write(self, name: str) -> bytes:
@@ -91,8 +99,8 @@ class Process:
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.server = Server()
+        self.simulation = Simulation()
+        self.server = SimulatedServer()
         self.written: list[str] = []
         """The writers, one entry for each change of writer."""
         self.processes: list[Process] = []
@@ -100,40 +108,40 @@ class Machine(RuleBasedStateMachine):
     @initialize(rates=st.tuples(RATES, RATES, RATES))
     def begin(self, rates: tuple[float, ...]) -> None:
         names = map(str, itertools.count())
-        self.world.on_turn = self.at_most_one_leads
-        self.processes = [Process(self.world, self.server, self.written, rate, names) for rate in rates]
+        self.simulation.on_step = self.at_most_one_leads
+        self.processes = [Process(self.simulation, self.server, self.written, rate, names) for rate in rates]
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        self.world.advance(seconds)
+        self.simulation.advance(seconds)
 
     @rule(which=WHICH, seconds=SECONDS)
     def is_stopped_and_goes_on(self, which: int, seconds: float) -> None:
         """SIGSTOP and SIGCONT have this effect, and so has an overloaded machine."""
-        self.processes[which].island.stalled_until = self.world.now + seconds
+        self.processes[which].loop.paused_until = self.simulation.now + seconds
 
     @rule(seconds=SECONDS)
     def the_leader_is_stopped_and_goes_on(self, seconds: float) -> None:
         for process in self.processes:
-            if process.leads:
-                process.island.stalled_until = self.world.now + seconds
+            if process.is_leader:
+                process.loop.paused_until = self.simulation.now + seconds
 
-    @rule(which=WHICH, line=st.integers(0, 1), hears=st.booleans(), is_heard=st.booleans())
-    def the_network_changes(self, which: int, line: int, hears: bool, is_heard: bool) -> None:
-        changed = self.processes[which].lines[line]
-        changed.hears, changed.is_heard = hears, is_heard
+    @rule(which=WHICH, client=st.integers(0, 1), receives=st.booleans(), sends=st.booleans())
+    def the_network_changes(self, which: int, client: int, receives: bool, sends: bool) -> None:
+        changed = self.processes[which].clients[client]
+        changed.receives, changed.sends = receives, sends
 
-    @rule(seconds=st.sampled_from([7.0, 20.0]), hears=st.booleans())
-    def the_leader_cannot_renew_for_a_while(self, seconds: float, hears: bool) -> None:
-        line = next((process.lines[0] for process in self.processes if process.leads), None)
-        if line:
-            line.hears, line.is_heard = hears, False
+    @rule(seconds=st.sampled_from([7.0, 20.0]), receives=st.booleans())
+    def the_leader_cannot_renew_for_a_while(self, seconds: float, receives: bool) -> None:
+        client = next((process.clients[0] for process in self.processes if process.is_leader), None)
+        if client:
+            client.receives, client.sends = receives, False
             self.time_passes(seconds)
-            line.hears = line.is_heard = True
+            client.receives = client.sends = True
 
     @rule(latency=st.sampled_from([0.001, 0.05, 0.3]))
     def messages_take(self, latency: float) -> None:
-        self.world.latency = latency
+        self.simulation.latency = latency
 
     @rule(which=WHICH)
     def is_killed(self, which: int) -> None:
@@ -150,23 +158,23 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def all_is_well_and_the_leader_hands_over(self) -> None:
-        self.world.latency = 0.05
+        self.simulation.latency = 0.05
         for process in self.processes:
-            for line in process.lines:
-                line.hears = line.is_heard = True
-            process.island.stalled_until = 0.0
+            for client in process.clients:
+                client.receives = client.sends = True
+            process.loop.paused_until = 0.0
             process.start()
         self.time_passes(120)
-        (leader,) = [process for process in self.processes if process.leads]
+        (leader,) = [process for process in self.processes if process.is_leader]
         before = len(self.written)
         leader.stop()
         self.time_passes(1)
-        assert sum(process.leads for process in self.processes) == 1
+        assert sum(process.is_leader for process in self.processes) == 1
         assert len(self.written) == before + 1
 
     @invariant()
     def at_most_one_leads(self) -> None:
-        assert sum(process.leads for process in self.processes) <= 1
+        assert sum(process.is_leader for process in self.processes) <= 1
 
     @invariant()
     def who_has_written_is_followed_for_good(self) -> None:
@@ -174,7 +182,7 @@ class Machine(RuleBasedStateMachine):
 
     @override
     def teardown(self) -> None:
-        self.world.close()
+        self.simulation.close()
 
 
 Machine.TestCase.settings = settings(

@@ -18,7 +18,7 @@ from controller.kube.client import METADATA_ONLY_LIST, Client
 from controller.runtime.informer import Informer
 from controller.runtime.relist import LOOK_SECONDS, MOST_READS, PERIOD_SECONDS, Relist
 from rallypoint.testing.faults import Delay, Drop, Refuse, Rule, Say
-from rallypoint.testing.harness import NAMESPACE, Stage, stage
+from rallypoint.testing.harness import NAMESPACE, Harness, start_harness
 from rallypoint.testing.scripted import ScriptedServer, Seen, answer_json, answer_lines
 
 LONGEST_SECONDS = 600.0
@@ -28,7 +28,7 @@ LONGEST_SECONDS = 600.0
 class Following:
     """An informer of the labeled pods with its relists, and what it has reported."""
 
-    on: Stage
+    on: Harness
     client: Client
     informer: Informer[Pod]
     relist: Relist[Pod]
@@ -57,7 +57,7 @@ async def following(*, runs: bool = False) -> AsyncGenerator[Following]:
     def on_change(before: Pod | None, after: Pod | None) -> None:
         changes.append((before.phase if before else "none", after.phase if after else "none"))
 
-    async with stage(crds=()) as on, Client(on.connection) as client:
+    async with start_harness(crds=()) as on, Client(on.connection) as client:
         informer = Informer[Pod](client, PODS, pod_from_json, on_change, label_selector=JOB_NAME)
         relist = Relist(informer)
         tasks = [asyncio.create_task(informer.run())]
@@ -75,10 +75,10 @@ async def following(*, runs: bool = False) -> AsyncGenerator[Following]:
 async def test_a_lost_change_is_reported() -> None:
     async with following() as to:
         await to.make("a")
-        await to.on.settled()
+        await to.on.settle()
         to.lose('"phase":"Succeeded"')
-        await to.on.become("Succeeded", "a", code=0)
-        await to.on.settled()
+        await to.on.set_phase("Succeeded", "a", code=0)
+        await to.on.settle()
         assert to.changes == [("none", "Pending")]
         with capture_logs() as logs:
             assert await to.relist.relist() == 1
@@ -93,13 +93,13 @@ async def test_a_lost_new_object_is_reported() -> None:
         to.lose('"name":"a"')
         await to.make("a")
         await to.make("b")
-        await to.on.settled()
+        await to.on.settle()
         assert to.names == {"b"}
         await to.relist.relist()
 
         assert to.names == {"a", "b"}
-        await to.on.become("Running", "a")
-        await to.on.settled()
+        await to.on.set_phase("Running", "a")
+        await to.on.settle()
         assert to.changes[-1] == ("Pending", "Running")
         assert to.informer.store.unselected == set()
 
@@ -108,10 +108,10 @@ async def test_a_lost_deletion_is_reported() -> None:
     async with following() as to:
         await to.make("a")
         await to.make("b")
-        await to.on.settled()
+        await to.on.settle()
         to.lose('"DELETED"')
         await to.on.delete(PODS, "a", grace_period_seconds=0)
-        await to.on.settled()
+        await to.on.settle()
         await to.relist.relist()
 
         assert to.names == {"b"}
@@ -122,7 +122,7 @@ async def test_an_up_to_date_store_is_left_alone() -> None:
     async with following() as to:
         for number in range(3):
             await to.make(f"pod-{number}")
-        await to.on.settled()
+        await to.on.settle()
         to.changes.clear()
         to.on.faults.calls.clear()
         with capture_logs() as logs:
@@ -136,15 +136,15 @@ async def test_a_relist_waits_for_an_event_that_is_under_way() -> None:
     """The list may be quicker than the watch. What the watch reports a little later is no loss."""
     async with following() as to:
         await to.make("a")
-        await to.on.settled()
+        await to.on.settle()
         known = to.informer.store.get(NAMESPACE, "a")
         to.lose('"phase":"Running"')
-        await to.on.become("Running", "a")
-        await to.on.settled()
+        await to.on.set_phase("Running", "a")
+        await to.on.settle()
         relisting = asyncio.create_task(to.relist.relist())
         await asyncio.sleep(0.2)
         assert known is to.informer.store.get(NAMESPACE, "a")
-        await to.on.become("Succeeded", "a", code=0)
+        await to.on.set_phase("Succeeded", "a", code=0)
 
         assert await relisting == 0
         assert to.changes == [("none", "Pending"), ("Pending", "Succeeded")]
@@ -167,12 +167,12 @@ async def test_a_row_that_is_written_during_the_list_stays() -> None:
 async def test_a_pod_without_its_label_is_read_by_name() -> None:
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settled()
+        await to.on.settle()
         await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
-        await to.on.settled()
+        await to.on.settle()
         assert to.names == set()
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
-        await to.on.become("Succeeded", "a", code=0)
+        await to.on.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(LOOK_SECONDS[1] + 1)
         assert to.changes[-1] == ("Pending", "Succeeded")
 
@@ -188,7 +188,7 @@ async def test_a_pod_that_gets_its_label_back_is_watched_again() -> None:
         await to.make("a", other="label")
         to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
         await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: "train"}}})
-        await to.on.settled()
+        await to.on.settle()
 
         assert to.informer.store.unselected == set()
         assert to.names == {"a"}
@@ -197,9 +197,9 @@ async def test_a_pod_that_gets_its_label_back_is_watched_again() -> None:
 async def test_a_periodic_relist_repairs_a_lost_event_within_ten_minutes() -> None:
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settled()
+        await to.on.settle()
         to.lose('"phase":"Succeeded"')
-        await to.on.become("Succeeded", "a", code=0)
+        await to.on.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(LONGEST_SECONDS)
 
         assert to.changes[-1] == ("Pending", "Succeeded")
@@ -225,13 +225,13 @@ async def test_an_unreadable_object_does_not_end_a_relist(answer: Any) -> None:
         async with following(runs=True) as to:
             await to.make("a")
             await to.make("b")
-            await to.on.settled()
+            await to.on.settle()
             await to.on.change(PODS, "a", {"metadata": {"labels": {JOB_NAME: None}}})
-            await to.on.settled()
+            await to.on.settle()
             to.informer.store.put_unselected(pod_from_json(await to.client.get(PODS, NAMESPACE, "a")))
             to.on.faults.rules.append(Rule(answer, verb="get", plural="pods", name="a"))
             to.lose('"phase":"Succeeded"')
-            await to.on.become("Succeeded", "b", code=0)
+            await to.on.set_phase("Succeeded", "b", code=0)
             await asyncio.sleep(LONGEST_SECONDS)
 
             assert to.changes[-1] == ("Pending", "Succeeded")
@@ -246,7 +246,7 @@ async def test_an_unreadable_object_does_not_hide_the_others() -> None:
             to.lose(f'"name":"{name}"')
             await to.make(name)
         await to.make("d")
-        await to.on.settled()
+        await to.on.settle()
         assert to.names == {"d"}
         to.on.faults.rules.append(Rule(Refuse(403, "Forbidden"), verb="get", name="a"))
 
@@ -258,10 +258,10 @@ async def test_a_failed_relist_is_retried_soon() -> None:
     """A lost event is repaired within 10 minutes all the same."""
     async with following(runs=True) as to:
         await to.make("a")
-        await to.on.settled()
+        await to.on.settle()
         to.on.faults.rules.append(Rule(Refuse(500, "InternalError"), verb="list", times=1))
         to.lose('"phase":"Succeeded"')
-        await to.on.become("Succeeded", "a", code=0)
+        await to.on.set_phase("Succeeded", "a", code=0)
         await asyncio.sleep(LONGEST_SECONDS)
 
         assert to.changes[-1] == ("Pending", "Succeeded")

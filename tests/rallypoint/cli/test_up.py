@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rallypoint.cli import main
-from rallypoint.testing.http_trace import Step, Wire
+from rallypoint.testing.http_trace import RawClient, Step
 from rallypoint.testing.up import COMMAND, has, up
 
 pytestmark = pytest.mark.looptime(False)
@@ -39,14 +39,14 @@ def is_running(pod: Any) -> bool:
 
 async def test_a_job_by_the_kubeconfig_that_it_writes(tmp_path: Path) -> None:
     async with up("--kubeconfig-out", "here.yaml", folder=tmp_path) as here:
-        await here.wire.send(Step("POST", JOBS, job("echo done")))
+        await here.client.send(Step("POST", JOBS, job("echo done")))
         await here.until(f"{JOBS}/job", has("Succeeded"))
-        log = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log"))
+        log = await here.client.send(Step("GET", f"{PODS}/job-master-0/log"))
         status = await here.stop()
 
     assert here.kubeconfig == tmp_path / "here.yaml"
     assert here.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert here.wire.url.startswith("https://127.0.0.1:")
+    assert here.client.url.startswith("https://127.0.0.1:")
     assert log.text == "done\n"
     assert status == 0
 
@@ -62,7 +62,7 @@ async def test_nobody_without_the_token(tmp_path: Path) -> None:
     async with up(folder=tmp_path) as here:
         config = yaml.safe_load(here.kubeconfig.read_text())
         config["users"][0]["user"]["token"] = "guessed"
-        async with Wire.from_kubeconfig(config) as stranger:
+        async with RawClient.from_kubeconfig(config) as stranger:
             reply = await stranger.send(Step("GET", PODS))
 
     assert reply.code == 401
@@ -75,14 +75,14 @@ async def test_jobs_go_on_after_a_restart(tmp_path: Path, number: signal.Signals
     script = f"if [ -e {marker} ]; then exit 0; fi; touch {marker}; echo begun; exec sleep 1000"
     data = tmp_path / "data"
     async with up("--data", str(data), folder=tmp_path) as here:
-        await here.wire.send(Step("POST", JOBS, job(script, restartPolicy="OnFailure")))
+        await here.client.send(Step("POST", JOBS, job(script, restartPolicy="OnFailure")))
         before = await here.until(f"{PODS}/job-master-0", is_running)
         await here.until(f"{PODS}/job-master-0/log", lambda log: log == "begun\n")
         await here.stop(number)
     async with up("--data", str(data), folder=tmp_path) as here:
         await here.until(f"{JOBS}/job", has("Succeeded"))
-        after = (await here.wire.send(Step("GET", f"{PODS}/job-master-0"))).body
-        first = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log?previous=true"))
+        after = (await here.client.send(Step("GET", f"{PODS}/job-master-0"))).body
+        first = await here.client.send(Step("GET", f"{PODS}/job-master-0/log?previous=true"))
         await here.stop()
     (container,) = after["status"]["containerStatuses"]
 
@@ -103,11 +103,11 @@ def _command(process: psutil.Process) -> list[str]:
 async def test_the_log_of_a_pod_that_ended_in_another_life(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     async with up("--data", data, folder=tmp_path) as here:
-        await here.wire.send(Step("POST", JOBS, job("echo done")))
+        await here.client.send(Step("POST", JOBS, job("echo done")))
         await here.until(f"{JOBS}/job", has("Succeeded"))
         await here.stop()
     async with up("--data", data, folder=tmp_path) as here:
-        log = await here.wire.send(Step("GET", f"{PODS}/job-master-0/log?timestamps=true"))
+        log = await here.client.send(Step("GET", f"{PODS}/job-master-0/log?timestamps=true"))
 
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\S+Z done\n", log.text)
 
@@ -138,7 +138,7 @@ async def test_data_is_for_one_at_a_time(tmp_path: Path) -> None:
 
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:
     async with up(folder=tmp_path) as here:
-        port = here.wire.url.rpartition(":")[2]
+        port = here.client.url.rpartition(":")[2]
         second = await asyncio.create_subprocess_exec(*COMMAND, "--port", port, cwd=tmp_path, stderr=PIPE)
         _, told = await second.communicate()
 

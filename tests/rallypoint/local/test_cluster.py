@@ -16,7 +16,7 @@ from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.scheduler.scheduler import NODES
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS, SECRETS
-from rallypoint.testing.local_harness import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -31,13 +31,13 @@ def ended(pod: Manifest) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
-    async with opened(tmp_path, isolation) as bench:
-        yield bench
+async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[LocalHarness]:
+    async with start_local_harness(tmp_path, isolation) as harness:
+        yield harness
 
 
-async def test_the_node_is_there(bench: Bench) -> None:
-    node = orjson.loads(await bench.client.get(NODES, "", "local"))
+async def test_the_node_is_there(harness: LocalHarness) -> None:
+    node = orjson.loads(await harness.client.get(NODES, "", "local"))
 
     assert int(node["status"]["capacity"]["cpu"]) >= 1
     assert [c["type"] for c in node["status"]["conditions"] if c["status"] == "True"] == ["Ready"]
@@ -46,59 +46,59 @@ async def test_the_node_is_there(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("code", "phase_", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")]
 )
-async def test_a_pod_runs(bench: Bench, code: int, phase_: str, reason: str) -> None:
+async def test_a_pod_runs(harness: LocalHarness, code: int, phase_: str, reason: str) -> None:
     env = [
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
-    await bench.pod("a", "sh", "-c", f"echo $NODE $IP $HOSTNAME; exit {code}", env=env)
-    pod = await bench.over("a")
+    await harness.pod("a", "sh", "-c", f"echo $NODE $IP $HOSTNAME; exit {code}", env=env)
+    pod = await harness.wait_for_end("a")
 
     assert (phase(pod), ended(pod)["exitCode"], ended(pod)["reason"]) == (phase_, code, reason)
-    assert pod["status"]["podIP"].startswith(PREFIX[bench.node.isolation.name])
-    assert await bench.log("a") == f"local {pod['status']['podIP']} a\n"
+    assert pod["status"]["podIP"].startswith(PREFIX[harness.node.isolation.name])
+    assert await harness.log("a") == f"local {pod['status']['podIP']} a\n"
 
 
-async def test_a_program_that_is_not_there(bench: Bench) -> None:
-    await bench.pod("a", "nosuch-program")
-    pod = await bench.over("a")
+async def test_a_program_that_is_not_there(harness: LocalHarness) -> None:
+    await harness.pod("a", "nosuch-program")
+    pod = await harness.wait_for_end("a")
 
     assert (ended(pod)["exitCode"], ended(pod)["reason"]) == (128, "StartError")
-    assert "nosuch-program" in await bench.log("a")
+    assert "nosuch-program" in await harness.log("a")
 
 
-async def test_a_container_that_crashes_is_started_again(bench: Bench, tmp_path: Path) -> None:
+async def test_a_container_that_crashes_is_started_again(harness: LocalHarness, tmp_path: Path) -> None:
     script = f"echo run; mkdir {tmp_path}/once 2>/dev/null && exit 7; exit 0"
-    await bench.pod("a", "sh", "-c", script, spec={"restartPolicy": "OnFailure"})
-    pod = await bench.over("a")
+    await harness.pod("a", "sh", "-c", script, spec={"restartPolicy": "OnFailure"})
+    pod = await harness.wait_for_end("a")
     (status,) = pod["status"]["containerStatuses"]
 
     assert (phase(pod), status["restartCount"]) == ("Succeeded", 1)
     assert status["lastState"]["terminated"]["exitCode"] == 7
-    assert await bench.log("a", previous="true") == "run\n"
+    assert await harness.log("a", previous="true") == "run\n"
 
 
-async def test_values_and_files_of_objects(bench: Bench) -> None:
-    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"LR": "0.1"}})
-    await bench.create(
+async def test_values_and_files_of_objects(harness: LocalHarness) -> None:
+    await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"LR": "0.1"}})
+    await harness.create(
         SECRETS, {"metadata": {"name": "s"}, "data": {"key": base64.b64encode(b"shh").decode()}}
     )
     volumes = [{"name": "c", "configMap": {"name": "c"}}, {"name": "s", "secret": {"secretName": "s"}}]
     mounts = [{"name": "c", "mountPath": "/etc/c"}, {"name": "s", "mountPath": "/etc/s"}]
-    await bench.pod(
+    await harness.pod(
         "a",
         *("sh", "-c", "echo $LR; cat /etc/c/LR /etc/s/key"),
         envFrom=[{"configMapRef": {"name": "c"}}],
         volumeMounts=mounts,
         spec={"volumes": volumes},
     )
-    await bench.over("a")
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a") == "0.1\n0.1shh"
+    assert await harness.log("a") == "0.1\n0.1shh"
 
 
-async def test_a_config_map_that_comes_late(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "echo $LR", envFrom=[{"configMapRef": {"name": "late"}}])
+async def test_a_config_map_that_comes_late(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "echo $LR", envFrom=[{"configMapRef": {"name": "late"}}])
 
     def waits(pod: Manifest) -> bool:
         status = (pod["status"].get("containerStatuses") or [{}])[0]
@@ -107,91 +107,93 @@ async def test_a_config_map_that_comes_late(bench: Bench) -> None:
             "message": 'configmap "late" not found',
         }
 
-    await bench.until("a", waits)
-    await bench.create(CONFIG_MAPS, {"metadata": {"name": "late"}, "data": {"LR": "1"}})
-    await bench.over("a")
+    await harness.wait_for("a", waits)
+    await harness.create(CONFIG_MAPS, {"metadata": {"name": "late"}, "data": {"LR": "1"}})
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a") == "1\n"
+    assert await harness.log("a") == "1\n"
 
 
 @pytest.mark.parametrize("isolation", ["loopback"])
-async def test_what_cannot_be_mounted_is_refused_by_name(bench: Bench) -> None:
-    await bench.pod(
+async def test_what_cannot_be_mounted_is_refused_by_name(harness: LocalHarness) -> None:
+    await harness.pod(
         "a",
         "true",
         volumeMounts=[{"name": "scratch", "mountPath": "/scratch"}],
         spec={"volumes": [{"name": "scratch", "emptyDir": {}}]},
     )
-    pod = await bench.until("a", lambda pod: "Refused" in str(pod.get("status")))
+    pod = await harness.wait_for("a", lambda pod: "Refused" in str(pod.get("status")))
 
     assert phase(pod) == "Failed"
     assert 'volume "scratch"' in pod["status"]["message"]
-    await bench.client.delete(PODS, "default", "a")
-    await bench.gone("a")
+    await harness.client.delete(PODS, "default", "a")
+    await harness.wait_for_deletion("a")
 
 
-async def test_a_pod_that_is_too_large_waits_until_there_is_room(bench: Bench) -> None:
-    cores = bench.node.machine.capacity["cpu"]
+async def test_a_pod_that_is_too_large_waits_until_there_is_room(harness: LocalHarness) -> None:
+    cores = harness.node.machine.capacity["cpu"]
     large = {"requests": {"cpu": str(cores)}}
-    await bench.pod("first", "sh", "-c", "sleep 1000", resources=large)
-    await bench.until("first", lambda pod: phase(pod) == "Running")
-    await bench.pod("second", "true", resources=large)
-    waiting = await bench.until("second", lambda pod: pod["status"].get("conditions"))
+    await harness.pod("first", "sh", "-c", "sleep 1000", resources=large)
+    await harness.wait_for("first", lambda pod: phase(pod) == "Running")
+    await harness.pod("second", "true", resources=large)
+    waiting = await harness.wait_for("second", lambda pod: pod["status"].get("conditions"))
     (condition,) = waiting["status"]["conditions"]
 
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert condition["message"] == "0/1 nodes are available: 1 Insufficient cpu."
-    await bench.client.delete(PODS, "default", "first")
-    assert phase(await bench.over("second")) == "Succeeded"
+    await harness.client.delete(PODS, "default", "first")
+    assert phase(await harness.wait_for_end("second")) == "Succeeded"
 
 
-async def test_deletion_asks_the_processes_to_end(bench: Bench) -> None:
+async def test_deletion_asks_the_processes_to_end(harness: LocalHarness) -> None:
     script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    await bench.pod("a", "sh", "-c", script)
-    await bench.wrote("a", "up")
-    path = bench.node.logs.path((await bench.until("a", phase)), "main", 0)
-    await bench.client.delete(PODS, "default", "a")
-    await bench.gone("a")
+    await harness.pod("a", "sh", "-c", script)
+    await harness.wait_for_log("a", "up")
+    path = harness.node.logs.path((await harness.wait_for("a", phase)), "main", 0)
+    await harness.client.delete(PODS, "default", "a")
+    await harness.wait_for_deletion("a")
 
     assert "asked\n" in path.read_text()
 
 
-async def test_deletion_ends_what_does_not_listen(left: Left, bench: Bench) -> None:
+async def test_deletion_ends_what_does_not_listen(left: Left, harness: LocalHarness) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    await bench.pod("a", "sh", "-c", script)
-    await bench.wrote("a", "up")
+    await harness.pod("a", "sh", "-c", script)
+    await harness.wait_for_log("a", "up")
     assert any(script in line for line in left())
-    await bench.client.delete(PODS, "default", "a", grace_period_seconds=1)
-    await bench.gone("a")
+    await harness.client.delete(PODS, "default", "a", grace_period_seconds=1)
+    await harness.wait_for_deletion("a")
 
     assert not any(script in line for line in left())
 
 
-async def test_a_name_is_waited_for_and_found(bench: Bench) -> None:
+async def test_a_name_is_waited_for_and_found(harness: LocalHarness) -> None:
     """As a worker of a PyTorchJob waits for its master."""
     loop = "for i in $(seq 100); do if nslookup server; then exit 0; fi; sleep 2; done; exit 1"
     init = {"name": "init", "image": "none", "command": ["sh", "-c", loop]}
     lookup = "import socket; print(socket.gethostbyname('server'))"
-    await bench.pod("client", "python", "-c", lookup, spec={"initContainers": [init]})
-    await bench.until("client", lambda pod: "startedAt" in str(pod["status"].get("initContainerStatuses")))
+    await harness.pod("client", "python", "-c", lookup, spec={"initContainers": [init]})
+    await harness.wait_for(
+        "client", lambda pod: "startedAt" in str(pod["status"].get("initContainerStatuses"))
+    )
     selector = {"app": "server"}
-    await bench.create(
+    await harness.create(
         SERVICES,
         {
             "metadata": {"name": "server"},
             "spec": {"clusterIP": "None", "selector": selector, "ports": [{"port": 1}]},
         },
     )
-    await bench.pod("server", "sh", "-c", "sleep 1000")
-    await bench.over("client")
-    server = await bench.until("server", lambda pod: phase(pod) == "Running")
+    await harness.pod("server", "sh", "-c", "sleep 1000")
+    await harness.wait_for_end("client")
+    server = await harness.wait_for("server", lambda pod: phase(pod) == "Running")
 
-    assert await bench.log("client") == f"{server['status']['podIP']}\n"
+    assert await harness.log("client") == f"{server['status']['podIP']}\n"
 
 
-async def test_the_deadline_of_a_pod(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "sleep 1000", spec={"activeDeadlineSeconds": 1})
-    pod = await bench.over("a")
+async def test_the_deadline_of_a_pod(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "sleep 1000", spec={"activeDeadlineSeconds": 1})
+    pod = await harness.wait_for_end("a")
 
     assert (phase(pod), pod["status"]["reason"], ended(pod)["exitCode"]) == (
         "Failed",
@@ -200,15 +202,15 @@ async def test_the_deadline_of_a_pod(bench: Bench) -> None:
     )
 
 
-async def test_log_options(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "echo one; echo two; echo three")
-    await bench.over("a")
+async def test_log_options(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "echo one; echo two; echo three")
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a", tailLines="2") == "two\nthree\n"
-    assert await bench.log("a", limitBytes="3") == "one"
-    assert await bench.log("a", follow="true", container="main") == "one\ntwo\nthree\n"
-    assert await bench.log("a", sinceTime="0000-01-01t00:00:00z") == "one\ntwo\nthree\n"
-    assert [line.split(" ")[1] for line in (await bench.log("a", timestamps="true")).splitlines()] == [
+    assert await harness.log("a", tailLines="2") == "two\nthree\n"
+    assert await harness.log("a", limitBytes="3") == "one"
+    assert await harness.log("a", follow="true", container="main") == "one\ntwo\nthree\n"
+    assert await harness.log("a", sinceTime="0000-01-01t00:00:00z") == "one\ntwo\nthree\n"
+    assert [line.split(" ")[1] for line in (await harness.log("a", timestamps="true")).splitlines()] == [
         "one",
         "two",
         "three",
@@ -223,26 +225,26 @@ async def test_log_options(bench: Bench) -> None:
         ({"previous": "true"}, 'previous terminated container "main" in pod "a" not found'),
     ],
 )
-async def test_a_log_that_is_not_there(bench: Bench, params: dict[str, str], words: str) -> None:
-    await bench.pod("a", "true")
-    await bench.over("a")
+async def test_a_log_that_is_not_there(harness: LocalHarness, params: dict[str, str], words: str) -> None:
+    await harness.pod("a", "true")
+    await harness.wait_for_end("a")
 
     with pytest.raises(ApiError, match=words):
-        await bench.log("a", **params)
+        await harness.log("a", **params)
 
 
-async def test_the_log_of_a_pod_that_is_not_there(bench: Bench) -> None:
+async def test_the_log_of_a_pod_that_is_not_there(harness: LocalHarness) -> None:
     with pytest.raises(NotFound):
-        await bench.log("none")
+        await harness.log("none")
 
 
-async def test_events_tell_of_a_pods_way(bench: Bench) -> None:
-    await bench.pod("a", "nosuch-program")
-    await bench.over("a")
+async def test_events_tell_of_a_pods_way(harness: LocalHarness) -> None:
+    await harness.pod("a", "nosuch-program")
+    await harness.wait_for_end("a")
     told: set[tuple[str, str]] = set()
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while len(told) < 2:
-            listed = orjson.loads(await bench.client.list(EVENTS, "default"))
+            listed = orjson.loads(await harness.client.list(EVENTS, "default"))
             told = {(event["reason"], event["source"]["component"]) for event in listed["items"]}
 
     assert told == {("Scheduled", "default-scheduler"), ("Failed", "kubelet")}
@@ -250,15 +252,15 @@ async def test_events_tell_of_a_pods_way(bench: Bench) -> None:
 
 async def test_leaving_the_site_leaves_nothing(tmp_path: Path, left: Left, isolation: IsolationMode) -> None:
     before = machine()
-    async with opened(tmp_path, isolation) as bench:
-        await bench.pod(
+    async with start_local_harness(tmp_path, isolation) as harness:
+        await harness.pod(
             *("a", "sh", "-c", "setsid sleep 1000 & echo up; trap '' TERM; while :; do sleep 0.05; done"),
             volumeMounts=[{"name": "v", "mountPath": "/tmp"}, {"name": "m", "mountPath": "/dev/shm"}],
             spec={"volumes": [{"name": "v", "hostPath": {"path": "/tmp"}}, IN_MEMORY]},
         )
-        await bench.wrote("a", "up")
+        await harness.wait_for_log("a", "up")
         assert any("sleep 1000" in line for line in left())
-        bench.node.kill()
+        harness.node.kill()
 
     assert left() == []
     assert names(tmp_path) == ["logs"]
@@ -274,21 +276,21 @@ def machine() -> tuple[str, list[str]]:
     return Path("/proc/self/mounts").read_text(), sorted(psutil.net_if_addrs())
 
 
-async def test_a_working_directory_in_a_volume_is_made(bench: Bench) -> None:
-    await bench.pod(
+async def test_a_working_directory_in_a_volume_is_made(harness: LocalHarness) -> None:
+    await harness.pod(
         *("a", "sh", "-c", "echo mine > x && cat /nowhere-else/deep/er/x"),
         workingDir="/nowhere-else/deep/er",
         volumeMounts=[{"name": "v", "mountPath": "/nowhere-else"}],
         spec={"volumes": [{"name": "v", "emptyDir": {}}]},
     )
-    await bench.over("a")
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a") == "mine\n"
+    assert await harness.log("a") == "mine\n"
 
 
-async def test_a_working_directory_that_is_not_there_is_waited_for(bench: Bench) -> None:
-    await bench.pod("a", "pwd", workingDir="/nowhere-else")
-    pod = await bench.until(
+async def test_a_working_directory_that_is_not_there_is_waited_for(harness: LocalHarness) -> None:
+    await harness.pod("a", "pwd", workingDir="/nowhere-else")
+    pod = await harness.wait_for(
         "a", lambda pod: "CreateContainerError" in str(pod["status"].get("containerStatuses"))
     )
     waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]

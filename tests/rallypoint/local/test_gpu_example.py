@@ -15,7 +15,7 @@ from controller import app
 from controller.crds import all_crds
 from rallypoint.cli.local_flags import SETTINGS
 from rallypoint.local.cluster import local_cluster
-from rallypoint.testing.local_harness import Bench, phase
+from rallypoint.testing.local_harness import LocalHarness, phase
 from rallypoint.testing.nvml import Nvml
 
 pytestmark = pytest.mark.looptime(False)
@@ -25,7 +25,7 @@ PODS = ("gpu-master-0", "gpu-worker-0")
 
 
 @asynccontextmanager
-async def with_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *gpus: str) -> AsyncIterator[Bench]:
+async def with_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *gpus: str) -> AsyncIterator[LocalHarness]:
     """A site on a machine with these GPUs, to which the example has been submitted."""
     monkeypatch.setattr("rallypoint.local.cluster.nvml", lambda: Nvml(*gpus) if gpus else None)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -33,12 +33,12 @@ async def with_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch, *gpus: str) -
         local_cluster(all_crds(), folder, isolation="loopback") as cluster,
         asyncio.TaskGroup() as tasks,
     ):
-        bench = Bench(cluster)
+        harness = LocalHarness(cluster)
         running = [
-            tasks.create_task(work) for work in (bench.pods.run(), app.run(SETTINGS, cluster.connection))
+            tasks.create_task(work) for work in (harness.pods.run(), app.run(SETTINGS, cluster.connection))
         ]
         await cluster.client.create(RESOURCE, "default", orjson.dumps(shown()))
-        yield bench
+        yield harness
         for task in running:
             task.cancel()
 
@@ -56,17 +56,19 @@ def shown() -> Any:
 async def test_without_gpus_its_pods_wait_in_the_schedulers_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with with_gpus(tmp_path, monkeypatch) as bench:
+    async with with_gpus(tmp_path, monkeypatch) as harness:
         for name in PODS:
-            pod = await bench.until(name, lambda pod: pod["status"].get("conditions"))
+            pod = await harness.wait_for(name, lambda pod: pod["status"].get("conditions"))
             (condition,) = pod["status"]["conditions"]
             assert condition["message"] == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 async def test_with_two_gpus_each_pod_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with with_gpus(tmp_path, monkeypatch, "GPU-a", "GPU-b") as bench:
+    async with with_gpus(tmp_path, monkeypatch, "GPU-a", "GPU-b") as harness:
         seen = {
-            (await bench.log(name)).strip() for name in PODS if phase(await bench.over(name)) == "Succeeded"
+            (await harness.log(name)).strip()
+            for name in PODS
+            if phase(await harness.wait_for_end(name)) == "Succeeded"
         }
 
         assert seen == {"GPU-a", "GPU-b"}

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.http_trace import MERGE, Step, Wire
+from rallypoint.testing.http_trace import MERGE, RawClient, Step
 from rallypoint.testing.up import RALLYPOINT, Up, has, up
 
 ROUNDS = int(os.environ.get("RALLYPOINT_KILLS", "3"))
@@ -97,7 +97,7 @@ async def test_a_killed_site_has_lost_nothing(
     for number in range(ROUNDS):
         async with up(*arguments, folder=tmp_path) as here:
             await told.holds_for(here)
-            users = [asyncio.create_task(told.use(here.wire, f"r{number}u{user}")) for user in range(2)]
+            users = [asyncio.create_task(told.use(here.client, f"r{number}u{user}")) for user in range(2)]
             await asyncio.sleep(moment := chance.uniform(0, LONGEST_SECONDS))
             await here.stop(signal.SIGKILL)
             await asyncio.gather(*users)
@@ -121,32 +121,32 @@ class Told:
         self.there: dict[str, int] = {}
         self.gone: set[str] = set()
 
-    async def use(self, wire: Wire, user: str) -> None:
+    async def use(self, client: RawClient, user: str) -> None:
         """Create jobs, change each, delete every third; until nobody answers."""
         with contextlib.suppress(aiohttp.ClientError):
             for number in itertools.count():
                 name = f"{user}n{number}"
-                await self._say(wire, Step("POST", JOBS, quick_job(name), 201))
+                await self._say(client, Step("POST", JOBS, quick_job(name), 201))
                 self.there[name] = 0
                 for change in (1, 2):
                     patch = {"metadata": {"labels": {"change": str(change)}}}
-                    await self._say(wire, Step("PATCH", f"{JOBS}/{name}", patch, type=MERGE))
+                    await self._say(client, Step("PATCH", f"{JOBS}/{name}", patch, type=MERGE))
                     self.there[name] = change
                 if number % 3 == 0:
                     del self.there[name]  # What was asked and not acknowledged may be or not.
-                    await self._say(wire, Step("DELETE", f"{JOBS}/{name}"))
+                    await self._say(client, Step("DELETE", f"{JOBS}/{name}"))
                     self.gone.add(name)
                 await asyncio.sleep(0.2)
 
     async def holds_for(self, here: Up) -> None:
-        listed = (await here.wire.send(Step("GET", JOBS))).body["items"]
+        listed = (await here.client.send(Step("GET", JOBS))).body["items"]
         changes = {one["metadata"]["name"]: int(one["metadata"]["labels"]["change"]) for one in listed}
         assert not self.gone & set(changes)
         lost = {name: change for name, change in self.there.items() if changes.get(name, -1) < change}
         assert not lost
 
-    async def _say(self, wire: Wire, step: Step) -> None:
-        assert (await wire.send(step)).code == step.code
+    async def _say(self, client: RawClient, step: Step) -> None:
+        assert (await client.send(step)).code == step.code
 
 
 def quick_job(name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from api.meta import EVENTS, PODS, SERVICES
 from rallypoint.local.manifest import Manifest
 from rallypoint.local.node.sandbox.selection import IsolationMode
-from rallypoint.testing.local_harness import PATIENCE_SECONDS, Bench, opened, phase
+from rallypoint.testing.local_harness import TIMEOUT_SECONDS, LocalHarness, phase, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -32,9 +32,9 @@ FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
-    async with opened(tmp_path, isolation) as bench:
-        yield bench
+async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[LocalHarness]:
+    async with start_local_harness(tmp_path, isolation) as harness:
+        yield harness
 
 
 def ended(pod: Manifest) -> dict[str, Any]:
@@ -46,17 +46,19 @@ def conditions(pod: Manifest) -> dict[str, str]:
     return {one["type"]: one["status"] for one in pod["status"].get("conditions") or ()}
 
 
-async def events(bench: Bench, reason: str) -> list[str]:
+async def events(harness: LocalHarness, reason: str) -> list[str]:
     """What is told with this reason, once anything is."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
-            listed = orjson.loads(await bench.client.list(EVENTS, "default"))
+            listed = orjson.loads(await harness.client.list(EVENTS, "default"))
             if found := [one["message"] for one in listed["items"] if one["reason"] == reason]:
                 return found
             await asyncio.sleep(0.05)
 
 
-async def test_readiness_is_asked_over_http_through_the_pods_network(bench: Bench, tmp_path: Path) -> None:
+async def test_readiness_is_asked_over_http_through_the_pods_network(
+    harness: LocalHarness, tmp_path: Path
+) -> None:
     file = tmp_path / "ready"
     port = 8765
     probe = {
@@ -67,73 +69,75 @@ async def test_readiness_is_asked_over_http_through_the_pods_network(bench: Benc
         },
         **QUICK,
     }
-    await bench.pod(
+    await harness.pod(
         *("a", "python3", "-c", SERVE, str(file), str(port)),
         env=IP,
         ports=[{"name": "web", "containerPort": port}],
         readinessProbe=probe,
     )
-    pod = await bench.until("a", lambda pod: phase(pod) == "Running")
-    (failed, *_) = await events(bench, "Unhealthy")
+    pod = await harness.wait_for("a", lambda pod: phase(pod) == "Running")
+    (failed, *_) = await events(harness, "Unhealthy")
     assert failed.startswith(
         f'Readiness probe failed: Get "http://{pod["status"]["podIP"]}:{port}/ready?now"'
     ) or (failed == "Readiness probe failed: HTTP probe failed with statuscode: 503")
     assert conditions(pod)["Ready"] == "False"
     file.touch()
-    await bench.until("a", lambda pod: conditions(pod)["Ready"] == "True")
+    await harness.wait_for("a", lambda pod: conditions(pod)["Ready"] == "True")
     file.unlink()
-    pod = await bench.until("a", lambda pod: conditions(pod)["Ready"] == "False")
+    pod = await harness.wait_for("a", lambda pod: conditions(pod)["Ready"] == "False")
 
     assert pod["status"]["containerStatuses"][0]["started"]
 
 
-async def test_a_name_is_known_once_its_pod_is_ready(bench: Bench, tmp_path: Path) -> None:
+async def test_a_name_is_known_once_its_pod_is_ready(harness: LocalHarness, tmp_path: Path) -> None:
     """A worker that waits for its master's name waits for its readiness."""
     file = tmp_path / "ready"
     service = {"clusterIP": "None", "selector": {"app": "master"}}
-    await bench.create(SERVICES, {"metadata": {"name": "master"}, "spec": service})
+    await harness.create(SERVICES, {"metadata": {"name": "master"}, "spec": service})
     probe = {"exec": {"command": ["test", "-e", str(file)]}, **QUICK}
-    await bench.pod("master", "sh", "-c", FOREVER, readinessProbe=probe)
+    await harness.pod("master", "sh", "-c", FOREVER, readinessProbe=probe)
     loop = "until nslookup master; do sleep 2; done"
     wait = {"name": "wait", "image": "none", "command": ["sh", "-c", loop]}
-    await bench.pod("worker", "test", "-e", str(file), spec={"initContainers": [wait]})
-    await bench.until("master", lambda pod: phase(pod) == "Running")
-    await bench.until("worker", lambda pod: "running" in str(pod["status"].get("initContainerStatuses")))
-    assert bench.node.network.resolve("default", "master") == []
+    await harness.pod("worker", "test", "-e", str(file), spec={"initContainers": [wait]})
+    await harness.wait_for("master", lambda pod: phase(pod) == "Running")
+    await harness.wait_for("worker", lambda pod: "running" in str(pod["status"].get("initContainerStatuses")))
+    assert harness.node.network.resolve("default", "master") == []
     file.touch()
 
-    assert phase(await bench.over("worker")) == "Succeeded"
+    assert phase(await harness.wait_for_end("worker")) == "Succeeded"
 
 
-async def test_a_container_that_does_not_live_is_started_again(bench: Bench, tmp_path: Path) -> None:
+async def test_a_container_that_does_not_live_is_started_again(harness: LocalHarness, tmp_path: Path) -> None:
     """Its second run is left alone: the file that fails the first one is gone."""
     file = tmp_path / "sick"
     file.touch()
     command = ["sh", "-c", f"test ! -e {file} || (echo still sick; exit 1)"]
     probe = {"exec": {"command": command}, "failureThreshold": 1, **QUICK}
     script = f"trap 'rm -f {file}; exit 0' TERM; while :; do sleep 0.05; done"
-    await bench.pod("a", "sh", "-c", script, livenessProbe=probe, spec={"restartPolicy": "OnFailure"})
-    pod = await bench.until(
+    await harness.pod("a", "sh", "-c", script, livenessProbe=probe, spec={"restartPolicy": "OnFailure"})
+    pod = await harness.wait_for(
         "a", lambda pod: (pod["status"].get("containerStatuses") or [{}])[0].get("restartCount")
     )
 
     assert pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 0
-    assert "Liveness probe failed: still sick\n" in await events(bench, "Unhealthy")
-    assert "Container main failed liveness probe, will be restarted" in await events(bench, "Killing")
+    assert "Liveness probe failed: still sick\n" in await events(harness, "Unhealthy")
+    assert "Container main failed liveness probe, will be restarted" in await events(harness, "Killing")
 
 
-async def test_a_port_that_nobody_listens_on(bench: Bench) -> None:
+async def test_a_port_that_nobody_listens_on(harness: LocalHarness) -> None:
     probe = {"tcpSocket": {"port": 8766}, **QUICK}
-    await bench.pod("a", "sh", "-c", FOREVER, startupProbe=probe)
-    pod = await bench.until("a", lambda pod: phase(pod) == "Running")
+    await harness.pod("a", "sh", "-c", FOREVER, startupProbe=probe)
+    pod = await harness.wait_for("a", lambda pod: phase(pod) == "Running")
     address = pod["status"]["podIP"]
 
-    assert (await events(bench, "Unhealthy"))[0] == (
+    assert (await events(harness, "Unhealthy"))[0] == (
         f"Startup probe failed: dial tcp {address}:8766: connect: connection refused"
     )
 
 
-async def test_a_sidecar_is_there_before_and_after_the_main_container(bench: Bench, tmp_path: Path) -> None:
+async def test_a_sidecar_is_there_before_and_after_the_main_container(
+    harness: LocalHarness, tmp_path: Path
+) -> None:
     up, over = tmp_path / "up", tmp_path / "over"
     side = {
         "name": "side",
@@ -146,15 +150,15 @@ async def test_a_sidecar_is_there_before_and_after_the_main_container(bench: Ben
         "restartPolicy": "Always",
         "startupProbe": {"exec": {"command": ["test", "-e", str(up)]}, **QUICK},
     }
-    await bench.pod("a", "sh", "-c", f"test -e {up} && test ! -e {over}", spec={"initContainers": [side]})
-    pod = await bench.over("a")
+    await harness.pod("a", "sh", "-c", f"test -e {up} && test ! -e {over}", spec={"initContainers": [side]})
+    pod = await harness.wait_for_end("a")
     (status,) = pod["status"]["initContainerStatuses"]
 
     assert (phase(pod), ended(pod)["exitCode"], over.exists()) == ("Succeeded", 0, True)
     assert (status["state"]["terminated"]["exitCode"], status["restartCount"]) == (7, 0)
 
 
-async def test_hooks_run_in_the_container(bench: Bench, tmp_path: Path) -> None:
+async def test_hooks_run_in_the_container(harness: LocalHarness, tmp_path: Path) -> None:
     came, left = tmp_path / "came", tmp_path / "left"
     hooks = {
         "postStart": {"exec": {"command": ["sh", "-c", f"echo $WHO > {came}"]}},
@@ -162,22 +166,22 @@ async def test_hooks_run_in_the_container(bench: Bench, tmp_path: Path) -> None:
     }
     env = [{"name": "WHO", "value": "me"}]
     script = f"trap 'test -e {left}; echo $? >> {left}; exit 0' TERM; while :; do sleep 0.05; done"
-    await bench.pod("a", "sh", "-c", script, env=env, lifecycle=hooks)
-    await bench.until("a", lambda pod: phase(pod) == "Running")
+    await harness.pod("a", "sh", "-c", script, env=env, lifecycle=hooks)
+    await harness.wait_for("a", lambda pod: phase(pod) == "Running")
     assert came.read_text() == "me\n"
-    await bench.client.delete(PODS, "default", "a")
-    await bench.gone("a")
+    await harness.client.delete(PODS, "default", "a")
+    await harness.wait_for_deletion("a")
 
     assert left.read_text() == "me\n0\n"
 
 
-async def test_a_post_start_hook_that_fails_has_its_container_killed(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", FOREVER, lifecycle={"postStart": {"exec": {"command": ["false"]}}})
-    pod = await bench.over("a")
+async def test_a_post_start_hook_that_fails_has_its_container_killed(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", FOREVER, lifecycle={"postStart": {"exec": {"command": ["false"]}}})
+    pod = await harness.wait_for_end("a")
 
     assert ended(pod)["exitCode"] == 0
-    assert await events(bench, "FailedPostStartHook") == ["PostStartHook failed"]
-    assert await events(bench, "Killing") == ["FailedPostStartHook"]
+    assert await events(harness, "FailedPostStartHook") == ["PostStartHook failed"]
+    assert await events(harness, "Killing") == ["FailedPostStartHook"]
 
 
 @pytest.mark.parametrize(
@@ -199,30 +203,32 @@ async def test_a_post_start_hook_that_fails_has_its_container_killed(bench: Benc
         pytest.param("echo logged; exit 3", {}, None, id="not from the log unless it is asked for"),
     ],
 )
-async def test_last_words(bench: Bench, script: str, container: dict[str, Any], words: str | None) -> None:
-    await bench.pod("a", "sh", "-c", script, **container)
+async def test_last_words(
+    harness: LocalHarness, script: str, container: dict[str, Any], words: str | None
+) -> None:
+    await harness.pod("a", "sh", "-c", script, **container)
 
-    assert ended(await bench.over("a")).get("message") == words
+    assert ended(await harness.wait_for_end("a")).get("message") == words
 
 
-async def test_a_gate_that_somebody_else_opens(bench: Bench) -> None:
+async def test_a_gate_that_somebody_else_opens(harness: LocalHarness) -> None:
     gate = {"conditionType": "example.com/connected"}
-    await bench.pod("a", "sh", "-c", FOREVER, spec={"readinessGates": [gate]})
-    pod = await bench.until("a", lambda pod: conditions(pod).get("ContainersReady") == "True")
+    await harness.pod("a", "sh", "-c", FOREVER, spec={"readinessGates": [gate]})
+    pod = await harness.wait_for("a", lambda pod: conditions(pod).get("ContainersReady") == "True")
     assert conditions(pod)["Ready"] == "False"
     condition = {"type": "example.com/connected", "status": "True"}
     body = orjson.dumps({"status": {"conditions": [condition]}})
     merge = "application/strategic-merge-patch+json"
-    await bench.client.patch(PODS, "default", "a", body, content_type=merge, subresource="status")
-    pod = await bench.until("a", lambda pod: conditions(pod)["Ready"] == "True")
+    await harness.client.patch(PODS, "default", "a", body, content_type=merge, subresource="status")
+    pod = await harness.wait_for("a", lambda pod: conditions(pod)["Ready"] == "True")
 
     assert conditions(pod)["example.com/connected"] == "True"
     assert "reason" not in next(one for one in pod["status"]["conditions"] if one["type"] == "Ready")
 
 
-async def test_a_probe_by_grpc_is_refused_by_its_field(bench: Bench) -> None:
-    await bench.pod("a", "true", livenessProbe={"grpc": {"port": 1}})
-    pod = await bench.until("a", lambda pod: "Refused" in str(pod.get("status")))
+async def test_a_probe_by_grpc_is_refused_by_its_field(harness: LocalHarness) -> None:
+    await harness.pod("a", "true", livenessProbe={"grpc": {"port": 1}})
+    pod = await harness.wait_for("a", lambda pod: "Refused" in str(pod.get("status")))
 
     waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
     assert waiting["message"] == (

@@ -91,7 +91,7 @@ async def test_nothing_of_a_site_is_open_to_a_second_account(
     command = [*start(home, RUN, uid), "up", "--isolation", isolation, "--data", str(data)]
     async with up(folder=ROOT, command=command) as here:
         for step in objects():
-            reply = await here.wire.send(step)
+            reply = await here.client.send(step)
             assert reply.code == step.code, reply.text
         await here.until(f"{POD}/log", lambda log: log == "begun\n")
         paths = [path for path in (data, *data.rglob("*")) if not path.is_symlink()]

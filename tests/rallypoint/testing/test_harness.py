@@ -5,15 +5,15 @@ import asyncio
 import pytest
 
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import controlling, stage
+from rallypoint.testing.harness import running_controller, start_harness
 
 
 async def test_a_controller_that_never_came_to_work_is_gone_all_the_same() -> None:
-    async with stage(Rule(Refuse(503))) as on:
+    async with start_harness(Rule(Refuse(503))) as on:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5), controlling(on):
+            async with asyncio.timeout(5), running_controller(on):
                 pytest.fail("it works without an API server")
         on.faults.calls.clear()
-        await on.settled(300)
+        await on.settle(300)
 
         assert on.calls == []

@@ -14,9 +14,9 @@ from controller.kube.client import Client
 from controller.kube.connect import Connection
 from rallypoint.testing.parity.audit import AuditLog
 from rallypoint.testing.parity.case import Case, Step
-from rallypoint.testing.parity.case_run import NotPlayed, Play
+from rallypoint.testing.parity.case_run import CaseFailed, CaseRun
 from rallypoint.testing.parity.defaults import Object
-from rallypoint.testing.parity.observer import Scene
+from rallypoint.testing.parity.observer import ObservedJob
 from rallypoint.testing.parity.owners import Owners
 
 JOB: Object = {
@@ -42,7 +42,7 @@ class Recorder(Client):
         return bytes(orjson.dumps({"metadata": {"uid": "u"}, "items": []}))
 
 
-Start = Callable[..., Play]
+Start = Callable[..., CaseRun]
 
 
 @pytest.fixture
@@ -52,77 +52,81 @@ async def client() -> AsyncIterator[Recorder]:
 
 
 @pytest.fixture
-async def scene() -> Scene:
-    return Scene(asyncio.get_running_loop().time)
+async def observed_job() -> ObservedJob:
+    return ObservedJob(asyncio.get_running_loop().time)
 
 
 @pytest.fixture
-async def play(client: Recorder, scene: Scene, tmp_path: Path) -> Start:
-    def start(*steps: Step) -> Play:
+async def case_run(client: Recorder, observed_job: ObservedJob, tmp_path: Path) -> Start:
+    def start(*steps: Step) -> CaseRun:
         case = Case("kind/case", "default", (JOB,), steps, frozenset(), ())
         audit = AuditLog(tmp_path / "audit.log", Owners(["job"]))
-        return Play(case, client, scene, audit, asyncio.get_running_loop().time)
+        return CaseRun(case, client, observed_job, audit, asyncio.get_running_loop().time)
 
     return start
 
 
-def seen_job(scene: Scene, **status: Any) -> None:
+def seen_job(observed_job: ObservedJob, **status: Any) -> None:
     resource = Case("", "", (JOB,), (), frozenset(), ()).resource
-    scene.take(resource, {**JOB, "status": status}, gone=False)
+    observed_job.take(resource, {**JOB, "status": status}, gone=False)
 
 
-def seen_pod(scene: Scene, name: str, phase: str = "Pending", *, gone: bool = False) -> None:
+def seen_pod(observed_job: ObservedJob, name: str, phase: str = "Pending", *, gone: bool = False) -> None:
     pod = {"metadata": {"name": name}, "spec": {"containers": []}, "status": {"phase": phase}}
-    scene.take(PODS, pod, gone=gone)
+    observed_job.take(PODS, pod, gone=gone)
 
 
-async def elapsed(play: Play) -> float:
+async def elapsed(case_run: CaseRun) -> float:
     loop = asyncio.get_running_loop()
     began = loop.time()
-    await play.run()
+    await case_run.run()
     return loop.time() - began
 
 
-async def test_a_job_at_rest_has_settled_after_the_quiet_time(play: Start, scene: Scene) -> None:
-    seen_job(scene, startTime="")
+async def test_a_job_at_rest_has_settled_after_the_quiet_time(
+    case_run: Start, observed_job: ObservedJob
+) -> None:
+    seen_job(observed_job, startTime="")
 
-    assert await elapsed(play(Step("settle"))) == pytest.approx(1.5, abs=0.11)
-
-
-async def test_a_job_without_a_status_is_given_time(play: Start, scene: Scene) -> None:
-    seen_job(scene)
-
-    assert await elapsed(play(Step("settle"))) == pytest.approx(5.0, abs=0.11)
+    assert await elapsed(case_run(Step("settle"))) == pytest.approx(1.5, abs=0.11)
 
 
-async def test_a_change_begins_the_quiet_time_anew(play: Start, scene: Scene) -> None:
-    seen_job(scene, startTime="")
-    asyncio.get_running_loop().call_later(1.0, seen_pod, scene, "job-worker-0")
+async def test_a_job_without_a_status_is_given_time(case_run: Start, observed_job: ObservedJob) -> None:
+    seen_job(observed_job)
 
-    assert await elapsed(play(Step("settle"))) == pytest.approx(2.5, abs=0.11)
-
-
-async def test_children_of_a_job_that_is_gone_are_waited_for(play: Start, scene: Scene) -> None:
-    seen_pod(scene, "job-worker-0")
-    asyncio.get_running_loop().call_later(8.0, lambda: seen_pod(scene, "job-worker-0", gone=True))
-
-    assert await elapsed(play(Step("settle"))) == pytest.approx(9.5, abs=0.2)
+    assert await elapsed(case_run(Step("settle"))) == pytest.approx(5.0, abs=0.11)
 
 
-async def test_what_never_settles_is_left_at_last(play: Start, scene: Scene) -> None:
-    seen_pod(scene, "job-worker-0")
+async def test_a_change_begins_the_quiet_time_anew(case_run: Start, observed_job: ObservedJob) -> None:
+    seen_job(observed_job, startTime="")
+    asyncio.get_running_loop().call_later(1.0, seen_pod, observed_job, "job-worker-0")
 
-    assert await elapsed(play(Step("settle"))) == pytest.approx(20.0, abs=0.11)
-    assert await elapsed(play(Step("settle", {"max": 5}))) == pytest.approx(5.0, abs=0.11)
+    assert await elapsed(case_run(Step("settle"))) == pytest.approx(2.5, abs=0.11)
+
+
+async def test_children_of_a_job_that_is_gone_are_waited_for(
+    case_run: Start, observed_job: ObservedJob
+) -> None:
+    seen_pod(observed_job, "job-worker-0")
+    asyncio.get_running_loop().call_later(8.0, lambda: seen_pod(observed_job, "job-worker-0", gone=True))
+
+    assert await elapsed(case_run(Step("settle"))) == pytest.approx(9.5, abs=0.2)
+
+
+async def test_what_never_settles_is_left_at_last(case_run: Start, observed_job: ObservedJob) -> None:
+    seen_pod(observed_job, "job-worker-0")
+
+    assert await elapsed(case_run(Step("settle"))) == pytest.approx(20.0, abs=0.11)
+    assert await elapsed(case_run(Step("settle", {"max": 5}))) == pytest.approx(5.0, abs=0.11)
 
 
 async def test_pods_change_in_reverse_order_and_ended_ones_not_at_all(
-    play: Start, scene: Scene, client: Recorder
+    case_run: Start, observed_job: ObservedJob, client: Recorder
 ) -> None:
     for name, phase in (("job-master-0", "Running"), ("job-worker-0", "Failed"), ("job-worker-1", "Running")):
-        seen_pod(scene, name, phase)
+        seen_pod(observed_job, name, phase)
 
-    await play(Step("pods", {"job-*": "Succeeded"}), Step("pods", {"job-worker-0": "Running"})).run()
+    await case_run(Step("pods", {"job-*": "Succeeded"}), Step("pods", {"job-worker-0": "Running"})).run()
 
     pods = "/api/v1/namespaces/golden/pods"
     assert [path for _, path, _ in client.sent] == [
@@ -133,17 +137,17 @@ async def test_pods_change_in_reverse_order_and_ended_ones_not_at_all(
 
 
 async def test_pods_that_are_not_there_yet_are_waited_for(
-    play: Start, scene: Scene, client: Recorder
+    case_run: Start, observed_job: ObservedJob, client: Recorder
 ) -> None:
-    asyncio.get_running_loop().call_later(4.0, seen_pod, scene, "job-worker-0")
+    asyncio.get_running_loop().call_later(4.0, seen_pod, observed_job, "job-worker-0")
 
-    assert await elapsed(play(Step("pods", {"job-*": "Running"}))) == pytest.approx(4.0)
+    assert await elapsed(case_run(Step("pods", {"job-*": "Running"}))) == pytest.approx(4.0)
     assert len(client.sent) == 1
 
 
-async def test_a_step_that_cannot_be_carried_out_is_named(play: Start) -> None:
-    with pytest.raises(NotPlayed, match=r"step 2, pods \{'job-\*': 'Running'\}: TimeoutError"):
-        await play(Step("wait", 1), Step("pods", {"job-*": "Running"})).run()
+async def test_a_step_that_cannot_be_carried_out_is_named(case_run: Start) -> None:
+    with pytest.raises(CaseFailed, match=r"step 2, pods \{'job-\*': 'Running'\}: TimeoutError"):
+        await case_run(Step("wait", 1), Step("pods", {"job-*": "Running"})).run()
 
 
 @pytest.mark.parametrize(
@@ -185,8 +189,8 @@ async def test_a_step_that_cannot_be_carried_out_is_named(play: Start) -> None:
     ],
 )
 async def test_what_a_step_sends(
-    play: Start, client: Recorder, step: Step, sent: tuple[str, str, Object]
+    case_run: Start, client: Recorder, step: Step, sent: tuple[str, str, Object]
 ) -> None:
-    await play(step).run()
+    await case_run(step).run()
 
     assert client.sent == [sent]

@@ -6,7 +6,7 @@ import pytest
 
 from rallypoint.testing.parity import kubelet
 from rallypoint.testing.parity.case import Case, Step, load, slowest_first
-from rallypoint.testing.parity.case_run import Play
+from rallypoint.testing.parity.case_run import CaseRun
 from rallypoint.testing.parity.compare import SECTIONS, compare
 from rallypoint.testing.parity.normal import sent
 from rallypoint.testing.parity.owners import Owners
@@ -31,7 +31,7 @@ def test_every_record_is_there() -> None:
 
 
 def test_every_step_is_understood() -> None:
-    assert {step.verb for case in CASES.values() for step in case.steps} <= Play.VERBS.keys()
+    assert {step.verb for case in CASES.values() for step in case.steps} <= CaseRun.VERBS.keys()
 
 
 def test_every_state_of_a_pod_is_understood() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rallypoint.testing.parity.case import Case, Record
 from rallypoint.testing.parity.compare import Difference, compare
 from rallypoint.testing.parity.differs import Declared, load
-from rallypoint.testing.parity.verdict import Outcome, judge, unused
+from rallypoint.testing.parity.verdict import Outcome, evaluate, unused
 
 JOB = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "job"}}
 
@@ -173,14 +173,14 @@ def expect(folder: Path) -> Path:
 
 
 def test_a_case_as_recorded_gives_no_complaint(case: Case) -> None:
-    verdict = judge(case, Outcome({"created": recording()}), [])
+    verdict = evaluate(case, Outcome({"created": recording()}), [])
 
     assert verdict.complaints == ()
     assert verdict.used == set()
 
 
 def test_an_undeclared_difference_is_a_complaint(case: Case) -> None:
-    verdict = judge(case, Outcome({"created": recording(status=None, live={})}), [])
+    verdict = evaluate(case, Outcome({"created": recording(status=None, live={})}), [])
 
     assert [complaint.split(":")[0] for complaint in verdict.complaints] == [
         "created /live/Pod",
@@ -191,14 +191,14 @@ def test_an_undeclared_difference_is_a_complaint(case: Case) -> None:
 def test_a_declared_difference_is_used_instead(case: Case) -> None:
     declared = Declared("kind/*", "/status", "we mean it")
 
-    verdict = judge(case, Outcome({"created": recording(status=None)}), [declared])
+    verdict = evaluate(case, Outcome({"created": recording(status=None)}), [declared])
 
     assert verdict.complaints == ()
     assert verdict.used == {declared}
 
 
 def test_a_case_that_did_not_get_there_is_a_complaint(case: Case) -> None:
-    assert judge(case, Outcome({}, "step 1, create: no"), []).complaints == (
+    assert evaluate(case, Outcome({}, "step 1, create: no"), []).complaints == (
         "step 1, create: no",
         "created: not recorded",
     )

@@ -13,16 +13,16 @@ from api.mpijob import RESOURCE
 from controller.reconcile import jobs
 from controller.runtime import clock
 from rallypoint.testing.faults import Cut, Refuse, Reset, Rule
-from rallypoint.testing.harness import QUIET, Stage, controlling, daytime, stage
+from rallypoint.testing.harness import TEST_SETTINGS, Harness, fake_clock, running_controller, start_harness
 from rallypoint.testing.mpi import container
 
-SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 
 
 class Play:
     """The user and the kubelet of the job ``hvd``."""
 
-    def __init__(self, on: Stage) -> None:
+    def __init__(self, on: Harness) -> None:
         self.on = on
 
     async def submit(self, workers: int = 2, version: str = "v1", **launcher: Any) -> None:
@@ -32,9 +32,9 @@ class Play:
         }
         body = {"apiVersion": RESOURCE.api_version, "kind": RESOURCE.kind, "metadata": {"name": "hvd"}}
         await self.on.create(RESOURCE, {**body, "spec": {"mpiReplicaSpecs": roles, "flavor": version}})
-        await self.on.settled(2)
+        await self.on.settle(2)
 
-    async def become(self, phase: str, *names: str) -> None:
+    async def set_phase(self, phase: str, *names: str) -> None:
         """These pods get to that phase, and are ready if it is Running; all if none is named, the launcher last."""
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
         for name in names or reversed(await self.on.names(PODS)):
@@ -44,7 +44,7 @@ class Play:
                 known = {"name": "mpi", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
                 status["containerStatuses"] = [{**known, "state": {"running": since}}]
             await self.on.change(PODS, name, {"status": status}, "status")
-        await self.on.settled(10)
+        await self.on.settle(10)
 
     async def conditions(self) -> str:
         status = (await self.on.get(RESOURCE, "hvd")).get("status") or {}
@@ -65,9 +65,9 @@ class Play:
 
 @asynccontextmanager
 async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncIterator[Play]:
-    with daytime() as now:
-        async with stage(*rules, crds=(RESOURCE,), clock=now) as on, controlling(on, settings):
-            await on.settled()
+    with fake_clock() as now:
+        async with start_harness(*rules, crds=(RESOURCE,), clock=now) as on, running_controller(on, settings):
+            await on.settle()
             on.faults.calls.clear()
             yield Play(on)
 
@@ -77,8 +77,8 @@ async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
     """A create for each child; the list of hosts once more, the right handed out and taken away; three statuses; the name looked up."""
     async with playing(settings=replace(SETTINGS, events="off")) as it:
         await it.submit(workers)
-        await it.become("Running")
-        await it.become("Succeeded", "hvd-launcher")
+        await it.set_phase("Running")
+        await it.set_phase("Succeeded", "hvd-launcher")
         counts = Counter((one.verb, one.plural) for one in it.on.calls if one.verb != "watch")
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
@@ -125,7 +125,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
     async with playing() as it:
         before = await it.on.create(resource, foreign(resource, name))
         await it.submit()
-        await it.on.settled(20)
+        await it.on.settle(20)
 
         assert "ErrResourceExists" in await it.reasons()
         assert await it.conditions() == "Running F, Created T"
@@ -136,8 +136,8 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str) -> N
         assert await it.named() == []
 
         await it.on.delete(resource, name, grace_period_seconds=0)
-        await it.on.settled(400)
-        await it.become("Running")
+        await it.on.settle(400)
+        await it.set_phase("Running")
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
         assert await it.conditions() == "Created T, Running T"
 
@@ -146,13 +146,13 @@ async def test_a_worker_whose_name_is_taken_meanwhile_is_not_named() -> None:
     """Somebody is quicker than this controller: a pod of his gets no visit from the launcher."""
     async with playing() as it:
         await it.submit()
-        await it.become("Running")
+        await it.set_phase("Running")
         it.on.faults.rules.append(Rule(Refuse(403, "Forbidden", "quota"), verb="create", plural="pods"))
         await it.on.delete(PODS, "hvd-worker-1", grace_period_seconds=0)
-        await it.on.settled(2)
+        await it.on.settle(2)
         await it.on.create(PODS, foreign(PODS, "hvd-worker-1"))
         it.on.faults.rules.clear()
-        await it.on.settled(200)
+        await it.on.settle(200)
 
         assert await it.named() == ["hvd-worker-0"]
         assert "ErrResourceExists" in await it.reasons()
@@ -175,7 +175,7 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
     words = f'User "x" cannot create resource "{plural}"'
     async with playing(Rule(Refuse(403, "Forbidden", words), verb="create", plural=plural)) as it:
         await it.submit()
-        await it.on.settled(600)
+        await it.on.settle(600)
 
         kind = {"serviceaccounts": "ServiceAccount", "roles": "Role", "rolebindings": "RoleBinding"}[plural]
         assert {f"FailedCreate{kind}", "MissingPermissions"} <= await it.reasons()
@@ -184,7 +184,7 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
         assert it.on.faults.count("create", plural) < 30
 
         it.on.faults.rules.clear()
-        await it.on.settled(300)
+        await it.on.settle(300)
         assert "hvd-launcher" in await it.on.names(PODS)
 
 
@@ -192,8 +192,8 @@ async def test_a_right_that_the_controller_lacks(plural: str) -> None:
 async def test_an_answer_that_is_lost(plural: str) -> None:
     async with playing(Rule(Reset(committed=True), verb="create", plural=plural, times=1)) as it:
         await it.submit()
-        await it.on.settled(60)
-        await it.become("Running")
+        await it.on.settle(60)
+        await it.set_phase("Running")
 
         assert await it.conditions() == "Created T, Running T"
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
@@ -202,15 +202,15 @@ async def test_an_answer_that_is_lost(plural: str) -> None:
 
 async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
     resources = ((ROLES, "hvd-launcher"), (ROLE_BINDINGS, "hvd-launcher"), (CONFIG_MAPS, "hvd-config"))
-    async with stage(crds=(RESOURCE,)) as on:
-        async with controlling(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as on:
+        async with running_controller(on, SETTINGS):
             it = Play(on)
             await it.submit()
-            await it.become("Running")
+            await it.set_phase("Running")
         before = [await on.get(*one) for one in resources]
         on.faults.calls.clear()
-        async with controlling(on, SETTINGS):
-            await on.settled(10)
+        async with running_controller(on, SETTINGS):
+            await on.settle(10)
 
             assert [await on.get(*one) for one in resources] == before
             assert [one.verb for one in on.calls if one.verb not in {"watch", "get", "list"}] == []
@@ -218,42 +218,42 @@ async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
 
 async def test_a_right_of_a_job_that_finished_while_nobody_looked_is_taken_away() -> None:
     """As of one that training-operator has left behind."""
-    async with stage(crds=(RESOURCE,)) as on:
+    async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)
-        async with controlling(on, SETTINGS):
+        async with running_controller(on, SETTINGS):
             await it.submit()
-            await it.become("Running")
+            await it.set_phase("Running")
         assert await it.named() != []
         condition = {"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded", "message": "done"}
         await on.change(RESOURCE, "hvd", {"status": {"conditions": [condition]}}, "status")
-        async with controlling(on, SETTINGS):
-            await on.settled(10)
+        async with running_controller(on, SETTINGS):
+            await on.settle(10)
 
             assert await it.named() == []
 
 
 @pytest.mark.parametrize("finished", [False, True], ids=["a job that runs", "one that has finished"])
 async def test_rights_that_training_operator_has_handed_out_are_narrowed(finished: bool) -> None:
-    async with stage(crds=(RESOURCE,)) as on:
+    async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)
-        async with controlling(on, SETTINGS):
+        async with running_controller(on, SETTINGS):
             await it.submit()
-            await it.become("Running")
+            await it.set_phase("Running")
             if finished:
-                await it.become("Succeeded", "hvd-launcher")
+                await it.set_phase("Succeeded", "hvd-launcher")
         every_pod = {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]}
         await on.change(ROLES, "hvd-launcher", {"rules": [every_pod]})
         before = sorted(await on.names(PODS))
-        async with controlling(on, SETTINGS):
-            await on.settled(10)
+        async with running_controller(on, SETTINGS):
+            await on.settle(10)
 
             rules = (await on.get(ROLES, "hvd-launcher"))["rules"] or []
             assert all(rule["resourceNames"] == ["hvd-worker-0", "hvd-worker-1"] for rule in rules)
             assert (rules == []) is finished
             assert sorted(await on.names(PODS)) == before
         on.faults.calls.clear()
-        async with controlling(on, SETTINGS):
-            await on.settled(10)
+        async with running_controller(on, SETTINGS):
+            await on.settle(10)
 
             assert on.faults.count("patch", "roles") == 0
 
@@ -266,11 +266,11 @@ async def test_no_right_outlives_a_job_that_is_deleted_without_its_children(vers
     """Somebody else's pods may get the names that it is on. All children stay, as the user wants."""
     async with playing() as it:
         await it.submit(version=version)
-        await it.become("Running")
+        await it.set_phase("Running")
         assert await it.named() == ["hvd-worker-0", "hvd-worker-1"]
 
         await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settled(5)
+        await it.on.settle(5)
 
         assert await it.named() == []
         assert await it.on.names(ROLES) == ["hvd-launcher"]
@@ -282,11 +282,11 @@ async def test_nor_where_the_deletion_was_not_seen(version: str) -> None:
     """The job is gone when its watch is whole again; meanwhile no pod is known to be its own."""
     async with playing() as it:
         await it.submit(version=version)
-        await it.become("Running")
+        await it.set_phase("Running")
         it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="mpijobs", times=1))
         it.on.faults.rules.append(Rule(Refuse(410, "Expired"), verb="watch", plural="mpijobs", times=1))
         await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settled(60)
+        await it.on.settle(60)
 
         assert await it.named() == []
 
@@ -295,10 +295,10 @@ async def test_a_right_that_cannot_be_taken_away_at_once_is_taken_away_later() -
     rule = Rule(Refuse(500, "InternalError"), verb="patch", plural="roles", times=2)
     async with playing() as it:
         await it.submit()
-        await it.become("Running")
+        await it.set_phase("Running")
         it.on.faults.rules.append(rule)
         await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settled(30)
+        await it.on.settle(30)
 
         assert rule.met == 2
         assert await it.named() == []
@@ -307,12 +307,12 @@ async def test_a_right_that_cannot_be_taken_away_at_once_is_taken_away_later() -
 async def test_somebody_else_s_role_of_that_name_keeps_its_rules() -> None:
     async with playing() as it:
         await it.submit()
-        await it.become("Running")
+        await it.set_phase("Running")
         rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
         await it.on.delete(ROLES, "hvd-launcher")
         await it.on.create(ROLES, {**foreign(ROLES, "hvd-launcher"), "rules": [rule]})
         await it.on.delete(RESOURCE, "hvd", propagation="Orphan")
-        await it.on.settled(5)
+        await it.on.settle(5)
 
         assert (await it.on.get(ROLES, "hvd-launcher"))["rules"] == [rule]
 
@@ -321,11 +321,11 @@ async def test_a_job_that_has_finished_costs_nothing_more_when_it_goes() -> None
     """Its right was taken away when it ended."""
     async with playing() as it:
         await it.submit()
-        await it.become("Running")
-        await it.become("Succeeded", "hvd-launcher")
+        await it.set_phase("Running")
+        await it.set_phase("Succeeded", "hvd-launcher")
         it.on.faults.calls.clear()
         await it.on.delete(RESOURCE, "hvd")
-        await it.on.settled(5)
+        await it.on.settle(5)
 
         assert [one.verb for one in it.on.calls if one.verb not in {"watch", "get", "list"}] == []
 
@@ -335,14 +335,14 @@ async def test_a_controller_that_starts_while_the_job_is_being_orphaned_empties_
 ) -> None:
     """While the Role still says whose it is: later nobody can know. Another finalizer stands for the one that is soon gone."""
     monkeypatch.setattr(jobs, "ORPHAN", "example.com/slow")
-    async with stage(crds=(RESOURCE,)) as on:
+    async with start_harness(crds=(RESOURCE,)) as on:
         it = Play(on)
-        async with controlling(on, SETTINGS):
+        async with running_controller(on, SETTINGS):
             await it.submit()
-            await it.become("Running")
+            await it.set_phase("Running")
         await on.change(RESOURCE, "hvd", {"metadata": {"finalizers": ["example.com/slow"]}})
         await on.delete(RESOURCE, "hvd")
-        async with controlling(on, SETTINGS):
-            await on.settled(10)
+        async with running_controller(on, SETTINGS):
+            await on.settle(10)
 
             assert await it.named() == []

@@ -14,7 +14,7 @@ from controller.kind import Options
 from controller.kinds.mpi.hosts import LATE_SECONDS, WAIT_ANNOTATION
 from controller.kinds.mpi.options import MPIOptions
 from controller.kinds.mpi.v1 import V1
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
@@ -28,62 +28,62 @@ def v1_job(policy: str = "Never", **fields: Any) -> MPIJob:
     return job
 
 
-def life_of(
+def pending_cluster(
     policy: str = "Never", *, options: Options | None = None, graceful: bool = False, **fields: Any
-) -> Life:
+) -> InMemoryCluster:
     """A job once all that it needs is made."""
-    life = Life(v1_job(policy, **fields), kind=V1, options=options, graceful=graceful)
-    life.settle()
-    return life
+    cluster = InMemoryCluster(v1_job(policy, **fields), kind=V1, options=options, graceful=graceful)
+    cluster.settle()
+    return cluster
 
 
-def running(policy: str = "Never", *, graceful: bool = False, **fields: Any) -> Life:
+def running(policy: str = "Never", *, graceful: bool = False, **fields: Any) -> InMemoryCluster:
     """The same once all its pods run."""
-    life = life_of(policy, graceful=graceful, **fields)
-    life.become("Running", ready=True)
-    life.settle()
-    return life
+    cluster = pending_cluster(policy, graceful=graceful, **fields)
+    cluster.set_phase("Running", ready=True)
+    cluster.settle()
+    return cluster
 
 
-def named(life: Life) -> list[str]:
+def named(cluster: InMemoryCluster) -> list[str]:
     """The pods that the launcher may run ranks in."""
-    rules = life.extras["Role/pi-launcher"]["rules"]
+    rules = cluster.extras["Role/pi-launcher"]["rules"]
     return rules[1]["resourceNames"] if rules else []
 
 
-def hosts(life: Life) -> str:
-    return str(life.extras["pi-config"]["data"]["discover_hosts.sh"])
+def hosts(cluster: InMemoryCluster) -> str:
+    return str(cluster.extras["pi-config"]["data"]["discover_hosts.sh"])
 
 
-def members(life: Life) -> int:
+def members(cluster: InMemoryCluster) -> int:
     """How many pods the gang is of."""
-    assert life.group is not None
-    return int(msgspec.json.decode(life.group.spec)["minMember"])
+    assert cluster.group is not None
+    return int(msgspec.json.decode(cluster.group.spec)["minMember"])
 
 
 def test_first_the_workers_then_the_right_and_the_launcher() -> None:
-    life = Life(v1_job(), kind=V1)
+    cluster = InMemoryCluster(v1_job(), kind=V1)
 
-    first = life.step()
+    first = cluster.step()
 
-    assert life.made == WORKERS
-    assert sorted(life.extras) == ["Role/pi-launcher", BINDING, "pi-config", "pi-launcher"]
-    assert life.extras["pi-launcher"]["kind"] == "ServiceAccount"
-    assert named(life) == []
+    assert cluster.created_pods == WORKERS
+    assert sorted(cluster.extras) == ["Role/pi-launcher", BINDING, "pi-config", "pi-launcher"]
+    assert cluster.extras["pi-launcher"]["kind"] == "ServiceAccount"
+    assert named(cluster) == []
     assert first.again
 
-    second = life.step()
+    second = cluster.step()
 
-    assert life.made == [*WORKERS, "pi-launcher"]
-    assert named(life) == WORKERS
+    assert cluster.created_pods == [*WORKERS, "pi-launcher"]
+    assert named(cluster) == WORKERS
     assert not second.again
 
 
 def test_all_names_are_known_to_be_the_job_s_before_there_is_a_worker() -> None:
     """A worker would hold its GPUs for as long as somebody else has the name of the launcher or of what it needs."""
-    life = Life(v1_job(), kind=V1)
+    cluster = InMemoryCluster(v1_job(), kind=V1)
 
-    first = {(child.resource.kind, child.name) for child in life.decide().create if child.first}
+    first = {(child.resource.kind, child.name) for child in cluster.decide().create if child.first}
     assert first == {
         ("ServiceAccount", "pi-launcher"),
         ("ConfigMap", "pi-config"),
@@ -92,107 +92,107 @@ def test_all_names_are_known_to_be_the_job_s_before_there_is_a_worker() -> None:
         ("Pod", "pi-launcher"),
     }
 
-    life.step()
-    assert not [child for child in life.decide().create if child.resource == PODS and child.first]
+    cluster.step()
+    assert not [child for child in cluster.decide().create if child.resource == PODS and child.first]
 
 
 def test_what_the_right_needs_goes_before_the_pods() -> None:
     """In the order of the waves: without account, Role and binding there is no launcher."""
-    life = Life(v1_job(), kind=V1)
-    life.step()
+    cluster = InMemoryCluster(v1_job(), kind=V1)
+    cluster.step()
 
-    waves = {child.resource.kind: child.first for child in life.decide().create}
+    waves = {child.resource.kind: child.first for child in cluster.decide().create}
 
     assert waves == {"ServiceAccount": 1, "ConfigMap": 1, "Role": 1, "RoleBinding": 2, "Pod": 0}
 
 
 def test_a_worker_that_cannot_be_made_is_no_right() -> None:
     """As when somebody else's pod has its name."""
-    life = Life(v1_job(), kind=V1)
+    cluster = InMemoryCluster(v1_job(), kind=V1)
 
     for _ in range(3):
-        plan = life.decide()
-        life.apply(replace(plan, create=tuple(one for one in plan.create if one.name != "pi-worker-1")))
+        plan = cluster.decide()
+        cluster.apply(replace(plan, create=tuple(one for one in plan.create if one.name != "pi-worker-1")))
 
-    assert [one.name for one in life.decide().create if one.resource == PODS] == ["pi-worker-1"]
-    assert named(life) == []
+    assert [one.name for one in cluster.decide().create if one.resource == PODS] == ["pi-worker-1"]
+    assert named(cluster) == []
 
 
 def test_a_worker_that_has_gone_is_not_named_until_the_new_one_is_there() -> None:
-    life = running()
-    life.remove("worker-1")
+    cluster = running()
+    cluster.remove("worker-1")
 
-    life.step()
-    assert named(life) == ["pi-worker-0"]
-    assert life.made[-1] == "pi-worker-1"
+    cluster.step()
+    assert named(cluster) == ["pi-worker-0"]
+    assert cluster.created_pods[-1] == "pi-worker-1"
 
-    life.settle()
-    assert named(life) == WORKERS
-    assert life.conditions == "Created T, Running T"
+    cluster.settle()
+    assert named(cluster) == WORKERS
+    assert cluster.conditions == "Created T, Running T"
 
 
 def test_no_workers_is_a_role_without_rules() -> None:
-    life = life_of(workers=None)
+    cluster = pending_cluster(workers=None)
 
-    assert life.made == ["pi-launcher"]
-    assert life.extras["Role/pi-launcher"]["rules"] == []
+    assert cluster.created_pods == ["pi-launcher"]
+    assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
 
 def test_scaling_moves_role_and_hostfile() -> None:
-    life = running()
+    cluster = running()
 
-    life.respecify(v1_job(workers=4))
-    life.settle()
-    assert named(life) == [f"pi-worker-{index}" for index in range(4)]
-    assert life.extras["pi-config"]["data"]["hostfile"].count("\n") == 4
-    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
+    cluster.update_spec(v1_job(workers=4))
+    cluster.settle()
+    assert named(cluster) == [f"pi-worker-{index}" for index in range(4)]
+    assert cluster.extras["pi-config"]["data"]["hostfile"].count("\n") == 4
+    assert hosts(cluster) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
 
-    life.respecify(v1_job(workers=1))
-    life.settle()
-    assert named(life) == ["pi-worker-0"]
-    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1"
-    assert sorted(life.pods) == ["pi-launcher", "pi-worker-0"]
+    cluster.update_spec(v1_job(workers=1))
+    cluster.settle()
+    assert named(cluster) == ["pi-worker-0"]
+    assert hosts(cluster) == "#!/bin/sh\necho pi-worker-0:1"
+    assert sorted(cluster.pods) == ["pi-launcher", "pi-worker-0"]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_the_right_ends_with_the_job(phase: str) -> None:
-    life = running()
+    cluster = running()
 
-    life.become(phase, "launcher", code=0 if phase == "Succeeded" else 1)
-    life.settle()
+    cluster.set_phase(phase, "launcher", code=0 if phase == "Succeeded" else 1)
+    cluster.settle()
 
-    assert named(life) == []
-    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+    assert named(cluster) == []
+    assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
 def test_the_right_ends_while_the_job_is_suspended() -> None:
-    life = running()
+    cluster = running()
 
-    life.respecify(v1_job(runPolicy={"suspend": True}))
-    life.settle()
-    assert (named(life), life.pods) == ([], {})
+    cluster.update_spec(v1_job(runPolicy={"suspend": True}))
+    cluster.settle()
+    assert (named(cluster), cluster.pods) == ([], {})
 
-    life.respecify(v1_job())
-    life.settle()
-    assert named(life) == WORKERS
-    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+    cluster.update_spec(v1_job())
+    cluster.settle()
+    assert named(cluster) == WORKERS
+    assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
 def test_a_job_that_is_created_suspended_has_nothing() -> None:
-    life = life_of(runPolicy={"suspend": True})
+    cluster = pending_cluster(runPolicy={"suspend": True})
 
-    assert (life.extras, life.pods) == ({}, {})
-    assert life.conditions == "Created T, Suspended T"
+    assert (cluster.extras, cluster.pods) == ({}, {})
+    assert cluster.conditions == "Created T, Suspended T"
 
 
 def test_a_gang_that_waits_has_nothing() -> None:
-    life = life_of(options=Options(gang_scheduler="volcano"))
-    assert (life.extras, life.pods) == ({}, {})
+    cluster = pending_cluster(options=Options(gang_scheduler="volcano"))
+    assert (cluster.extras, cluster.pods) == ({}, {})
 
-    life.admit()
-    life.settle()
-    assert life.made == [*WORKERS, "pi-launcher"]
-    assert life.group is not None
+    cluster.admit()
+    cluster.settle()
+    assert cluster.created_pods == [*WORKERS, "pi-launcher"]
+    assert cluster.group is not None
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
         {"spec": {"containers": [container()], **({"schedulerName": one} if one else {})}} for one in asked
     ]
     options = Options(gang_scheduler="volcano")
-    life = life_of(options=options, launcher=specs[0], worker=specs[1])
-    life.admit()
-    life.settle()
+    cluster = pending_cluster(options=options, launcher=specs[0], worker=specs[1])
+    cluster.admit()
+    cluster.settle()
 
-    assert ("SettedPodTemplateSchedulerName" in life.reasons) is warned
+    assert ("SettedPodTemplateSchedulerName" in cluster.reasons) is warned
 
 
 @pytest.mark.parametrize(
@@ -230,68 +230,68 @@ def test_a_gang_is_warned_unless_a_template_names_its_scheduler(asked: tuple[str
 def test_a_launcher_that_waits_for_its_workers_is_a_member_of_their_gang_from_when_it_is_made(
     options: Options, fields: dict[str, Any]
 ) -> None:
-    life = life_of(options=replace(options, gang_scheduler="other"), **fields)
-    assert (life.made, members(life)) == (WORKERS, 2)
+    cluster = pending_cluster(options=replace(options, gang_scheduler="other"), **fields)
+    assert (cluster.created_pods, members(cluster)) == (WORKERS, 2)
 
-    life.become("Running", ready=True)
-    life.settle()
+    cluster.set_phase("Running", ready=True)
+    cluster.settle()
 
-    assert life.made == [*WORKERS, "pi-launcher"]
-    assert members(life) == 3
+    assert cluster.created_pods == [*WORKERS, "pi-launcher"]
+    assert members(cluster) == 3
 
 
 def test_a_launcher_that_waits_for_nobody_is_a_member_from_the_start() -> None:
-    life = Life(v1_job(), kind=V1, options=Options(gang_scheduler="other"))
+    cluster = InMemoryCluster(v1_job(), kind=V1, options=Options(gang_scheduler="other"))
 
-    life.step()
+    cluster.step()
 
-    assert (life.made, members(life)) == (WORKERS, 3)
+    assert (cluster.created_pods, members(cluster)) == (WORKERS, 3)
 
 
 def test_a_start_writes_the_list_of_hosts_twice() -> None:
-    life = life_of()
-    assert hosts(life) == "#!/bin/sh"
-    life.become("Running", "worker-1", ready=True, running_since=life.now)
-    life.settle()
-    assert hosts(life) == "#!/bin/sh"
+    cluster = pending_cluster()
+    assert hosts(cluster) == "#!/bin/sh"
+    cluster.set_phase("Running", "worker-1", ready=True, running_since=cluster.now)
+    cluster.settle()
+    assert hosts(cluster) == "#!/bin/sh"
 
-    life.become("Running", "worker-0", ready=True, running_since=life.now)
-    life.settle()
+    cluster.set_phase("Running", "worker-0", ready=True, running_since=cluster.now)
+    cluster.settle()
 
-    assert hosts(life) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
+    assert hosts(cluster) == "#!/bin/sh\necho pi-worker-0:1\necho pi-worker-1:1"
 
 
 def test_workers_that_have_rested_are_told_of_without_the_others() -> None:
-    life = life_of()
-    life.become("Running", "worker-1", ready=True, running_since=life.now)
-    due = life.step().requeue_after_seconds
+    cluster = pending_cluster()
+    cluster.set_phase("Running", "worker-1", ready=True, running_since=cluster.now)
+    due = cluster.step().requeue_after_seconds
     assert due == 5
 
-    life.wait(due)
-    life.settle()
+    cluster.wait(due)
+    cluster.settle()
 
-    assert hosts(life) == "#!/bin/sh\necho pi-worker-1:1"
+    assert hosts(cluster) == "#!/bin/sh\necho pi-worker-1:1"
 
 
 def test_a_job_runs_when_its_launcher_does() -> None:
-    life = life_of()
+    cluster = pending_cluster()
 
-    life.become("Running", "launcher")
-    life.settle()
+    cluster.set_phase("Running", "launcher")
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running T"
-    assert life.counters == {"Launcher": {"active": 1}, "Worker": {}}
+    assert cluster.conditions == "Created T, Running T"
+    assert cluster.counters == {"Launcher": {"active": 1}, "Worker": {}}
 
 
 def test_the_launchers_success_is_the_jobs() -> None:
-    life = running()
+    cluster = running()
 
-    life.become("Failed", "worker-1", code=137)
-    life.become("Succeeded", "launcher", code=0)
-    life.settle()
+    cluster.set_phase("Failed", "worker-1", code=137)
+    cluster.set_phase("Succeeded", "launcher", code=0)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running F, Succeeded T"
-    assert life.counters == {"Launcher": {"succeeded": 1}, "Worker": {}}
+    assert cluster.conditions == "Created T, Running F, Succeeded T"
+    assert cluster.counters == {"Launcher": {"succeeded": 1}, "Worker": {}}
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
@@ -305,52 +305,52 @@ def test_the_launchers_success_is_the_jobs() -> None:
     ],
 )
 def test_a_pod_in_phase_failed_fails_the_job(policy: str, pod: str, counters: dict[str, Any]) -> None:
-    life = running(policy)
+    cluster = running(policy)
 
-    life.become("Failed", pod, code=1)
-    life.settle()
+    cluster.set_phase("Failed", pod, code=1)
+    cluster.settle()
 
-    failed = (life.status.conditions or [])[-1]
+    failed = (cluster.status.conditions or [])[-1]
     role = "Worker" if pod.startswith("worker") else "Launcher"
     assert (failed.type, failed.reason) == ("Failed", "MPIJobMPIJobFailed")
     assert failed.message == f"MPIJob pi is failed because 1 {role} replica(s) failed."
-    assert life.counters == counters
-    assert life.status.completion_time is not None
+    assert cluster.counters == counters
+    assert cluster.status.completion_time is not None
 
 
 def test_exit_codes_replace_a_worker() -> None:
-    life = running("ExitCode")
+    cluster = running("ExitCode")
 
-    life.become("Failed", "worker-1", code=137)
-    life.settle()
+    cluster.set_phase("Failed", "worker-1", code=137)
+    cluster.settle()
 
-    assert life.made.count("pi-worker-1") == 2
-    assert Count.RESTARTED in life.counts
-    assert "MPIJobRestarting" in life.reasons
-    assert named(life) == WORKERS
+    assert cluster.created_pods.count("pi-worker-1") == 2
+    assert Count.RESTARTED in cluster.counts
+    assert "MPIJobRestarting" in cluster.reasons
+    assert named(cluster) == WORKERS
 
 
 def test_an_exit_code_of_the_programs_own_fails_the_job() -> None:
-    life = running("ExitCode")
+    cluster = running("ExitCode")
 
-    life.become("Failed", "worker-1", code=1)
-    life.settle()
+    cluster.set_phase("Failed", "worker-1", code=1)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running F, Failed T"
+    assert cluster.conditions == "Created T, Running F, Failed T"
 
 
 def test_a_worker_that_somebody_removes_is_made_again() -> None:
     """While it terminates it still counts as active."""
-    life = running(graceful=True)
-    life.remove("worker-1")
-    life.settle()
-    assert life.counters["Worker"] == {"active": 2}
+    cluster = running(graceful=True)
+    cluster.remove("worker-1")
+    cluster.settle()
+    assert cluster.counters["Worker"] == {"active": 2}
 
-    life.go("worker-1")
-    life.settle()
+    cluster.go("worker-1")
+    cluster.settle()
 
-    assert life.made.count("pi-worker-1") == 2
-    assert life.conditions == "Created T, Running T"
+    assert cluster.created_pods.count("pi-worker-1") == 2
+    assert cluster.conditions == "Created T, Running T"
 
 
 @pytest.mark.parametrize(
@@ -361,66 +361,66 @@ def test_a_worker_that_somebody_removes_is_made_again() -> None:
     ],
 )
 def test_a_launcher_may_wait_for_its_workers(annotations: dict[str, str] | None, options: Options) -> None:
-    life = life_of(annotations=annotations, options=options)
-    assert life.made == WORKERS
+    cluster = pending_cluster(annotations=annotations, options=options)
+    assert cluster.created_pods == WORKERS
 
-    life.become("Running", "worker-0", ready=True)
-    life.settle()
-    assert life.made == WORKERS
-    life.become("Running", "worker-1", ready=True)
-    life.settle()
+    cluster.set_phase("Running", "worker-0", ready=True)
+    cluster.settle()
+    assert cluster.created_pods == WORKERS
+    cluster.set_phase("Running", "worker-1", ready=True)
+    cluster.settle()
 
-    assert life.made == [*WORKERS, "pi-launcher"]
+    assert cluster.created_pods == [*WORKERS, "pi-launcher"]
 
 
 def test_workers_that_are_late_are_named() -> None:
-    life = life_of(workers=5, options=Options(of_kinds=(MPIOptions(wait_for_workers=True),)))
-    life.become("Running", "worker-1", ready=True)
-    assert life.step().requeue_after_seconds == LATE_SECONDS
-    assert life.conditions == "Created T"
+    cluster = pending_cluster(workers=5, options=Options(of_kinds=(MPIOptions(wait_for_workers=True),)))
+    cluster.set_phase("Running", "worker-1", ready=True)
+    assert cluster.step().requeue_after_seconds == LATE_SECONDS
+    assert cluster.conditions == "Created T"
 
-    life.wait(LATE_SECONDS)
-    life.settle()
+    cluster.wait(LATE_SECONDS)
+    cluster.settle()
 
-    assert life.conditions == "Running F, Created T"
-    first = (life.status.conditions or [])[0]
+    assert cluster.conditions == "Running F, Created T"
+    first = (cluster.status.conditions or [])[0]
     assert first.reason == "MPIJobWaitingForPods"
     assert first.message == "The launcher waits for pi-worker-0, pi-worker-2, pi-worker-3 and 1 more."
 
 
 def test_an_init_container_that_fails_is_named() -> None:
-    life = life_of()
-    life.become("Pending", "worker-1", exits=(Exit("fetch", 1, init=True),))
-    life.settle()
+    cluster = pending_cluster()
+    cluster.set_phase("Pending", "worker-1", exits=(Exit("fetch", 1, init=True),))
+    cluster.settle()
 
-    assert life.conditions == "Running F, Created T"
-    first = (life.status.conditions or [])[0]
+    assert cluster.conditions == "Running F, Created T"
+    first = (cluster.status.conditions or [])[0]
     assert first.message == "Pods do not start: init container fetch of pi-worker-1 exited with code 1."
 
 
 def test_a_role_that_the_spec_loses_while_the_job_runs_does_not_end_it() -> None:
-    life = running()
+    cluster = running()
     job = v1_job()
     assert job.spec.mpi_replica_specs
     del job.spec.mpi_replica_specs["Launcher"]
 
-    life.respecify(job)
-    life.settle()
+    cluster.update_spec(job)
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running T"
-    assert sorted(life.pods) == ["pi-launcher", *WORKERS]
+    assert cluster.conditions == "Created T, Running T"
+    assert sorted(cluster.pods) == ["pi-launcher", *WORKERS]
 
 
 def test_hosts_are_ordered_by_place_if_places_are_known() -> None:
-    life = life_of(workers=3, options=Options(of_kinds=(MPIOptions(topology_label="rack"),)))
-    assert life.made == [*WORKERS, "pi-worker-2"]
+    cluster = pending_cluster(workers=3, options=Options(of_kinds=(MPIOptions(topology_label="rack"),)))
+    assert cluster.created_pods == [*WORKERS, "pi-worker-2"]
 
     for index in range(3):
-        life.become("Running", f"worker-{index}", ready=True, node=f"n{index}")
-    life.places = {"n0": "a", "n1": "b", "n2": "a"}
-    life.settle()
+        cluster.set_phase("Running", f"worker-{index}", ready=True, node=f"n{index}")
+    cluster.node_topologies = {"n0": "a", "n1": "b", "n2": "a"}
+    cluster.settle()
 
-    assert life.made[-1] == "pi-launcher"
+    assert cluster.created_pods[-1] == "pi-launcher"
     order = ["pi-worker-0", "pi-worker-2", "pi-worker-1"]
-    assert [line.split()[0] for line in life.extras["pi-config"]["data"]["hostfile"].splitlines()] == order
-    assert hosts(life).split("\n")[1:] == [f"echo {name}:1" for name in order]
+    assert [line.split()[0] for line in cluster.extras["pi-config"]["data"]["hostfile"].splitlines()] == order
+    assert hosts(cluster).split("\n")[1:] == [f"echo {name}:1" for name in order]

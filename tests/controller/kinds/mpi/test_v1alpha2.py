@@ -8,7 +8,7 @@ from api.mpijob import MPIJob
 from controller.kind import Options
 from controller.kinds.mpi import v1alpha2
 from controller.kinds.mpi.v1alpha2 import V1ALPHA2
-from rallypoint.testing.in_memory_cluster import Life
+from rallypoint.testing.in_memory_cluster import InMemoryCluster
 from rallypoint.testing.mpi import container, mpi_job
 
 WORKERS = ["pi-worker-0", "pi-worker-1"]
@@ -18,20 +18,20 @@ def old_job(**fields: Any) -> MPIJob:
     return mpi_job(**{"flavor": "v1alpha2", **fields})
 
 
-def life_of(**fields: Any) -> Life:
+def pending_cluster(**fields: Any) -> InMemoryCluster:
     """A job once all that it needs is made."""
-    life = Life(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
-    life.settle()
-    return life
+    cluster = InMemoryCluster(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+    cluster.settle()
+    return cluster
 
 
-def running(**fields: Any) -> Life:
+def running(**fields: Any) -> InMemoryCluster:
     """The same once launcher and workers run."""
-    life = life_of(**fields)
-    life.become("Running", ready=True)
-    life.launch()
-    life.settle()
-    return life
+    cluster = pending_cluster(**fields)
+    cluster.set_phase("Running", ready=True)
+    cluster.launch()
+    cluster.settle()
+    return cluster
 
 
 def template(job: MPIJob) -> dict[str, Any]:
@@ -154,92 +154,101 @@ def test_the_launcher_runs_as_its_own_account() -> None:
 
 
 def test_first_the_workers_then_the_right_and_the_launcher() -> None:
-    life = Life(old_job(), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+    cluster = InMemoryCluster(old_job(), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
 
-    assert life.step().again
-    assert (life.made, life.batch_jobs) == (WORKERS, {})
-    assert sorted(life.extras) == ["Role/pi-launcher", "RoleBinding/pi-launcher", "pi-config", "pi-launcher"]
-    assert life.extras["Role/pi-launcher"]["rules"] == []
+    assert cluster.step().again
+    assert (cluster.created_pods, cluster.batch_jobs) == (WORKERS, {})
+    assert sorted(cluster.extras) == [
+        "Role/pi-launcher",
+        "RoleBinding/pi-launcher",
+        "pi-config",
+        "pi-launcher",
+    ]
+    assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
-    life.settle()
-    (job,) = life.batch_jobs.values()
+    cluster.settle()
+    (job,) = cluster.batch_jobs.values()
     assert job["metadata"]["labels"]["mpi_role_type"] == "launcher"
     assert job["spec"]["backoffLimit"] == 6
-    assert life.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
+    assert cluster.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
 
 
 def test_a_launcher_that_is_tried_again() -> None:
-    life = running()
-    assert life.conditions == "Created T, Running T"
+    cluster = running()
+    assert cluster.conditions == "Created T, Running T"
 
-    ((name, job),) = life.batch_jobs.items()
-    life.batch_jobs[name] = {**job, "status": {"failed": 1}}
-    life.batch_pods = []
-    life.settle()
+    ((name, job),) = cluster.batch_jobs.items()
+    cluster.batch_jobs[name] = {**job, "status": {"failed": 1}}
+    cluster.batch_pods = []
+    cluster.settle()
 
-    assert life.conditions == "Created T, Restarting T"
-    assert (life.status.conditions or [])[-1].message == "MPIJob hpc/pi is restarting."
+    assert cluster.conditions == "Created T, Restarting T"
+    assert (cluster.status.conditions or [])[-1].message == "MPIJob hpc/pi is restarting."
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", []), ("None", WORKERS)])
 def test_the_end(policy: str, left: list[str]) -> None:
-    life = running(cleanPodPolicy=policy)
+    cluster = running(cleanPodPolicy=policy)
 
-    life.end_batch("Complete")
-    life.settle()
+    cluster.end_batch("Complete")
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running F, Succeeded T"
-    assert sorted(life.pods) == left
-    assert life.extras["Role/pi-launcher"]["rules"] == []
+    assert cluster.conditions == "Created T, Running F, Succeeded T"
+    assert sorted(cluster.pods) == left
+    assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
 
 def test_no_right_while_suspended() -> None:
-    life = running()
+    cluster = running()
 
-    life.respecify(old_job(runPolicy={"suspend": True}))
-    life.settle()
-    assert (life.pods, life.extras["Role/pi-launcher"]["rules"]) == ({}, [])
+    cluster.update_spec(old_job(runPolicy={"suspend": True}))
+    cluster.settle()
+    assert (cluster.pods, cluster.extras["Role/pi-launcher"]["rules"]) == ({}, [])
 
-    life.respecify(old_job())
-    life.settle()
-    assert life.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
-    assert not next(iter(life.batch_jobs.values()))["spec"].get("suspend")
+    cluster.update_spec(old_job())
+    cluster.settle()
+    assert cluster.extras["Role/pi-launcher"]["rules"][1]["resourceNames"] == WORKERS
+    assert not next(iter(cluster.batch_jobs.values()))["spec"].get("suspend")
 
 
 def test_without_workers() -> None:
-    life = life_of(workers=None)
+    cluster = pending_cluster(workers=None)
 
-    assert list(life.batch_jobs) == ["pi-launcher"]
-    assert life.extras["Role/pi-launcher"]["rules"] == []
+    assert list(cluster.batch_jobs) == ["pi-launcher"]
+    assert cluster.extras["Role/pi-launcher"]["rules"] == []
 
 
-def taken_over(**fields: Any) -> Life:
+def taken_over(**fields: Any) -> InMemoryCluster:
     """A job that the original has started: the launcher is there, workers are a StatefulSet's."""
-    life = Life(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
+    cluster = InMemoryCluster(old_job(**fields), kind=V1ALPHA2)  # type: ignore[arg-type]  # has no use for the rest
     metadata = {"name": "pi-launcher", "namespace": "hpc", "uid": "old", "resourceVersion": "1"}
-    life.batch_jobs["pi-launcher"] = {"metadata": metadata, "spec": {}}
-    life.extras["pi-worker"] = {"kind": "StatefulSet"}
-    life.settle()
-    return life
+    cluster.batch_jobs["pi-launcher"] = {"metadata": metadata, "spec": {}}
+    cluster.extras["pi-worker"] = {"kind": "StatefulSet"}
+    cluster.settle()
+    return cluster
 
 
 def test_what_the_original_has_started_goes_on() -> None:
-    life = taken_over(cleanPodPolicy="All")
-    assert (life.made, list(life.batch_jobs), list(life.extras)) == ([], ["pi-launcher"], ["pi-worker"])
-    assert life.reasons.count("FlavorMismatch") == 1
+    cluster = taken_over(cleanPodPolicy="All")
+    assert (cluster.created_pods, list(cluster.batch_jobs), list(cluster.extras)) == (
+        [],
+        ["pi-launcher"],
+        ["pi-worker"],
+    )
+    assert cluster.reasons.count("FlavorMismatch") == 1
 
-    life.end_batch("Complete")
-    life.settle()
+    cluster.end_batch("Complete")
+    cluster.settle()
 
-    assert life.conditions == "Created T, Running F, Succeeded T"
-    assert "pi-worker" not in life.extras
+    assert cluster.conditions == "Created T, Running F, Succeeded T"
+    assert "pi-worker" not in cluster.extras
 
 
 def test_what_the_original_has_started_goes_on_in_the_new_form_after_a_suspension() -> None:
-    life = taken_over()
+    cluster = taken_over()
 
-    life.respecify(old_job(runPolicy={"suspend": True}))
-    plan = life.decide()
+    cluster.update_spec(old_job(runPolicy={"suspend": True}))
+    plan = cluster.decide()
 
     assert [(one.resource.kind, one.name, one.uid) for one in plan.delete] == [
         ("Job", "pi-launcher", "old"),

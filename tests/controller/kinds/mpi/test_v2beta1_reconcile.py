@@ -20,17 +20,24 @@ from controller.kinds.mpi.options import MPIOptions
 from controller.runtime import clock
 from rallypoint.local.batch.jobs import Jobs
 from rallypoint.testing.faults import Cut, Delay, Drop, Refuse, Reset, Rule
-from rallypoint.testing.harness import NAMESPACE, QUIET, Stage, controlling, daytime, stage
+from rallypoint.testing.harness import (
+    NAMESPACE,
+    TEST_SETTINGS,
+    Harness,
+    fake_clock,
+    running_controller,
+    start_harness,
+)
 from rallypoint.testing.mpi import container
 
 JOB = Flavor.V2BETA1.resource
-SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 
 
 class Play:
     """The user and the kubelet of the job ``pi``."""
 
-    def __init__(self, on: Stage) -> None:
+    def __init__(self, on: Harness) -> None:
         self.on = on
         self.watched = {one.plural for one in on.calls if one.verb == "watch"}
         """What the controller has begun to watch."""
@@ -46,7 +53,7 @@ class Play:
             "metadata": {"name": "pi", **(metadata or {})},
         }
         made = await self.on.create(JOB, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
-        await self.on.settled(2)
+        await self.on.settle(2)
         return made
 
     async def run(self, *names: str) -> None:
@@ -68,7 +75,7 @@ class Play:
                 {"status": {"phase": "Running", "conditions": [ready], "containerStatuses": [state]}},
                 "status",
             )
-        await self.on.settled(2)
+        await self.on.settle(2)
 
     async def end(self, phase: str = "Succeeded", code: int = 0) -> None:
         """The launcher's pod ends."""
@@ -82,7 +89,7 @@ class Play:
             "state": {"terminated": {"exitCode": code}},
         }
         await self.on.change(PODS, name, {"status": {"phase": phase, "containerStatuses": [state]}}, "status")
-        await self.on.settled(5)
+        await self.on.settle(5)
 
     async def conditions(self) -> str:
         status = (await self.on.get(JOB, "pi")).get("status") or {}
@@ -105,12 +112,12 @@ class Play:
 
 @asynccontextmanager
 async def playing(*rules: Rule, settings: Any = SETTINGS) -> AsyncGenerator[Play]:
-    with daytime() as now:
-        async with stage(*rules, crds=(RESOURCE,), clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(*rules, crds=(RESOURCE,), clock=now) as on:
             batch = asyncio.create_task(Jobs(on.client, now=now).run())
             try:
-                async with controlling(on, settings):
-                    await on.settled()
+                async with running_controller(on, settings):
+                    await on.settle()
                     play = Play(on)
                     on.faults.calls.clear()
                     yield play
@@ -126,7 +133,7 @@ async def test_the_calls_of_a_job_that_succeeds(workers: int) -> None:
         await it.submit(workers)
         await it.run()
         await it.end()
-        await it.on.settled(10)
+        await it.on.settle(10)
         counts = it.counts()
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
@@ -191,7 +198,7 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str, poli
     async with playing() as it:
         before = await it.on.create(resource, foreign(resource, name))
         await it.submit(launcherCreationPolicy=policy)
-        await it.on.settled(20)
+        await it.on.settle(20)
 
         event = (
             "ErrResourceExists",
@@ -209,9 +216,9 @@ async def test_a_name_that_somebody_else_has(resource: Resource, name: str, poli
         assert ("create", "pods") not in it.counts()
 
         await it.on.delete(resource, name, grace_period_seconds=0, propagation="Background")
-        await it.on.settled(400)
+        await it.on.settle(400)
         await it.run()
-        await it.on.settled(60)
+        await it.on.settle(60)
         await it.run()
         assert await it.conditions() == "Created T, Running T"
 
@@ -224,7 +231,7 @@ async def test_a_launcher_is_suspended_whatever_holds_the_job_up() -> None:
         await it.on.delete(SECRETS, "pi-ssh")
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
 
         assert "ErrResourceExists" in {reason for reason, _ in await it.events()}
         assert (await it.on.get(BATCH_JOBS, "pi-launcher"))["spec"]["suspend"] is True
@@ -243,9 +250,9 @@ async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason
     async with playing() as it:
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(**spec)
-        await it.on.settled(60)
+        await it.on.settle(60)
         before = await it.on.get(JOB, "pi")
-        await it.on.settled(600)
+        await it.on.settle(600)
 
         assert (await it.condition("Running"))["reason"] == reason
         assert "ErrResourceExists" in {told for told, _ in await it.events()}
@@ -266,18 +273,18 @@ async def test_a_job_that_is_held_up_says_one_thing(spec: dict[str, Any], reason
 async def test_a_controller_that_starts_later_says_nothing_new_of_a_job_that_is_held_up(
     spec: dict[str, Any], suspends_later: bool
 ) -> None:
-    with daytime() as now:
-        async with stage(crds=(RESOURCE,), clock=now) as on:
+    with fake_clock() as now:
+        async with start_harness(crds=(RESOURCE,), clock=now) as on:
             await on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
-            async with controlling(on, SETTINGS):
+            async with running_controller(on, SETTINGS):
                 await Play(on).submit(**spec)
-                await on.settled(60)
+                await on.settle(60)
                 if suspends_later:
                     await on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-                    await on.settled(60)
+                    await on.settle(60)
             before = await on.get(JOB, "pi")
-            async with controlling(on, SETTINGS):
-                await on.settled(60)
+            async with running_controller(on, SETTINGS):
+                await on.settle(60)
 
                 assert (await on.get(JOB, "pi"))["metadata"]["resourceVersion"] == before["metadata"][
                     "resourceVersion"
@@ -289,7 +296,7 @@ async def test_all_that_is_in_the_way_is_told_at_once() -> None:
         for resource, name in ((SERVICES, "pi"), (CONFIG_MAPS, "pi-config"), (SECRETS, "pi-ssh")):
             await it.on.create(resource, foreign(resource, name))
         await it.submit()
-        await it.on.settled(1)
+        await it.on.settle(1)
 
         message = (await it.condition("Running"))["message"]
         for wanted in ("Service pi,", "ConfigMap pi-config,", "Secret pi-ssh,"):
@@ -301,9 +308,9 @@ async def test_workers_are_waited_for_once_nothing_holds_the_job_up() -> None:
     async with playing() as it:
         await it.on.create(SECRETS, foreign(SECRETS, "pi-ssh"))
         await it.submit(launcherCreationPolicy="WaitForWorkersReady")
-        await it.on.settled(60)
+        await it.on.settle(60)
         await it.on.delete(SECRETS, "pi-ssh")
-        await it.on.settled(400)
+        await it.on.settle(400)
 
         told = await it.condition("Running")
         assert told["reason"] == "MPIJobWaitingForPods"
@@ -334,7 +341,7 @@ async def test_what_somebody_has_deleted_is_made_again(by: str) -> None:
             states = (await it.on.get(PODS, launcher))["status"]["containerStatuses"]
             again = [{**one, "restartCount": 1} for one in states]
             await it.on.change(PODS, launcher, {"status": {"containerStatuses": again}}, "status")
-        await it.on.settled(5)
+        await it.on.settle(5)
 
         assert [name for resource, name in CHILDREN if name in await it.on.names(resource)] == [
             "pi",
@@ -350,7 +357,7 @@ async def test_what_is_watched_is_made_again_at_once(resource: Resource, name: s
         await it.run()
         before = await it.on.get(resource, name)
         await it.on.delete(resource, name)
-        await it.on.settled(1)
+        await it.on.settle(1)
         after = await it.on.get(resource, name)
 
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
@@ -368,7 +375,7 @@ async def test_a_job_whose_deletion_the_watch_has_lost_is_not_healed_without_end
         it.on.faults.rules.append(lost)
         await it.on.delete(JOB, "pi")
         it.on.faults.calls.clear()
-        await it.on.settled(60)
+        await it.on.settle(60)
 
         assert lost.met == 1
         assert it.on.faults.count("create", "configmaps") <= 1
@@ -381,7 +388,7 @@ async def test_what_pods_wait_for_is_made_again_soon(resource: Resource, name: s
     async with playing() as it:
         await it.submit()
         await it.on.delete(resource, name)
-        await it.on.settled(35)
+        await it.on.settle(35)
 
         assert name in await it.on.names(resource)
 
@@ -392,7 +399,7 @@ async def test_what_running_pods_have_is_made_again_in_ten_minutes(resource: Res
         await it.submit()
         await it.run()
         await it.on.delete(resource, name)
-        await it.on.settled(600)
+        await it.on.settle(600)
 
         assert name in await it.on.names(resource)
 
@@ -402,7 +409,7 @@ async def test_looking_at_what_is_not_watched_costs_one_call_in_five_to_ten_minu
         await it.submit()
         await it.run()
         it.on.faults.calls.clear()
-        await it.on.settled(6000)
+        await it.on.settle(6000)
 
         assert {key for key in it.counts() if key[0] != "list"} == {("get", "secrets")}
         assert 10 <= it.counts()["get", "secrets"] <= 20
@@ -413,7 +420,7 @@ async def test_looking_for_what_waiting_pods_lack_becomes_rare() -> None:
     async with playing() as it:
         await it.submit()
         it.on.faults.calls.clear()
-        await it.on.settled(600)
+        await it.on.settle(600)
 
         assert it.on.faults.count("get", "secrets") <= 5
 
@@ -422,7 +429,7 @@ async def test_a_suspended_job_costs_nothing() -> None:
     async with playing() as it:
         await it.submit(runPolicy={"suspend": True})
         it.on.faults.calls.clear()
-        await it.on.settled(3600)
+        await it.on.settle(3600)
 
         assert {key for key in it.counts() if key[0] != "list"} == set()
 
@@ -454,7 +461,7 @@ async def test_what_somebody_has_changed_is_as_before_at_once(
         await it.run()
         before = await it.on.get(resource, name)
         await it.on.change(resource, name, change)
-        await it.on.settled(1)
+        await it.on.settle(1)
         after = await it.on.get(resource, name)
 
         for part in ("data", "spec"):
@@ -464,13 +471,13 @@ async def test_what_somebody_has_changed_is_as_before_at_once(
 
 @WATCHED
 async def test_what_mpi_operator_has_left_is_labeled_once(resource: Resource, name: str) -> None:
-    async with stage(crds=(RESOURCE,)) as on:
-        async with controlling(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as on:
+        async with running_controller(on, SETTINGS):
             await Play(on).submit()
         await on.change(resource, name, {"metadata": {"labels": {"training.kubeflow.org/job-name": None}}})
         on.faults.calls.clear()
-        async with controlling(on, SETTINGS):
-            await on.settled(5)
+        async with running_controller(on, SETTINGS):
+            await on.settle(5)
             labels = (await on.get(resource, name))["metadata"]["labels"]
             writes = [(one.verb, one.plural) for one in on.calls if one.verb not in {"watch", "get", "list"}]
 
@@ -489,7 +496,7 @@ async def test_of_foreign_config_maps_nothing_is_sent_and_of_others_no_content()
         await it.on.create(
             CONFIG_MAPS, {"metadata": {"name": "labeled", "labels": labels}, "data": {"a": "words"}}
         )
-        await it.on.settled(5)
+        await it.on.settle(5)
 
         assert [one.met for one in rules] == [0, 0]
         assert "configmaps" in it.watched
@@ -502,7 +509,7 @@ async def test_keys_that_are_none() -> None:
         broken = base64.b64encode(b"none").decode()
         await it.on.change(SECRETS, "pi-ssh", {"data": {"ssh-privatekey": broken}})
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
 
         told = await it.condition("Running")
         assert told["message"].endswith("delete the Secret to get a new key pair")
@@ -511,7 +518,7 @@ async def test_keys_that_are_none() -> None:
         assert await it.on.names(PODS) == []
 
         await it.on.delete(SECRETS, "pi-ssh")
-        await it.on.settled(400)
+        await it.on.settle(400)
         assert len(await it.on.names(PODS)) == 3
         owners = (await it.on.get(SECRETS, "pi-ssh"))["metadata"]["ownerReferences"]
         assert owners[0]["uid"] == job["metadata"]["uid"]
@@ -526,10 +533,10 @@ async def test_a_job_that_was_suspended_before_it_ran_and_whose_worker_is_refuse
     async with playing() as it:
         await it.submit(runPolicy={"suspend": is_made_suspended})
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
         it.on.faults.rules.append(Rule(refused, verb="create", plural="pods"))
         await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": False}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
 
         assert "spec.schedulerName" in (await it.condition("Failed"))["message"]
 
@@ -542,7 +549,7 @@ async def test_a_job_whose_worker_is_refused_leaves_nothing_that_runs(policy: st
         Rule(refused, verb="create", plural="pods", containing=b'"pi-worker-1"', times=1)
     ) as it:
         await it.submit(runPolicy={"cleanPodPolicy": policy})
-        await it.on.settled(20)
+        await it.on.settle(20)
 
         assert await it.conditions() == "Created T, Failed T"
         assert await it.on.names(BATCH_JOBS) == []
@@ -583,7 +590,7 @@ async def test_a_create_that_fails_once(fault: Any, plural: str) -> None:
     rule = Rule(fault, verb="create", plural=plural, times=1)
     async with playing(rule) as it:
         await it.submit()
-        await it.on.settled(60)
+        await it.on.settle(60)
         await it.run()
 
         assert await it.conditions() == "Created T, Running T"
@@ -593,15 +600,15 @@ async def test_a_create_that_fails_once(fault: Any, plural: str) -> None:
 
 async def test_a_controller_that_starts_later_leaves_what_is_there() -> None:
     """It looks once at what it does not watch, and changes nothing that is as it should be."""
-    async with stage(crds=(RESOURCE,)) as on:
-        async with controlling(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as on:
+        async with running_controller(on, SETTINGS):
             await Play(on).submit()
         before = [
             await on.get(*one) for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
         ]
         on.faults.calls.clear()
-        async with controlling(on, SETTINGS):
-            await on.settled(5)
+        async with running_controller(on, SETTINGS):
+            await on.settle(5)
             after = [
                 await on.get(*one)
                 for one in ((SECRETS, "pi-ssh"), (CONFIG_MAPS, "pi-config"), (SERVICES, "pi"))
@@ -648,12 +655,12 @@ async def test_a_suspension_that_nobody_saw_ends_the_launcher_s_pod_all_the_same
         await it.on.change(
             JOB, "pi", {"spec": {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": None}}}
         )
-        await it.on.settled(2)
+        await it.on.settle(2)
         await it.run()
         (before,) = await it.on.names(PODS)
         for value in (True, False):
             await it.on.change(JOB, "pi", {"spec": {"runPolicy": {"suspend": value}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
         (after,) = await it.on.names(PODS)
 
         assert before != after
@@ -667,19 +674,19 @@ async def test_a_stopped_watch_of_jobs_is_no_end() -> None:
         await it.run()
         it.on.faults.rules.append(Rule(Cut(), verb="watch", plural="jobs", times=1))
         await it.end()
-        await it.on.settled(20)
+        await it.on.settle(20)
 
         assert await it.conditions() == "Created T, Running F, Succeeded T"
 
 
 async def test_a_worker_of_an_older_operator_s_launcher_is_counted() -> None:
     """Children that mpi-operator has made are the job's, by UID: nothing is made twice."""
-    async with stage(crds=(RESOURCE,)) as on:
-        async with controlling(on, SETTINGS):
+    async with start_harness(crds=(RESOURCE,)) as on:
+        async with running_controller(on, SETTINGS):
             await Play(on).submit()
         job = await on.get(BATCH_JOBS, "pi-launcher")
-        async with controlling(on, SETTINGS):
-            await on.settled(5)
+        async with running_controller(on, SETTINGS):
+            await on.settle(5)
 
             assert (await on.get(BATCH_JOBS, "pi-launcher"))["metadata"]["uid"] == job["metadata"]["uid"]
             assert await on.names(PODS) == ["pi-worker-0", "pi-worker-1"]
@@ -692,7 +699,7 @@ async def test_an_annotation_that_only_a_status_conflict_tells_of_has_its_effect
     async with playing(delay, lost) as it:
         await it.submit(metadata={"annotations": {WAIT_ANNOTATION: "true"}})
         await it.on.change(JOB, "pi", {"metadata": {"annotations": {WAIT_ANNOTATION: "false"}}})
-        await it.on.settled(10)
+        await it.on.settle(10)
 
         assert delay.met == 1
         assert "pi-launcher" in await it.on.names(BATCH_JOBS)

@@ -14,30 +14,30 @@ from api.meta import EVENTS, PODS
 from api.mpijob import FLAVOR, RESOURCE, Flavor
 from controller.runtime.migration import DEFINITIONS, SETTLED_SECONDS
 from rallypoint.testing.faults import Refuse, Rule
-from rallypoint.testing.harness import CRDS, QUIET, Stage, controlling, stage
+from rallypoint.testing.harness import CRDS, TEST_SETTINGS, Harness, running_controller, start_harness
 from rallypoint.testing.mpi import container
 
-SETTINGS = replace(QUIET, enable_scheme=(RESOURCE.kind,))
+SETTINGS = replace(TEST_SETTINGS, enable_scheme=(RESOURCE.kind,))
 DEFINITION = "mpijobs.kubeflow.org"
 MULTIKUEUE = {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 
 
-async def submit(on: Stage, version: Flavor, **spec: Any) -> None:
+async def submit(on: Harness, version: Flavor, **spec: Any) -> None:
     template = {"spec": {"containers": [container()]}}
     roles = {"Launcher": {"template": template}, "Worker": {"replicas": 1, "template": template}}
     body = {"apiVersion": version.resource.api_version, "kind": RESOURCE.kind, "metadata": {"name": "pi"}}
     await on.create(version.resource, {**body, "spec": {"mpiReplicaSpecs": roles, **spec}})
-    await on.settled(5)
+    await on.settle(5)
 
 
-async def told(on: Stage) -> list[str]:
+async def told(on: Harness) -> list[str]:
     reasons = {"FlavorMismatch", "FlavorUnknown", "FlavorImmutable", "FieldsIgnored"}
     return [one["reason"] for one in await on.items(EVENTS) if one["reason"] in reasons]
 
 
 @pytest.mark.parametrize("version", Flavor)
 async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None:
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
         job = await on.get(RESOURCE, "pi")
 
@@ -49,10 +49,10 @@ async def test_a_job_that_is_copied_elsewhere_is_marked(version: Flavor) -> None
 @pytest.mark.parametrize("version", Flavor)
 async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version: Flavor) -> None:
     """In an event: the status is that controller's to write. MultiKueue is known, and has its own ways to tell."""
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, runPolicy={"managedBy": "example.com/typo"})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
-        await on.settled(60)
+        await on.settle(60)
         events = await on.items(EVENTS)
         operator = "training-operator" if version is Flavor.V1 else "mpi-operator"
         text = (
@@ -72,23 +72,23 @@ async def test_a_job_that_is_left_to_an_unknown_controller_says_so_once(version:
 
 @pytest.mark.parametrize("version", Flavor)
 async def test_a_job_that_is_left_to_multikueue_has_no_event(version: Flavor) -> None:
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, **MULTIKUEUE)
 
         assert await on.items(EVENTS) == []
 
 
 async def test_what_v2beta1_fills_in_is_no_matter_and_what_somebody_sets_is_told_once() -> None:
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, Flavor.V1)
         await on.change(Flavor.V2BETA1.resource, "pi", {"spec": {"slotsPerWorker": 2}})
-        await on.settled(60)
+        await on.settle(60)
         assert (await on.get(RESOURCE, "pi"))["spec"]["mpiImplementation"] == "OpenMPI"
         assert await told(on) == []
 
         await on.change(RESOURCE, "pi", {"spec": {"mpiImplementation": "Intel"}})
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
-        await on.settled(60)
+        await on.settle(60)
         assert await told(on) == ["FieldsIgnored"]
 
 
@@ -108,7 +108,7 @@ US, MPI_OPERATOR = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
 async def test_a_job_names_the_go_operator_whose_it_is(
     version: Flavor, spec: dict[str, Any], manager: str
 ) -> None:
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version, **spec)
         job = await on.get(RESOURCE, "pi")
 
@@ -118,14 +118,14 @@ async def test_a_job_names_the_go_operator_whose_it_is(
 
 
 @asynccontextmanager
-async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Stage]:
+async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Harness]:
     """A job of v2beta1 that was created before its definition had a default for ``managedBy``."""
     ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
     older = copy.deepcopy(ours)
     for one in older["spec"]["versions"]:
         policy = one["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["runPolicy"]
         del policy["default"], policy["properties"]["managedBy"]["default"]
-    async with stage(*rules, crds=[]) as on:
+    async with start_harness(*rules, crds=[]) as on:
         on.server.define(older)
         await submit(on, Flavor.V2BETA1)
         assert "runPolicy" not in (await on.get(RESOURCE, "pi"))["spec"]
@@ -134,8 +134,8 @@ async def with_an_older_job(*rules: Rule) -> AsyncGenerator[Stage]:
 
 
 async def test_a_job_that_is_older_than_the_default_gets_the_right_one() -> None:
-    async with with_an_older_job() as on, controlling(on, SETTINGS):
-        await on.settled(5)
+    async with with_an_older_job() as on, running_controller(on, SETTINGS):
+        await on.settle(5)
 
         assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == MPI_OPERATOR
         assert await on.names(PODS)
@@ -156,8 +156,8 @@ WORKLOAD = {"kueue.x-k8s.io/prebuilt-workload-name": "pi"}
 async def test_the_manager_of_a_job_that_kueue_may_manage_is_left_as_it_is(change: dict[str, Any]) -> None:
     async with with_an_older_job() as on:
         await on.change(RESOURCE, "pi", change)
-        async with controlling(on, SETTINGS):
-            await on.settled(60)
+        async with running_controller(on, SETTINGS):
+            await on.settle(60)
             job = await on.get(RESOURCE, "pi")
 
             assert job["spec"]["runPolicy"]["managedBy"] == US
@@ -167,10 +167,10 @@ async def test_the_manager_of_a_job_that_kueue_may_manage_is_left_as_it_is(chang
 async def test_the_manager_of_a_suspended_job_is_corrected_when_it_is_resumed() -> None:
     async with with_an_older_job() as on:
         await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"suspend": True}}})
-        async with controlling(on, SETTINGS):
-            await on.settled(5)
+        async with running_controller(on, SETTINGS):
+            await on.settle(5)
             await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"suspend": False}}})
-            await on.settled(5)
+            await on.settle(5)
 
             assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == MPI_OPERATOR
             assert await on.names(PODS)
@@ -180,27 +180,27 @@ async def test_a_manager_that_cannot_be_corrected_is_tried_once_and_keeps_no_job
     forbidden = Rule(
         Refuse(403, "Forbidden", "may not"), verb="patch", plural=RESOURCE.plural, subresource=""
     )
-    async with with_an_older_job(forbidden) as on, controlling(on, SETTINGS):
-        await on.settled(60)
+    async with with_an_older_job(forbidden) as on, running_controller(on, SETTINGS):
+        await on.settle(60)
         await on.change(RESOURCE, "pi", {"metadata": {"labels": {"a": "b"}}})
-        await on.settled(60)
+        await on.settle(60)
 
         assert forbidden.met == 1
         assert await on.names(PODS)
 
 
 async def test_a_manager_that_somebody_sets_back_is_not_fought_over() -> None:
-    async with with_an_older_job() as on, controlling(on, SETTINGS):
-        await on.settled(5)
+    async with with_an_older_job() as on, running_controller(on, SETTINGS):
+        await on.settle(5)
         await on.change(RESOURCE, "pi", {"spec": {"runPolicy": {"managedBy": US}}})
-        await on.settled(60)
+        await on.settle(60)
 
         assert (await on.get(RESOURCE, "pi"))["spec"]["runPolicy"]["managedBy"] == US
 
 
 @pytest.mark.parametrize("version", Flavor)
 async def test_what_the_controller_writes_leaves_the_flavor_alone(version: Flavor) -> None:
-    async with stage(crds=[RESOURCE]) as on, controlling(on, SETTINGS):
+    async with start_harness(crds=[RESOURCE]) as on, running_controller(on, SETTINGS):
         await submit(on, version)
         job = await on.get(RESOURCE, "pi")
 
@@ -211,14 +211,14 @@ async def test_what_the_controller_writes_leaves_the_flavor_alone(version: Flavo
 async def test_the_leader_stores_anew_what_another_has_stored() -> None:
     ours = yaml.load((CRDS / "kubeflow.org_mpijobs.yaml").read_text(), Loader=yaml.CSafeLoader)
     theirs = [{**one, "storage": True} for one in ours["spec"]["versions"] if one["name"] == Flavor.V2BETA1]
-    async with stage(crds=[]) as on:
+    async with start_harness(crds=[]) as on:
         on.server.define({**ours, "spec": {**ours["spec"], "versions": theirs}})
         await submit(on, Flavor.V2BETA1, runPolicy={"suspend": True})
         on.server.define(ours)
-        async with controlling(on, SETTINGS):
-            await on.settled(SETTLED_SECONDS / 2)
+        async with running_controller(on, SETTINGS):
+            await on.settle(SETTLED_SECONDS / 2)
             assert (await on.get(DEFINITIONS, DEFINITION))["status"]["storedVersions"] == ["v2beta1", "v1"]
-            await on.settled(SETTLED_SECONDS)
+            await on.settle(SETTLED_SECONDS)
 
         assert (await on.get(DEFINITIONS, DEFINITION))["status"]["storedVersions"] == ["v1"]
         assert (await on.get(RESOURCE, "pi"))["spec"]["flavor"] == "v2beta1"
@@ -226,7 +226,7 @@ async def test_the_leader_stores_anew_what_another_has_stored() -> None:
 
 async def test_a_definition_that_cannot_be_read_keeps_no_job_waiting() -> None:
     forbidden = Rule(Refuse(403, "Forbidden", "may not"), verb="get", plural=DEFINITIONS.plural)
-    async with stage(forbidden, crds=[RESOURCE]) as on, controlling(on, SETTINGS) as task:
+    async with start_harness(forbidden, crds=[RESOURCE]) as on, running_controller(on, SETTINGS) as task:
         await submit(on, Flavor.V1)
         await asyncio.sleep(60)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.apimachinery.errors import StatusError
 from rallypoint.local.apiserver.serving import watch
-from rallypoint.testing.http_trace import MERGE, Step, Wire
+from rallypoint.testing.http_trace import MERGE, RawClient, Step
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -30,21 +30,21 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def wire(server: ApiServer) -> AsyncIterator[Wire]:
-    async with Wire(server.url, server.token) as wire:
-        yield wire
+async def client(server: ApiServer) -> AsyncIterator[RawClient]:
+    async with RawClient(server.url, server.token) as client:
+        yield client
 
 
 async def test_a_request_requires_a_token(server: ApiServer) -> None:
-    async with Wire(server.url, "another") as wire:
-        reply = await wire.send(Step("GET", CONFIGMAPS))
+    async with RawClient(server.url, "another") as client:
+        reply = await client.send(Step("GET", CONFIGMAPS))
 
     assert (reply.code, reply.body["reason"]) == (401, "Unauthorized")
 
 
 async def test_the_kubeconfig_reaches_the_server(server: ApiServer) -> None:
-    async with Wire.from_kubeconfig(server.kubeconfig()) as wire:
-        reply = await wire.send(Step("GET", "/version"))
+    async with RawClient.from_kubeconfig(server.kubeconfig()) as client:
+        reply = await client.send(Step("GET", "/version"))
 
     assert reply.body["major"] == "1"
 
@@ -52,20 +52,22 @@ async def test_the_kubeconfig_reaches_the_server(server: ApiServer) -> None:
 async def test_auto_namespaces_creates_missing_namespaces() -> None:
     server = ApiServer(auto_namespaces=True)
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        made = await wire.send(Step("POST", "/api/v1/namespaces/new/configmaps", {"metadata": {"name": "c"}}))
-        namespace = await wire.send(Step("GET", "/api/v1/namespaces/new"))
+    async with RawClient(server.url, server.token) as client:
+        made = await client.send(
+            Step("POST", "/api/v1/namespaces/new/configmaps", {"metadata": {"name": "c"}})
+        )
+        namespace = await client.send(Step("GET", "/api/v1/namespaces/new"))
     await server.stop()
 
     assert made.code == 201
     assert namespace.body["status"]["phase"] == "Active"
 
 
-async def test_the_audit_records_calls_and_errors(server: ApiServer, wire: Wire) -> None:
+async def test_the_audit_records_calls_and_errors(server: ApiServer, client: RawClient) -> None:
     heard: list[dict[str, Any]] = []
     server.audit = heard.append
-    await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
-    await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+    await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+    await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
 
     assert [(entry["verb"], entry["code"], entry["userAgent"]) for entry in heard] == [
         ("create", 201, "contract/1"),
@@ -74,18 +76,20 @@ async def test_the_audit_records_calls_and_errors(server: ApiServer, wire: Wire)
     assert heard[0]["body"] == b'{"metadata":{"name":"c"}}'
 
 
-async def test_an_object_from_before_a_stricter_rule_can_be_deleted(server: ApiServer, wire: Wire) -> None:
+async def test_an_object_from_before_a_stricter_rule_can_be_deleted(
+    server: ApiServer, client: RawClient
+) -> None:
     spec = {"containers": [{"name": "c", "image": "i"}]}
-    made = await wire.send(
+    made = await client.send(
         Step("POST", PODS, {"metadata": {"name": "p", "finalizers": ["a.b/c"]}, "spec": spec})
     )
     probed = {**made.body["spec"]["containers"][0], "livenessProbe": {}}
     before = {**made.body, "spec": {**made.body["spec"], "containers": [probed]}}
     server.store.put(server.store.collection("/pods"), before)
-    told = await wire.send(Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE))
-    freed = await wire.send(Step("PATCH", f"{PODS}/p", {"metadata": {"finalizers": None}}, type=MERGE))
+    told = await client.send(Step("PATCH", f"{PODS}/p/status", {"status": {"phase": "Failed"}}, type=MERGE))
+    freed = await client.send(Step("PATCH", f"{PODS}/p", {"metadata": {"finalizers": None}}, type=MERGE))
     changed = {"spec": {"activeDeadlineSeconds": 5}}
-    refused = await wire.send(Step("PATCH", f"{PODS}/p", changed, type=MERGE))
+    refused = await client.send(Step("PATCH", f"{PODS}/p", changed, type=MERGE))
 
     assert (told.code, freed.code) == (200, 200)
     assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (
@@ -94,44 +98,44 @@ async def test_an_object_from_before_a_stricter_rule_can_be_deleted(server: ApiS
     )
 
 
-async def test_the_handler_for_pods_serves_logs(server: ApiServer, wire: Wire) -> None:
+async def test_the_handler_for_pods_serves_logs(server: ApiServer, client: RawClient) -> None:
     async def answer(request: web.Request, pod: dict[str, Any]) -> web.Response:
         return web.Response(text=f"{pod['metadata']['name']} {request.query['tailLines']}")
 
     spec = {"containers": [{"name": "c", "image": "i"}]}
-    await wire.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": spec}))
-    nobody = await wire.send(Step("GET", f"{PODS}/p/log"))
+    await client.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": spec}))
+    nobody = await client.send(Step("GET", f"{PODS}/p/log"))
     server.answer_for_pods("log", answer)
-    told = await wire.send(Step("GET", f"{PODS}/p/log", query={"tailLines": "5"}))
+    told = await client.send(Step("GET", f"{PODS}/p/log", query={"tailLines": "5"}))
 
     assert nobody.code == 501
     assert told.text == "p 5"
 
 
-async def test_a_page_of_a_compacted_list(wire: Wire) -> None:
+async def test_a_page_of_a_compacted_list(client: RawClient) -> None:
     """An error with a token that continues from there without consistency."""
     for name in "abc":
-        await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": name}}))
-    page = await wire.send(Step("GET", CONFIGMAPS, query={"limit": "1"}))
+        await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": name}}))
+    page = await client.send(Step("GET", CONFIGMAPS, query={"limit": "1"}))
     for _ in range(10):
-        await wire.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(_)}}, type=MERGE))
+        await client.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(_)}}, type=MERGE))
 
     token = page.body["metadata"]["continue"]
-    refused = await wire.send(Step("GET", CONFIGMAPS, query={"limit": "1", "continue": token}))
+    refused = await client.send(Step("GET", CONFIGMAPS, query={"limit": "1", "continue": token}))
     again = refused.body["metadata"]["continue"]
-    rest = await wire.send(Step("GET", CONFIGMAPS, query={"continue": again}))
+    rest = await client.send(Step("GET", CONFIGMAPS, query={"continue": again}))
 
     assert (refused.code, refused.body["reason"]) == (410, "Expired")
     assert [item["metadata"]["name"] for item in rest.body["items"]] == ["b", "c"]
 
 
-async def test_an_exact_version_that_is_compacted(wire: Wire) -> None:
-    made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
+async def test_an_exact_version_that_is_compacted(client: RawClient) -> None:
+    made = await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
     for count in range(10):
-        await wire.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(count)}}, type=MERGE))
+        await client.send(Step("PATCH", f"{CONFIGMAPS}/a", {"data": {"a": str(count)}}, type=MERGE))
 
     query = {"resourceVersion": made.body["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
-    refused = await wire.send(Step("GET", CONFIGMAPS, query=query))
+    refused = await client.send(Step("GET", CONFIGMAPS, query=query))
 
     assert (refused.code, refused.body["reason"]) == (410, "Expired")
 
@@ -140,8 +144,8 @@ async def test_a_watch_ends_with_the_server() -> None:
     server = ApiServer()
     await server.start()
     async with (
-        Wire(server.url, server.token) as wire,
-        wire.stream(CONFIGMAPS, {"watch": "true"}, "application/json") as lines,
+        RawClient(server.url, server.token) as client,
+        client.stream(CONFIGMAPS, {"watch": "true"}, "application/json") as lines,
     ):
         await server.stop()
         async with asyncio.timeout(10):
@@ -149,7 +153,7 @@ async def test_a_watch_ends_with_the_server() -> None:
 
 
 async def test_a_client_that_does_not_read_is_disconnected(
-    server: ApiServer, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its queue overflows while its socket is full; writers do not block."""
     monkeypatch.setattr(watch, "QUEUE_CAPACITY", 4)
@@ -162,7 +166,7 @@ async def test_a_client_that_does_not_read_is_disconnected(
 
     for count in range(60):
         body = {"metadata": {"name": f"c{count}"}, "data": {"a": "x" * 500_000}}
-        assert (await wire.send(Step("POST", CONFIGMAPS, body))).code == 201
+        assert (await client.send(Step("POST", CONFIGMAPS, body))).code == 201
 
     async with asyncio.timeout(10):
         received = await reader.read()
@@ -182,9 +186,9 @@ async def test_an_invalid_definition() -> None:
 async def test_a_notice_is_a_warning_on_create() -> None:
     server = ApiServer(notices={"/configmaps": "it has no effect here"})
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        made = await wire.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
-        changed = await wire.send(Step("PATCH", f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, type=MERGE))
+    async with RawClient(server.url, server.token) as client:
+        made = await client.send(Step("POST", CONFIGMAPS, {"metadata": {"name": "c"}}))
+        changed = await client.send(Step("PATCH", f"{CONFIGMAPS}/c", {"data": {"a": "b"}}, type=MERGE))
     await server.stop()
 
     assert made.warnings == ('299 - "it has no effect here"',)

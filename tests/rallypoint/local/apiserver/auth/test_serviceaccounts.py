@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from rallypoint.local.apiserver import ApiServer
-from rallypoint.testing.http_trace import Step, Wire
+from rallypoint.testing.http_trace import RawClient, Step
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -30,26 +30,26 @@ async def pod(server: ApiServer) -> dict[str, Any]:
 
 
 async def create_pod(server: ApiServer) -> dict[str, Any]:
-    async with Wire(server.url, server.token) as wire:
+    async with RawClient(server.url, server.token) as client:
         body: dict[str, Any] = (
-            await wire.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": SPEC}))
+            await client.send(Step("POST", PODS, {"metadata": {"name": "p"}, "spec": SPEC}))
         ).body
     return body
 
 
 async def delete_pod(server: ApiServer) -> None:
-    async with Wire(server.url, server.token) as wire:
-        await wire.send(Step("DELETE", f"{PODS}/p", query={"gracePeriodSeconds": "0"}))
+    async with RawClient(server.url, server.token) as client:
+        await client.send(Step("DELETE", f"{PODS}/p", query={"gracePeriodSeconds": "0"}))
 
 
 async def code(server: ApiServer, token: str) -> int:
-    async with Wire(server.url, token) as wire:
-        return (await wire.send(Step("GET", "/version"))).code
+    async with RawClient(server.url, token) as client:
+        return (await client.send(Step("GET", "/version"))).code
 
 
 async def test_a_token_names_its_account(server: ApiServer, pod: dict[str, Any]) -> None:
-    async with Wire(server.url, server.pod_token(pod)) as wire:
-        refused = await wire.send(Step("GET", PODS))
+    async with RawClient(server.url, server.pod_token(pod)) as client:
+        refused = await client.send(Step("GET", PODS))
 
     assert 'User "system:serviceaccount:team:trainer" cannot list' in refused.body["message"]
 

@@ -20,7 +20,7 @@ import yaml
 from rallypoint.local.apiserver import ApiServer
 from rallypoint.local.apiserver.storage.journal import Journal, JournalError
 from rallypoint.local.apiserver.storage.store import Change, Entry
-from rallypoint.testing.http_trace import MERGE, Step, Wire
+from rallypoint.testing.http_trace import MERGE, RawClient, Step
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -30,11 +30,11 @@ DEFINITION = yaml.safe_load((Path(__file__).parents[4] / "contract" / "trains.ya
 
 
 @asynccontextmanager
-async def serving(data: Path, **options: Any) -> AsyncIterator[Wire]:
+async def serving(data: Path, **options: Any) -> AsyncIterator[RawClient]:
     server = ApiServer(data=data, **options)
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        yield wire
+    async with RawClient(server.url, server.token) as client:
+        yield client
     await server.stop()
 
 
@@ -47,8 +47,8 @@ def train() -> dict[str, Any]:
 
 
 async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path / "data") as wire:
-        kept, _, gone, changed = await wire.run(
+    async with serving(tmp_path / "data") as client:
+        kept, _, gone, changed = await client.run(
             [
                 Step("POST", CONFIGMAPS, {**named("kept"), "data": {"a": "b"}}),
                 Step("POST", CONFIGMAPS, named("gone")),
@@ -58,8 +58,8 @@ async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
         )
         assert (kept.code, gone.code, changed.code) == (201, 200, 200)
 
-    async with serving(tmp_path / "data") as wire:
-        found, lost, new = await wire.run(
+    async with serving(tmp_path / "data") as client:
+        found, lost, new = await client.run(
             [
                 Step("GET", f"{CONFIGMAPS}/kept"),
                 Step("GET", f"{CONFIGMAPS}/gone"),
@@ -73,37 +73,37 @@ async def test_objects_and_revisions_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_watch_from_before_the_restart_expires(tmp_path: Path) -> None:
-    async with serving(tmp_path / "data") as wire:
-        made = await wire.send(Step("POST", CONFIGMAPS, named("a")))
-        await wire.send(Step("POST", CONFIGMAPS, named("b")))
+    async with serving(tmp_path / "data") as client:
+        made = await client.send(Step("POST", CONFIGMAPS, named("a")))
+        await client.send(Step("POST", CONFIGMAPS, named("b")))
     before = made.body["metadata"]["resourceVersion"]
 
-    async with serving(tmp_path / "data") as wire:
+    async with serving(tmp_path / "data") as client:
         query = {"watch": "1", "resourceVersion": before, "timeoutSeconds": "1"}
-        told = await wire.send(Step("GET", CONFIGMAPS, query=query))
+        told = await client.send(Step("GET", CONFIGMAPS, query=query))
 
     assert told.body["object"]["code"] == 410
 
 
 async def test_custom_resources_are_served_after_a_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
-        made = await wire.send(Step("POST", TRAINS, train()))
-    async with serving(tmp_path / "data") as wire:
-        found = await wire.send(Step("GET", f"{TRAINS}/t"))
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as client:
+        made = await client.send(Step("POST", TRAINS, train()))
+    async with serving(tmp_path / "data") as client:
+        found = await client.send(Step("GET", f"{TRAINS}/t"))
 
     assert made.code == 201
     assert found.body == made.body
 
 
 async def test_a_definition_of_the_new_process_replaces_the_stored_one(tmp_path: Path) -> None:
-    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
-        await wire.send(Step("POST", TRAINS, train()))
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as client:
+        await client.send(Step("POST", TRAINS, train()))
     newer = yaml.safe_load(yaml.safe_dump(DEFINITION))
     newer["spec"]["names"]["shortNames"] = ["choochoo"]
 
-    async with serving(tmp_path / "data", crds=[newer]) as wire:
-        group = await wire.send(Step("GET", "/apis/contract.example.com/v1"))
-        found = await wire.send(Step("GET", f"{TRAINS}/t"))
+    async with serving(tmp_path / "data", crds=[newer]) as client:
+        group = await client.send(Step("GET", "/apis/contract.example.com/v1"))
+        found = await client.send(Step("GET", f"{TRAINS}/t"))
 
     assert found.code == 200
     assert ["choochoo"] in [one.get("shortNames") for one in group.body["resources"]]
@@ -114,31 +114,31 @@ async def test_objects_are_read_by_the_current_definition(tmp_path: Path) -> Non
     newer = copy.deepcopy(DEFINITION)
     fields = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     fields["colour"] = {"type": "string", "default": "red"}
-    async with serving(tmp_path / "data", crds=[DEFINITION]) as wire:
-        assert (await wire.send(Step("POST", TRAINS, train()))).code == 201
+    async with serving(tmp_path / "data", crds=[DEFINITION]) as client:
+        assert (await client.send(Step("POST", TRAINS, train()))).code == 201
     for _ in range(2):
-        async with serving(tmp_path / "data", crds=[newer]) as wire:
-            assert (await wire.send(Step("GET", f"{TRAINS}/t"))).body["spec"]["colour"] == "red"
+        async with serving(tmp_path / "data", crds=[newer]) as client:
+            assert (await client.send(Step("GET", f"{TRAINS}/t"))).body["spec"]["colour"] == "red"
 
 
 async def test_garbage_collection_continues_after_a_restart(tmp_path: Path) -> None:
     """The process ends after the owner is deleted and before its dependent is."""
-    async with serving(tmp_path / "data") as wire:
-        owner = await wire.send(Step("POST", CONFIGMAPS, named("owner")))
+    async with serving(tmp_path / "data") as client:
+        owner = await client.send(Step("POST", CONFIGMAPS, named("owner")))
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner"}
         reference["uid"] = owner.body["metadata"]["uid"]
-        await wire.send(Step("POST", CONFIGMAPS, named("dependent", ownerReferences=[reference])))
+        await client.send(Step("POST", CONFIGMAPS, named("dependent", ownerReferences=[reference])))
     with sqlite3.connect(tmp_path / "data") as file:
         file.execute("DELETE FROM objects WHERE name = 'owner'")
     file.close()
 
-    async with serving(tmp_path / "data") as wire:
+    async with serving(tmp_path / "data") as client:
         async with asyncio.timeout(20):
-            found = await wire.send(Step("GET", f"{CONFIGMAPS}/dependent"))
+            found = await client.send(Step("GET", f"{CONFIGMAPS}/dependent"))
             while found.code != 404:
                 await asyncio.sleep(0.01)
-                found = await wire.send(Step("GET", f"{CONFIGMAPS}/dependent"))
-        dependents = await wire.send(Step("GET", CONFIGMAPS))
+                found = await client.send(Step("GET", f"{CONFIGMAPS}/dependent"))
+        dependents = await client.send(Step("GET", CONFIGMAPS))
 
     assert dependents.body["items"] == []
 
@@ -201,8 +201,8 @@ async def test_a_failed_write_is_retried(tmp_path: Path) -> None:
 async def test_a_server_without_a_file_does_not_wait() -> None:
     server = ApiServer()
     await server.start()
-    async with Wire(server.url, server.token) as wire:
-        made = await wire.send(Step("POST", CONFIGMAPS, named("a")))
+    async with RawClient(server.url, server.token) as client:
+        made = await client.send(Step("POST", CONFIGMAPS, named("a")))
     await server.stop()
 
     assert made.code == 201
@@ -237,11 +237,11 @@ async def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
         )
         assert process.stdout is not None
         url = (await process.stdout.readline()).decode().strip()
-        async with Wire(url, "t") as wire:
-            listed = await wire.send(Step("GET", CONFIGMAPS))
+        async with RawClient(url, "t") as client:
+            listed = await client.send(Step("GET", CONFIGMAPS))
             found = {item["metadata"]["name"] for item in listed.body["items"]}
             assert (there - found, gone & found) == (set(), set())
-            writers = [asyncio.create_task(_write(wire, f"r{number}w{i}", there, gone)) for i in range(4)]
+            writers = [asyncio.create_task(_write(client, f"r{number}w{i}", there, gone)) for i in range(4)]
             await asyncio.sleep(rng.uniform(0.05, 0.4))
             process.kill()
             await asyncio.gather(*writers)
@@ -251,14 +251,14 @@ async def test_acknowledged_writes_survive_a_kill(tmp_path: Path) -> None:
     assert gone
 
 
-async def _write(wire: Wire, name: str, there: set[str], gone: set[str]) -> None:
+async def _write(client: RawClient, name: str, there: set[str], gone: set[str]) -> None:
     """Create objects and delete every third, and record acknowledged writes, until the server stops responding."""
     with contextlib.suppress(aiohttp.ClientError):
         for number in itertools.count():
-            made = await wire.send(Step("POST", CONFIGMAPS, named(f"{name}n{number}")))
+            made = await client.send(Step("POST", CONFIGMAPS, named(f"{name}n{number}")))
             assert made.code == 201
             there.add(f"{name}n{number}")
             if number % 3 == 0:
                 there.discard(f"{name}n{number}")  # A write without acknowledgment is stored or not.
-                await wire.send(Step("DELETE", f"{CONFIGMAPS}/{name}n{number}"))
+                await client.send(Step("DELETE", f"{CONFIGMAPS}/{name}n{number}"))
                 gone.add(f"{name}n{number}")

@@ -13,7 +13,7 @@ from rallypoint.local.node.containers.process import CapturedProcess
 from rallypoint.local.node.sandbox.client import NoNamespaces
 from rallypoint.local.node.sandbox.selection import IsolationMode, choose
 from rallypoint.local.node.volumes.updater import CONFIG_MAPS
-from rallypoint.testing.local_harness import Bench, opened, phase
+from rallypoint.testing.local_harness import LocalHarness, phase, start_local_harness
 from rallypoint.testing.rootfs import build
 
 PERSON = {"A": "person"}
@@ -28,32 +28,36 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, image: Path, isolations: list[IsolationMode]) -> AsyncIterator[Bench]:
+async def harness(
+    tmp_path: Path, image: Path, isolations: list[IsolationMode]
+) -> AsyncIterator[LocalHarness]:
     if "namespaces" not in isolations:
         pytest.skip("this machine forbids namespaces; test_choice asserts what happens then")
-    async with opened(tmp_path, "namespaces", images=Images({"small": Image.read(image)})) as bench:
-        yield bench
+    async with start_local_harness(
+        tmp_path, "namespaces", images=Images({"small": Image.read(image)})
+    ) as harness:
+        yield harness
 
 
-async def said(bench: Bench, script: str, name: str = "a", **container: Any) -> str:
-    await bench.pod(name, "sh", "-c", script, image="small", **container)
-    await bench.over(name)
-    return await bench.log(name)
+async def said(harness: LocalHarness, script: str, name: str = "a", **container: Any) -> str:
+    await harness.pod(name, "sh", "-c", script, image="small", **container)
+    await harness.wait_for_end(name)
+    return await harness.log(name)
 
 
 async def test_a_container_sees_the_image_and_the_machine_does_not_see_what_it_writes(
-    bench: Bench, image: Path
+    harness: LocalHarness, image: Path
 ) -> None:
     script = "cat /etc/release; echo x > /etc/release; mkdir /new; cat /etc/release; ls /home /usr/bin/env 2>/dev/null; pwd"
 
-    assert await said(bench, script) == "small\nx\n/\n"
+    assert await said(harness, script) == "small\nx\n/\n"
     assert (image / "etc" / "release").read_text() == "small\n"
     assert not (image / "new").exists()
-    assert await said(bench, "cat /etc/release", "b") == "small\n"
+    assert await said(harness, "cat /etc/release", "b") == "small\n"
 
 
-async def test_nothing_of_the_persons_environment_is_in_it(bench: Bench) -> None:
-    told = dict(line.partition("=")[::2] for line in (await said(bench, "env")).splitlines())
+async def test_nothing_of_the_persons_environment_is_in_it(harness: LocalHarness) -> None:
+    told = dict(line.partition("=")[::2] for line in (await said(harness, "env")).splitlines())
     given = ("KUBERNETES_", "CUDA_", "NVIDIA_")
 
     assert told["PATH"] == "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -64,21 +68,21 @@ async def test_nothing_of_the_persons_environment_is_in_it(bench: Bench) -> None
     }
 
 
-async def test_what_every_container_has(bench: Bench) -> None:
+async def test_what_every_container_has(harness: LocalHarness) -> None:
     script = (
         "cat /etc/hostname; head -c 3 /dev/zero > /dev/shm/x && echo shm; [ -d /proc/self ] && echo proc; "
         "[ -d /sys/kernel ] && echo sys; echo last > /dev/termination-log; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace"
     )
 
-    assert await said(bench, script) == "a\nshm\nproc\nsys\ndefault"
-    pod = await bench.over("a")
+    assert await said(harness, script) == "a\nshm\nproc\nsys\ndefault"
+    pod = await harness.wait_for_end("a")
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] == "last\n"
-    assert "kubernetes.default.svc" in await said(bench, "cat /etc/hosts", "b")
+    assert "kubernetes.default.svc" in await said(harness, "cat /etc/hosts", "b")
 
 
-async def test_volumes_are_at_their_paths(bench: Bench) -> None:
+async def test_volumes_are_at_their_paths(harness: LocalHarness) -> None:
     """Through a link of the image's own, which must not lead to the machine's."""
-    await bench.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "value"}})
+    await harness.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"key": "value"}})
     volumes = [
         {"name": "c", "configMap": {"name": "c"}},
         {"name": "m", "emptyDir": {"medium": "Memory"}},
@@ -88,61 +92,61 @@ async def test_volumes_are_at_their_paths(bench: Bench) -> None:
         {"name": "m", "mountPath": "/new/deep/memory", "subPath": "part"},
     ]
     script = "cat /run/config/key; touch /run/config/x || echo ' ro'; echo m > /new/deep/memory/x; cat /new/deep/memory/x"
-    await bench.pod(
+    await harness.pod(
         *("a", "sh", "-c", script),
         image="small",
         volumeMounts=mounts[:2] + mounts[3:],
         spec={"volumes": volumes},
     )
-    await bench.over("a")
-    lines = (await bench.log("a")).splitlines()
+    await harness.wait_for_end("a")
+    lines = (await harness.log("a")).splitlines()
 
     assert lines[0].startswith("value")
     assert "Read-only file system" in "".join(lines)
     assert lines[-1] == "m"
 
 
-async def test_a_working_directory_is_made(bench: Bench) -> None:
-    assert await said(bench, "pwd; touch x && echo mine", workingDir="/srv/deep") == "/srv/deep\nmine\n"
+async def test_a_working_directory_is_made(harness: LocalHarness) -> None:
+    assert await said(harness, "pwd; touch x && echo mine", workingDir="/srv/deep") == "/srv/deep\nmine\n"
 
 
-async def test_a_container_starts_again_from_the_image_as_it_was(bench: Bench) -> None:
+async def test_a_container_starts_again_from_the_image_as_it_was(harness: LocalHarness) -> None:
     script = "[ -f /tmp/been ] && echo found; touch /tmp/been; exit 1"
-    await bench.pod("a", "sh", "-c", script, image="small:latest", spec={"restartPolicy": "OnFailure"})
-    await bench.until(
+    await harness.pod("a", "sh", "-c", script, image="small:latest", spec={"restartPolicy": "OnFailure"})
+    await harness.wait_for(
         "a",
         lambda pod: (
             "CrashLoopBackOff" in str((pod["status"].get("containerStatuses") or [{}])[0].get("state"))
         ),
     )
 
-    assert await bench.log("a") == ""
+    assert await harness.log("a") == ""
 
 
-async def test_a_command_enters(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "echo inside > /tmp/x; echo up; exec sleep 1000", image="small")
-    await bench.wrote("a", "up")
+async def test_a_command_enters(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "echo inside > /tmp/x; echo up; exec sleep 1000", image="small")
+    await harness.wait_for_log("a", "up")
     written: list[bytes] = []
-    pod = await bench.until("a", phase)
+    pod = await harness.wait_for("a", phase)
     command = ["sh", "-c", "cat /tmp/x; pwd"]
     entered = await CapturedProcess.start(
-        lambda streams: bench.node.enter(pod, "main", command, streams), written.append
+        lambda streams: harness.node.enter(pod, "main", command, streams), written.append
     )
 
     assert await entered.wait() == 0
     assert b"".join(written) == b"inside\n/\n"
 
 
-async def test_other_images_are_as_before(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", "ls /usr/bin/env", image="other")
-    await bench.over("a")
+async def test_other_images_are_as_before(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", "ls /usr/bin/env", image="other")
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a") == "/usr/bin/env\n"
+    assert await harness.log("a") == "/usr/bin/env\n"
 
 
-async def test_a_program_that_the_image_does_not_have(bench: Bench) -> None:
-    await bench.pod("a", "python3", image="small")
-    pod = await bench.over("a")
+async def test_a_program_that_the_image_does_not_have(harness: LocalHarness) -> None:
+    await harness.pod("a", "python3", image="small")
+    pod = await harness.wait_for_end("a")
 
     assert 'exec: "python3"' in pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
 
@@ -253,8 +257,10 @@ async def test_a_container_without_a_command_runs_that_of_its_image(
     (folder / "work").mkdir()
     config = {"Entrypoint": ["sh", "-c"], "Cmd": ["pwd; echo $A"], "Env": ["A=1"], "WorkingDir": "/work"}
     folder.with_name("image.json").write_text(json.dumps(config))
-    async with opened(tmp_path / "run", "namespaces", images=Images({"small": Image.read(folder)})) as bench:
-        await bench.pod("a", image="small", command=None)
-        await bench.over("a")
+    async with start_local_harness(
+        tmp_path / "run", "namespaces", images=Images({"small": Image.read(folder)})
+    ) as harness:
+        await harness.pod("a", image="small", command=None)
+        await harness.wait_for_end("a")
 
-        assert await bench.log("a") == "/work\n1\n"
+        assert await harness.log("a") == "/work\n1\n"

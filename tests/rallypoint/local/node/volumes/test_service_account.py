@@ -8,7 +8,7 @@ import pytest
 from api.meta import Resource
 from rallypoint.local.node.sandbox.selection import IsolationMode
 from rallypoint.local.node.volumes.service_account import PATH, ApiServerAccess, with_mount
-from rallypoint.testing.local_harness import Bench, opened
+from rallypoint.testing.local_harness import LocalHarness, start_local_harness
 
 pytestmark = pytest.mark.looptime(False)
 
@@ -46,55 +46,57 @@ print(ask(service, "/api"))
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[Bench]:
-    async with opened(tmp_path, isolation) as bench:
-        yield bench
+async def harness(tmp_path: Path, isolation: IsolationMode) -> AsyncIterator[LocalHarness]:
+    async with start_local_harness(tmp_path, isolation) as harness:
+        yield harness
 
 
-async def test_a_pod_reads_itself_where_a_role_lets_it(bench: Bench) -> None:
+async def test_a_pod_reads_itself_where_a_role_lets_it(harness: LocalHarness) -> None:
     """Only with a network of its own: elsewhere nothing is promised that a program could not find."""
-    if bench.node.isolation.has_network:
+    if harness.node.isolation.has_network:
         account = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
         rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
         reference = {"apiGroup": ROLES.group, "kind": "Role", "name": "r"}
-        await bench.create(ROLES, {"metadata": {"name": "r"}, "rules": [rule]})
-        await bench.create(BINDINGS, {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [account]})
-        await bench.pod("a", "python", "-c", ASK + READ_ITSELF)
-        await bench.over("a")
-        assert await bench.log("a") == "Pod\nPod\n"
+        await harness.create(ROLES, {"metadata": {"name": "r"}, "rules": [rule]})
+        await harness.create(
+            BINDINGS, {"metadata": {"name": "b"}, "roleRef": reference, "subjects": [account]}
+        )
+        await harness.pod("a", "python", "-c", ASK + READ_ITSELF)
+        await harness.wait_for_end("a")
+        assert await harness.log("a") == "Pod\nPod\n"
     else:
-        await bench.pod("a", "sh", "-c", "env | grep KUBERNETES_SERVICE; ls /var/run/secrets")
-        await bench.over("a")
-        assert "KUBERNETES_SERVICE" not in await bench.log("a")
+        await harness.pod("a", "sh", "-c", "env | grep KUBERNETES_SERVICE; ls /var/run/secrets")
+        await harness.wait_for_end("a")
+        assert "KUBERNETES_SERVICE" not in await harness.log("a")
 
 
-async def test_a_pod_has_no_rights_that_nobody_gave_it(bench: Bench) -> None:
+async def test_a_pod_has_no_rights_that_nobody_gave_it(harness: LocalHarness) -> None:
     """No Secret, no other namespace, and no pod that shows it the machine's files; what there is it may ask."""
-    if not bench.node.isolation.has_network:
+    if not harness.node.isolation.has_network:
         pytest.skip("pods have no API server to ask in this isolation")
-    await bench.pod("a", "python", "-c", ASK + GO_TOO_FAR)
-    await bench.over("a")
+    await harness.pod("a", "python", "-c", ASK + GO_TOO_FAR)
+    await harness.wait_for_end("a")
 
-    assert await bench.log("a") == "403\n403\n403\n403\nAPIVersions\n"
-
-
-async def test_a_pod_that_wants_no_token(bench: Bench) -> None:
-    await bench.pod("a", "sh", "-c", f"ls {PATH}", spec={"automountServiceAccountToken": False})
-    await bench.over("a")
-
-    assert "token" not in await bench.log("a")
+    assert await harness.log("a") == "403\n403\n403\n403\nAPIVersions\n"
 
 
-async def test_a_token_at_another_place(bench: Bench) -> None:
+async def test_a_pod_that_wants_no_token(harness: LocalHarness) -> None:
+    await harness.pod("a", "sh", "-c", f"ls {PATH}", spec={"automountServiceAccountToken": False})
+    await harness.wait_for_end("a")
+
+    assert "token" not in await harness.log("a")
+
+
+async def test_a_token_at_another_place(harness: LocalHarness) -> None:
     sources = [{"serviceAccountToken": {"path": "vault", "audience": "x"}}]
-    await bench.pod(
+    await harness.pod(
         *("a", "sh", "-c", "cat /nowhere-else/vault"),
         volumeMounts=[{"name": "t", "mountPath": "/nowhere-else"}],
         spec={"volumes": [{"name": "t", "projected": {"sources": sources}}]},
     )
-    await bench.over("a")
+    await harness.wait_for_end("a")
 
-    assert len(await bench.log("a")) > 20
+    assert len(await harness.log("a")) > 20
 
 
 def test_what_a_container_has_at_that_place_stays() -> None:
