@@ -50,6 +50,7 @@ class Call(NamedTuple):
     subresource: str = ""
     body: Any = None
     """What a write sent; None without ``bodies`` in the policy."""
+    group: str = ""
 
     @property
     def is_write(self) -> bool:
@@ -65,7 +66,8 @@ class Call(NamedTuple):
         return self.code < 300
 
 
-class _Object(msgspec.Struct):
+class _Object(msgspec.Struct, rename="camel"):
+    api_group: str = ""
     resource: str = ""
     subresource: str = ""
     namespace: str = ""
@@ -130,4 +132,5 @@ def _call(event: _Event) -> Call:
         answered=event.stage_timestamp,
         subresource=target.subresource,
         body=body,
+        group=target.api_group,
     )

@@ -1,19 +1,18 @@
-"""What the controller may do, what it has asked an API server for, and what was refused, by the server's audit log.
+"""The rights that the controller has, requests and is denied, by the manifests and by the API server's audit log.
 
-The log tells of the ServiceAccount alone: ``audit.policy([ACCOUNT], watches=True)``.
+The log holds the calls of the ServiceAccount alone: ``audit.policy([ACCOUNT], watches=True)``.
 """
 
-import json
 from pathlib import Path
-from typing import Any
 
 from controller.kinds import ALL
+from rallypoint.testing.audit import Call, calls
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.manifests import build
 from rallypoint.testing.service import RBAC
 
 Right = tuple[str, str, str]
-"""API group, resource with its subresource, verb. What is done with jobs of one kind stands for all kinds."""
+"""API group, resource with its subresource, verb. One entry stands for the jobs of all kinds."""
 
 OF_MPI_JOBS: frozenset[Right] = frozenset(
     {
@@ -29,7 +28,7 @@ OF_MPI_JOBS: frozenset[Right] = frozenset(
 
 
 def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
-    """By the role of that kind in ``folder``."""
+    """Return what the role of that kind in ``folder`` grants."""
     (document,) = [document for document in build(folder) if document["kind"] == kind]
     return {
         _of_any_kind((group, resource, verb))
@@ -41,28 +40,26 @@ def granted_rights(kind: str, folder: Path = RBAC) -> set[Right]:
 
 
 def requested_rights(plane: ControlPlane) -> set[Right]:
-    return {_of_any_kind(right(call)) for call in calls(plane)}
+    """Return what the controller has requested so far."""
+    return {_of_any_kind(_right(call)) for call in _calls(plane)}
 
 
 def denied_rights(plane: ControlPlane) -> list[Right]:
-    return [right(call) for call in calls(plane) if call["responseStatus"]["code"] in {401, 403}]
+    """Return what the API server has denied so far, in its order."""
+    return [_right(call) for call in _calls(plane) if call.code in {401, 403}]
 
 
-def calls(plane: ControlPlane) -> list[dict[str, Any]]:
-    """The log's entries about resources."""
+def _calls(plane: ControlPlane) -> list[Call]:
     assert plane.audit_log is not None
-    lines = plane.audit_log.read_text().splitlines(keepends=True)
-    return [one for line in lines if line.endswith("\n") and "objectRef" in (one := json.loads(line))]
+    return [call for call in calls(plane.audit_log) if call.resource]
 
 
-def right(call: dict[str, Any]) -> Right:
-    target = call["objectRef"]
-    resource = "/".join(part for part in (target["resource"], target.get("subresource", "")) if part)
-    return target.get("apiGroup", ""), resource, call["verb"]
+def _right(call: Call) -> Right:
+    return call.group, "/".join(filter(None, (call.resource, call.subresource))), call.verb
 
 
-def _of_any_kind(one: Right) -> Right:
-    group, resource, verb = one
+def _of_any_kind(right: Right) -> Right:
+    group, resource, verb = right
     plural, *rest = resource.split("/")
     if (group, plural) in {(kind.resource.group, kind.resource.plural) for kind in ALL}:
         plural = "jobs of any kind"
