@@ -8,28 +8,20 @@ made here for loopback, and from files.
 """
 
 import base64
-import json
 import os
 import socket
-import subprocess
-import urllib.request
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from rallypoint.testing.controlplane import ControlPlane, Unavailable, binaries
+from rallypoint.testing.controlplane import ControlPlane, Unavailable, binaries, gobuild
 from rallypoint.testing.controlplane.access import write_private
+from rallypoint.testing.controlplane.certificates import webhook_certificates
 from rallypoint.testing.controlplane.plane import ADMIN
-from rallypoint.testing.controlplane.process import Process
+from rallypoint.testing.controlplane.process import Process, answers, free_port
 from rallypoint.testing.controlplane.programs import PROGRAMS
 
 KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob")
@@ -55,12 +47,7 @@ def manifests(program: str) -> Path:
         Unavailable: its module cannot be fetched.
     """
     module = PROGRAMS[program]
-    command = ["go", "mod", "download", "-json", f"{module.module}@{module.version}"]
-    try:
-        done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise Unavailable(f"`{' '.join(command)}` failed: {getattr(error, 'stderr', '') or error}") from error
-    return Path(json.loads(done.stdout)["Dir"]) / "manifests"
+    return gobuild.module_directory(module.module, module.version) / "manifests"
 
 
 def definitions(program: str) -> list[Any]:
@@ -85,7 +72,7 @@ def training_operator(
         user: one of the control plane's, in place of the administrator.
     """
     served = kinds or KINDS
-    port, health = _free_port(), f"127.0.0.1:{_free_port()}"
+    port, health = free_port(), f"127.0.0.1:{free_port()}"
     folder = plane.directory / f"training-operator-{port}"
     _prepare_webhooks(plane, folder, port, served)
     command: list[str | Path] = [
@@ -99,7 +86,13 @@ def training_operator(
     ]
     environment = {**os.environ, "MY_POD_NAMESPACE": NAMESPACE, "TMPDIR": str(folder)}
     try:
-        with _running(plane, "training-operator", command, environment, f"http://{health}/readyz") as process:
+        with plane.running(
+            f"training-operator-{port}",
+            command,
+            environment=environment,
+            ready=lambda _: answers(f"http://{health}/readyz"),
+            seconds=READY_SECONDS,
+        ) as process:
             # It says that it is ready when the first of them is.
             validated = [kind for kind in served if kind != "MPIJob"]
             plane.wait(
@@ -142,33 +135,22 @@ def mpi_operator(plane: ControlPlane, *, user: str = ADMIN, flags: Sequence[str]
     ]
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     health = f"http://127.0.0.1:{_MPI_HEALTH_PORT}/healthz"
-    with _running(plane, "mpi-operator", command, environment, health) as process:
+    with plane.running(
+        f"mpi-operator-{free_port()}",
+        command,
+        environment=environment,
+        ready=lambda _: answers(health),
+        seconds=READY_SECONDS,
+    ) as process:
         plane.wait("mpi-operator to work", lambda: "Started workers" in process.log.read_text())
         yield process
-
-
-@contextmanager
-def _running(
-    plane: ControlPlane, name: str, command: Sequence[str | Path], environment: dict[str, str], health: str
-) -> Generator[Process]:
-    log = plane.directory / "logs" / f"{name}-{_free_port()}.log"
-    process = Process(name, command, log, environment)
-    process.start()
-    try:
-        plane.processes[log.stem] = process  # so that waiting ends when it does
-        plane.wait(f"{name} ready", lambda: _answers(health), seconds=READY_SECONDS)
-        yield process
-    finally:
-        plane.processes.pop(log.stem, None)
-        process.stop()
 
 
 def _prepare_webhooks(plane: ControlPlane, folder: Path, port: int, kinds: Sequence[str]) -> None:
     """The Secret and the files that training-operator would have in a pod, and its webhooks, all for a port of loopback."""
     pki = folder / "k8s-webhook-server" / "serving-certs"
     pki.mkdir(parents=True)
-    certificate, key = _certificate()
-    data = {"ca.crt": certificate, "ca.key": key, "tls.crt": certificate, "tls.key": key}
+    data = webhook_certificates(f"training-operator.{NAMESPACE}.svc", _AUTHORITY)
     for name in ("tls.crt", "tls.key"):
         write_private(pki / name, data[name])
     encoded = {name: base64.b64encode(content).decode() for name, content in data.items()}
@@ -187,46 +169,3 @@ def _prepare_webhooks(plane: ControlPlane, folder: Path, port: int, kinds: Seque
     )
     _MOUNTED.parent.mkdir(parents=True, exist_ok=True)
     _MOUNTED.touch()  # asked only whether it is there; what is served lies in TMPDIR
-
-
-def _certificate() -> tuple[bytes, bytes]:
-    """A certificate that has signed itself and serves on loopback, and its key, as training-operator accepts them: PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)  # it reads no other
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY)])
-    names = [x509.DNSName(_AUTHORITY), x509.DNSName(f"training-operator.{NAMESPACE}.svc")]
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=365))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([*names, x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.TraditionalOpenSSL,
-        serialization.NoEncryption(),
-    )
-    return certificate.public_bytes(serialization.Encoding.PEM), private
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import sys
 import urllib.request
 from collections.abc import Generator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.controlplane.process import Process
+from rallypoint.testing.controlplane.process import Process, free_port
 from rallypoint.testing.manifests import build
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -132,24 +131,14 @@ def _environment(
 def _running(
     plane: ControlPlane, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Generator[Service]:
-    """A module of ours with its flags; probes and metrics are on a port of loopback."""
-    address = f"127.0.0.1:{_free_port()}"
+    """Run a module of ours with these flags; probes and metrics are on a port of loopback."""
+    address = f"127.0.0.1:{free_port()}"
     binds = (f"--health-probe-bind-address={address}", f"--metrics-bind-address={address}")
-    name = f"controller-{address}"
-    log = plane.directory / "logs" / f"{name}.log"
-    process = Process(name, [sys.executable, "-m", *command, *binds], log, environment)
-    running = Service(process, address)
-    process.start()
-    try:
-        plane.processes[name] = process  # so that waiting ends when it does
-        plane.wait(f"{name} ready", running.is_ready, seconds=READY_SECONDS)
-        yield running
-    finally:
-        plane.processes.pop(name, None)
-        process.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with plane.running(
+        f"controller-{address}",
+        [sys.executable, "-m", *command, *binds],
+        environment=environment,
+        ready=lambda process: Service(process, address).is_ready(),
+        seconds=READY_SECONDS,
+    ) as process:
+        yield Service(process, address)

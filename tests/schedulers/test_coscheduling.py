@@ -6,8 +6,7 @@ import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.schedulers.coscheduling import SCHEDULER, coscheduling
-from rallypoint.testing.schedulers.gangs import GangJobs
-from rallypoint.testing.schedulers.process import open_nodes
+from rallypoint.testing.schedulers.gangs import GangJobs, open_nodes
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 
 WAITS = {"kubeflow.org/mpi-wait-for-workers": "true"}

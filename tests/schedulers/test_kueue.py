@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
+from rallypoint.testing.schedulers.gangs import open_nodes
 from rallypoint.testing.schedulers.kueue import kueue
-from rallypoint.testing.schedulers.process import open_nodes
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 
 QUEUES = "/apis/kueue.x-k8s.io/v1beta2"

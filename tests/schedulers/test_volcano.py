@@ -5,8 +5,7 @@ from collections.abc import Generator
 import pytest
 
 from rallypoint.testing.controlplane import ControlPlane
-from rallypoint.testing.schedulers.gangs import GangJobs
-from rallypoint.testing.schedulers.process import open_nodes
+from rallypoint.testing.schedulers.gangs import GangJobs, open_nodes
 from rallypoint.testing.schedulers.volcano import SCHEDULER, volcano
 from rallypoint.testing.service import WITH_MPI_V1, in_cluster_service, install
 

@@ -21,7 +21,6 @@ from rallypoint.testing.cluster.node import Node
 from rallypoint.testing.controlplane import ControlPlane, Unavailable, User, binaries
 from rallypoint.testing.controlplane.access import administrator
 from rallypoint.testing.controlplane.flags import KUBELET_CLIENT
-from rallypoint.testing.controlplane.process import Process
 from rallypoint.testing.controlplane.programs import NODE
 
 _FOLDER = "cluster-"
@@ -133,10 +132,7 @@ class Cluster:
     def _start_dns(self, program: Path) -> None:
         corefile = self.plane.directory / "Corefile"
         corefile.write_text(configs.corefile(self.plane.kubeconfig(_DNS)))
-        process = Process(_DNS, [program, "-conf", corefile], self.plane.directory / "logs" / f"{_DNS}.log")
-        process.start()
-        self.plane.processes[_DNS] = process
-        self._cleanup.callback(process.stop)
+        self._cleanup.enter_context(self.plane.running(_DNS, [program, "-conf", corefile]))
 
     def _start_nodes(self, programs: Path, tools: Mapping[str, Path]) -> None:
         started = time.monotonic()

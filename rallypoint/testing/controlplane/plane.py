@@ -3,8 +3,8 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -184,6 +184,31 @@ class ControlPlane:
                 tails = "\n".join(f"--- {p.name}\n{p.tail()}" for p in self.processes.values())
                 raise ProcessFailed(f"{what} not after {seconds:.0f} s\n{tails}")
             time.sleep(_POLL_SECONDS)
+
+    @contextmanager
+    def running(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+        ready: Callable[[Process], bool] = lambda process: True,
+        seconds: float = 120.0,
+    ) -> Generator[Process]:
+        """Run another program until the end of the block, which begins when the program is ready. ``wait`` fails when it ends.
+
+        Raises:
+            ProcessFailed: it ends before it is ready, or is not ready in time.
+        """
+        process = Process(name, command, self.directory / "logs" / f"{name}.log", environment)
+        process.start()
+        try:
+            self.processes[name] = process
+            self.wait(f"{name} ready", lambda: ready(process), seconds=seconds)
+            yield process
+        finally:
+            self.processes.pop(name, None)
+            process.stop()
 
     def _program_names(self) -> list[str]:
         optional = {

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -116,6 +117,22 @@ class ReservedPort:
 
     def release(self) -> None:
         self._socket.close()
+
+
+def free_port() -> int:
+    """Return a port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Return whether a GET of this URL succeeds."""
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:  # urllib's errors are subclasses
+        return False
 
 
 def _die_with(parent: int) -> None:

@@ -7,8 +7,9 @@ import yaml
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
+from rallypoint.testing.controlplane.flags import LOOPBACK
+from rallypoint.testing.controlplane.process import answers, free_port
 from rallypoint.testing.schedulers import programs
-from rallypoint.testing.schedulers.process import HOST, free_port, running
 
 SCHEDULER = "scheduler-plugins-scheduler"
 """What pods call it."""
@@ -56,13 +57,17 @@ def coscheduling(plane: ControlPlane, *, permit_seconds: int = 10) -> Generator[
     controller = (
         folder / "coscheduling-controller",
         f"--kubeconfig={kubeconfig}",
-        f"--probeAddr={HOST}:{probes}",
+        f"--probeAddr={LOOPBACK}:{probes}",
         "--metricsAddr=0",
         "--qps=100",
         "--burst=200",
     )
     with (
-        running(plane, "coscheduling-controller", controller, f"http://{HOST}:{probes}/readyz"),
-        running(plane, "coscheduling-scheduler", scheduler),
+        plane.running(
+            "coscheduling-controller",
+            controller,
+            ready=lambda _: answers(f"http://{LOOPBACK}:{probes}/readyz"),
+        ),
+        plane.running("coscheduling-scheduler", scheduler),
     ):
         yield

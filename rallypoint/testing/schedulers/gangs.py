@@ -9,6 +9,12 @@ NAMESPACE = "default"
 SECONDS = 90.0
 
 
+def open_nodes(plane: ControlPlane) -> None:
+    """Let schedulers use the simulated nodes: admission taints a new node, and no controller here removes the taint."""
+    for node in plane.request("GET", "/api/v1/nodes")["items"]:
+        plane.request("PATCH", f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"taints": None}})
+
+
 class GangJobs:
     """``pod_groups`` is the API version of the scheduler's PodGroups."""
 

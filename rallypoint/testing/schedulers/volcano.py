@@ -7,8 +7,9 @@ import yaml
 
 from rallypoint.testing.controlplane import ControlPlane
 from rallypoint.testing.controlplane.access import write_private
+from rallypoint.testing.controlplane.flags import LOOPBACK
+from rallypoint.testing.controlplane.process import answers, free_port
 from rallypoint.testing.schedulers import programs
-from rallypoint.testing.schedulers.process import HOST, free_port, running
 
 SCHEDULER = "volcano"
 """What pods call it."""
@@ -40,7 +41,7 @@ def volcano(plane: ControlPlane) -> Generator[None]:
     folder = programs.ensure(programs.VOLCANO)
     plane.apply_files(*sorted((folder / "crds").glob("*.yaml")))
     config = write_private(plane.directory / "volcano.yaml", yaml.safe_dump(_CONFIG))
-    probes = [f"{HOST}:{free_port()}" for _ in range(2)]
+    probes = [f"{LOOPBACK}:{free_port()}" for _ in range(2)]
     common = [
         (
             f"--kubeconfig={plane.kubeconfig()}",
@@ -63,8 +64,10 @@ def volcano(plane: ControlPlane) -> Generator[None]:
         *common[1],
     )
     with (
-        running(plane, "volcano-controller", controller, f"http://{probes[0]}/healthz"),
-        running(plane, "volcano-scheduler", scheduler, f"http://{probes[1]}/healthz"),
+        plane.running(
+            "volcano-controller", controller, ready=lambda _: answers(f"http://{probes[0]}/healthz")
+        ),
+        plane.running("volcano-scheduler", scheduler, ready=lambda _: answers(f"http://{probes[1]}/healthz")),
     ):
         plane.wait("the queue to open", lambda: _is_open(plane), seconds=60)
         yield
