@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import yaml
 
-from api.meta import PODS, SERVICES, Resource
+from api.meta import Resource
 from api.v1.pytorchjob import RESOURCE
 from controller import app
 from controller.kube.client import Client
@@ -151,6 +151,3 @@ def is_owned_by(job: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bool]:
         return any(owner.get("controller") and owner["uid"] == job["metadata"]["uid"] for owner in owners)
 
     return is_owned
-
-
-CHILDREN = (PODS, SERVICES)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import orjson
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from controller.kube.client import Client
 from controller.kube.connect import Connection
@@ -35,7 +36,6 @@ class ScriptedServer:
         self.seen: list[Seen] = []
         self.url = ""
         self._answer = answer
-        self._runner: web.AppRunner | None = None
 
     @property
     def connection(self) -> Connection:
@@ -44,16 +44,13 @@ class ScriptedServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        host, port = self._runner.addresses[0]
-        self.url = f"http://{host}:{port}"
+        self._server = TestServer(app)
+        await self._server.start_server(access_log=None, shutdown_timeout=0.1)
+        self.url = str(self._server.make_url("")).rstrip("/")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.close()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()

@@ -46,10 +46,6 @@ class Node:
         self._inside(others).write(place.config / "inside.json")
         self._process: Process | None = None
 
-    @property
-    def is_on(self) -> bool:
-        return self._process is not None and self._process.running
-
     def power_on(self) -> None:
         """Returns when its programs have been started; that the node is Ready is another matter."""
         groups = cgroups.make(self.name)

@@ -95,9 +95,6 @@ USUAL = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", 
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What makes a control plane one of a version; the others go with any."""
 
-GO_OPERATORS = ("training-operator", "mpi-operator")
-"""The operators that jobs are taken over from, and handed back to."""
-
 NODE = (
     "kubelet",
     "kube-proxy",
